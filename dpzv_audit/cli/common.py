@@ -1,0 +1,1 @@
+"""What every command shares: output, options, and the run of a command as data."""

@@ -1,0 +1,37 @@
+"""Errors a user may meet: each is one line, and each knows the exit code of the command line."""
+
+
+class AuditError(Exception):
+    """Something failed that the user did not cause (full disk, disagreeing accountants): exit code 3."""
+
+    exit_code = 3
+
+
+class InputError(AuditError):
+    """The user's input is wrong: exit code 2.
+
+    The message is one line that names the flag, file or key, what was given, and what would be right.
+    """
+
+    exit_code = 2
+
+
+def check_positive(name: str, value: float) -> float:
+    """Return `value` if it is a finite number above 0; raise `InputError` naming `name` otherwise."""
+    if not 0.0 < value < float("inf"):
+        raise InputError(f"{name} is {value}, must be a finite number above 0")
+    return value
+
+
+def check_probability(name: str, value: float) -> float:
+    """Return `value` if it lies strictly between 0 and 1; raise `InputError` naming `name` otherwise."""
+    if not 0.0 < value < 1.0:
+        raise InputError(f"{name} is {value}, must lie strictly between 0 and 1")
+    return value
+
+
+def check_count(name: str, value: int, *, least: int = 1) -> int:
+    """Return `value` if it is a whole number of at least `least`; raise `InputError` naming `name` otherwise."""
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise InputError(f"{name} is {value}, must be a whole number of at least {least}")
+    return int(value)

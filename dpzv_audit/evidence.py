@@ -1,0 +1,96 @@
+"""What a run found out, as frozen dataclasses that serialise to JSON: reports and verdicts read only these."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+AdversaryName = Literal["client", "colluding-clients", "malicious-client", "eavesdropper", "release", "server"]
+NeighbourRelation = Literal["replace-label", "replace-record", "zero-out", "add-remove"]
+ClaimKind = Literal["epsilon-delta", "trade-off"]
+
+ADVERSARIES: dict[str, str] = {
+    "client": "one honest-but-curious client: its own scalars, directions, features and batches",
+    "colluding-clients": "all clients together: every scalar, direction and batch",
+    "malicious-client": "one client that also chooses what it sends",
+    "eavesdropper": "the scalars on the wire; batch ids only when they travel in the clear",
+    "release": "the final model, or the published scalars",
+    "server": "the embeddings; it owns the labels",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A proportion `value` of `n` trials with its exact interval [low, high] at `confidence`; all in [0, 1]."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonRange:
+    """Numerical range of an upper bound on epsilon; verdicts use `upper`. `inf` is never stored: see `UpperBound`."""
+
+    lower: float
+    estimate: float
+    upper: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpperBound:
+    """An accountant's answer for one release, adversary and neighbour relation.
+
+    `epsilon` is None when there is no bound or it is undefined; `gap` then names why. A bound with
+    `sound=False` carries in `gap` the name of the proof gap it rests on (see the accounting
+    documentation) and in `epsilon` the number it would be without that gap.
+    """
+
+    accountant: str
+    adversary: AdversaryName
+    neighbours: NeighbourRelation
+    delta: float
+    epsilon: EpsilonRange | None
+    sound: bool
+    gap: str | None = None
+    note: str = ""
+    mu: float | None = None
+    """Gaussian-DP parameter where the bound is a Gaussian trade-off curve, else None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmpiricalBound:
+    """A lower bound on epsilon from scores of a distinguishing game, with what it cost and what it could see.
+
+    `claim_kind` says what the bound can refute: a claim about (epsilon, delta), or one about a trade-off
+    curve. `assumes` names the assumption under which an epsilon of the second kind holds, or is "".
+    """
+
+    name: str
+    epsilon_lower: float
+    delta: float
+    confidence: float
+    claim_kind: ClaimKind
+    assumes: str
+    mu_lower: float | None
+    threshold_rule: str
+    directions: int
+    looks: int
+    n_in: int
+    n_out: int
+    ceiling: float
+    """The largest epsilon this estimator could certify from as many scores (perfect separation)."""
+
+
+def to_jsonable(value: Any) -> Any:
+    """Return `value` with dataclasses as dicts and tuples as lists, ready for `json.dumps`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(k): to_jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_jsonable(v) for v in value]
+    return value

@@ -1,0 +1,38 @@
+"""Every random stream of a run comes from here: one seed, spawned by purpose and replica.
+
+A stream depends on (seed, purpose, key) alone, never on chunk sizes or the number of workers, so replica 7
+of a stack draws what it would draw alone. Noise has a purpose of its own: it shares no stream with public
+randomness such as batches or directions.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a stream is for. Values are part of the reproducibility contract: append, never renumber."""
+
+    DATA = 0
+    INIT = 1
+    BATCHES = 2
+    DIRECTIONS = 3
+    NOISE = 4
+    CANARY = 5
+    ACTIVATION = 6
+    ATTACK = 7
+    SPLIT = 8
+    SERVER_DIRECTIONS = 9
+    SERVER_NOISE = 10
+    CONTROL = 11
+
+
+def stream(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
+    """Return the generator of (seed, purpose, key): Philox, a counter-based generator, from a `SeedSequence`.
+
+    `seed` and every part of `key` (replica, client, block, ...) are whole numbers of at least 0.
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=(int(purpose), *key))
+    return np.random.Generator(np.random.Philox(sequence))
