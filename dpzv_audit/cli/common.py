@@ -1,1 +1,84 @@
-"""What every command shares: output, options, and the run of a command as data."""
+"""What every command shares: the common options, where output goes, and progress on long work."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import to_jsonable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Every random stream follows from this number.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Where tensors live.")]
+OutOption = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Folder that receives the run folder.", show_default=True)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress, no tables: only the result's path.")]
+DEFAULT_OUT = Path("dpzv-runs")
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a command writes: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr."""
+
+    as_json: bool = False
+    quiet: bool = False
+
+    @property
+    def console(self) -> Console:
+        """Console for readable text; silent when the answer goes out as JSON or `--quiet` was given."""
+        from rich.console import Console
+
+        return Console(quiet=self.as_json or self.quiet, highlight=False)
+
+    def result(self, value: Any) -> None:
+        """Print `value` as the one JSON object of `--json`; does nothing without it."""
+        if self.as_json:
+            json.dump(to_jsonable(value), sys.stdout, indent=2, allow_nan=False)
+            sys.stdout.write("\n")
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Progress bars on stderr while the block runs; silent when stderr is no terminal or `--quiet` was given."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(
+            *columns, console=console, transient=True, disable=self.quiet or not console.is_terminal
+        ) as bars:
+            yield bars
+
+
+def choose_device(name: str) -> str:
+    """Return the torch device for `--device` (`auto`: cuda where there is one); `InputError` if it is not to be had."""
+    if name not in ("cpu", "cuda", "auto"):
+        raise InputError(f"--device is {name!r}, must be cpu, cuda or auto")
+    if name == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if name == "cuda":
+        raise InputError("--device is 'cuda', but torch finds no CUDA device here; use cpu or auto")
+    return "cpu"

@@ -1,0 +1,8 @@
+"""`python -m dpzv_audit` is the command `dpzv-audit`."""
+
+import sys
+
+from dpzv_audit.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""Registers every command on the app, in the order in which help lists them."""
+
+from dpzv_audit.cli import account, app, attack, audit, listing, report, train
+
+app.command("attack")(attack.attack)
+app.command("train")(train.train)
+app.command("audit")(audit.audit)
+app.command("account")(account.account)
+app.command("report")(report.report)
+app.command("list")(listing.list_what)
