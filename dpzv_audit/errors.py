@@ -1,5 +1,8 @@
 """Errors a user may meet: each is one line, and each knows the exit code of the command line."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class AuditError(Exception):
     """Something failed that the user did not cause (full disk, disagreeing accountants): exit code 3."""
@@ -35,3 +38,11 @@ def check_count(name: str, value: int, *, least: int = 1) -> int:
     if isinstance(value, bool) or int(value) != value or value < least:
         raise InputError(f"{name} is {value}, must be a whole number of at least {least}")
     return int(value)
+
+
+def unknown_name(what: str, given: str, known: Iterable[str]) -> InputError:
+    """An `InputError` for `given`, which is not among the `known` names of `what`, suggesting the nearest."""
+    names = list(known)
+    near = difflib.get_close_matches(given, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return InputError(f"{what} is {given!r}: {hint}must be one of {', '.join(names)}")

@@ -1,0 +1,50 @@
+"""A curious client's queries: it sends random dummy outputs instead of its model's (paper 002, section VI-B)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms.federation import Turn
+
+DUMMY_STD = 0.3
+"""Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers."""
+
+
+class QueryingClient:
+    """In its first pass over the data sends c + lambda u and c - lambda u, u Gaussian; then follows the protocol.
+
+    Each batch is queried `queries` times at the same c, with a fresh u each time, so that the answers are linear
+    measurements of one gradient. The client keeps nothing aside: its view holds what it sent and what came back.
+    """
+
+    def __init__(
+        self, client: int, *, queries: int, smoothing: float, steps_per_pass: int, seed: int, replicas: Sequence[int]
+    ) -> None:
+        self.first_pass_repeats = queries
+        self._client = client
+        self._smoothing = smoothing
+        self._last = queries * steps_per_pass
+        self._seed = seed
+        self._replicas = tuple(replicas)
+
+    def uploads(self, turn: Turn) -> Tensor | None:
+        """See `mechanisms.federation.ClientBehaviour.uploads`."""
+        if turn.own_round >= self._last:
+            return None
+        _, _, batch, width = turn.shape
+        number, query = divmod(turn.own_round, self.first_pass_repeats)
+        c, u = (
+            self._draw(turn, (batch, width), number, which)
+            for which in (0, 1 + query)  # one dummy output a batch, one direction a query
+        )
+        return torch.stack((c * DUMMY_STD + self._smoothing * u, c * DUMMY_STD - self._smoothing * u))
+
+    def _draw(self, turn: Turn, shape: tuple[int, int], number: int, which: int) -> Tensor:
+        key = (self._client, number, which)
+        rows = [stream(self._seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in self._replicas]
+        return torch.from_numpy(np.stack(rows)).to(device=turn.device, dtype=turn.dtype)

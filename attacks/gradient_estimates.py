@@ -1,0 +1,200 @@
+"""Estimates of per-record gradients from scalar feedback (VFL-Cascaded, section VI-B; linear regression).
+
+A client that sent c and c + mu u received s = <gradient, u> + error. One scalar a batch is the batch mean,
+s_j = (1/B) sum_i <g_i, u_ji> + error; one a record is s_ji = <g_i, u_ji> + error. Either is a linear model in
+the unknown gradients: A g = s with a row a query, of dimension B c for a batch and c for a record. An
+eavesdropper that knows no direction draws its own and learns nothing (which is what a control should show).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from dpzv_audit.errors import InputError, check_count, check_positive
+
+# Below this ratio of the smallest to the largest pivot a factor is taken as rank deficient, and the singular
+# value decomposition, which does not square the condition number, solves that system instead.
+_PIVOT_RATIO = 1e-6
+
+
+def correlation(
+    directions: torch.Tensor,
+    scalars: torch.Tensor,
+    *,
+    variance: float = 1.0,
+    prior_mean: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the correlation estimate U^T s / q, unbiased whatever q; with q = 1 it is the published attack.
+
+    Args:
+        directions: (batches, q, B, c), coordinates of mean 0, uncorrelated, of the same `variance`.
+        scalars: (batches, q), one a batch, or (batches, q, B), one a record.
+        variance: of a direction's coordinate: 1 for Gaussian directions and for the sphere of radius sqrt(d)
+            in R^d, 1/d for the unit sphere.
+        prior_mean: (batches, B, c) guess of the gradients; only what it leaves unexplained is estimated,
+            which keeps the estimate unbiased and takes the guess's part out of its variance. Default: 0.
+
+    Returns:
+        Per-record gradients (batches, B, c), float64.
+
+    Raises:
+        InputError: shapes that do not fit, a number that is not finite, a variance not above 0.
+    """
+    check_positive("variance", variance)
+    rows, residual, mean = _systems(directions, scalars, prior_mean)
+    queries, records = directions.shape[1], directions.shape[2]
+    # Rows of a batch hold u / B, so that E[row^T row] = variance / B^2 in each coordinate.
+    second_moment = variance / records**2 if scalars.ndim == 2 else variance
+    estimate = (rows.mT @ residual.unsqueeze(-1)).squeeze(-1) / (queries * second_moment)
+    return mean + estimate.reshape(mean.shape)
+
+
+def minimum_norm(
+    directions: torch.Tensor, scalars: torch.Tensor, *, prior_mean: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the smallest gradients (closest to `prior_mean`) that fit the scalars best in least squares.
+
+    Below the dimension (B c for one scalar a batch, c for one a record) they fit exactly; from q = dimension
+    on they are ordinary least squares, exact for scalars without error. Close to q = dimension the system is
+    badly conditioned and any error is magnified: give its size to `ridge`. Arguments, result and errors as
+    `correlation`; directions of any distribution, rank deficient ones included.
+    """
+    rows, residual, mean = _systems(directions, scalars, prior_mean)
+    return mean + _solve(rows, residual, penalty=0.0).reshape(mean.shape)
+
+
+def ridge(
+    directions: torch.Tensor,
+    scalars: torch.Tensor,
+    *,
+    noise_std: float,
+    prior_std: float,
+    prior_mean: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the ridge estimate with lambda = noise_std^2 / prior_std^2, the best linear one for these two.
+
+    It minimises ||s - A g||^2 + lambda ||g - prior_mean||^2: the posterior mean if both are Gaussian.
+    It tends to `minimum_norm` as `noise_std` tends to 0, and is `minimum_norm` at 0.
+
+    Args:
+        directions: as in `correlation`, of any distribution.
+        scalars: as in `correlation`.
+        noise_std: standard deviation of the error of one scalar, in the scalars' unit, at least 0; noise, and
+            the error of a finite difference (`forward_difference_error`), as the root of the sum of squares.
+        prior_std: standard deviation of one gradient coordinate around `prior_mean`, above 0
+            (`label_prior_std` for cross entropy near uniform predictions).
+        prior_mean: as in `correlation`.
+
+    Returns:
+        Per-record gradients (batches, B, c), float64.
+
+    Raises:
+        InputError: shapes that do not fit, a number that is not finite or out of its range.
+    """
+    if not 0.0 <= noise_std < math.inf:
+        raise InputError(f"noise_std is {noise_std}, must be a finite number of at least 0")
+    check_positive("prior_std", prior_std)
+    rows, residual, mean = _systems(directions, scalars, prior_mean)
+    return mean + _solve(rows, residual, penalty=(noise_std / prior_std) ** 2).reshape(mean.shape)
+
+
+def label_prior_std(classes: int) -> float:
+    """Return sqrt((1 - 1/c)/c), the RMS of softmax - onehot at uniform predictions, c classes."""
+    classes = check_count("classes", classes, least=2)
+    return math.sqrt((1.0 - 1.0 / classes) / classes)
+
+
+def forward_difference_error(step: float, classes: int, *, records: int = 1) -> float:
+    """Return the root mean square error of (f(c + mu u) - f(c)) / mu, f averaged over `records` records.
+
+    The error is (mu/2) u^T H u to first order in mu; for Gaussian u its mean is (mu/2) tr H and its variance
+    (mu^2/2) tr H^2. Cross entropy at uniform predictions has H = I/c - 11^T/c^2, so tr H = 1 - 1/c and
+    tr H^2 = (1 - 1/c)/c. A central difference has no such term.
+
+    Args:
+        step: mu, above 0, in units of logits.
+        classes: c, at least 2.
+        records: B for one scalar a batch, 1 for one a record.
+    """
+    check_positive("step", step)
+    classes = check_count("classes", classes, least=2)
+    records = check_count("records", records)
+    trace = 1.0 - 1.0 / classes
+    return 0.5 * step * math.sqrt(trace**2 + 2.0 * trace / classes / records)
+
+
+def _systems(
+    directions: torch.Tensor, scalars: torch.Tensor, prior_mean: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return float64 rows (systems, q, d), residuals (systems, q) and the prior mean (batches, B, c)."""
+    if directions.ndim != 4 or 0 in directions.shape:
+        raise InputError(
+            f"directions has shape {tuple(directions.shape)}, must be (batches, q, B, c), none empty"
+        )
+    batches, queries, records, classes = directions.shape
+    wanted = (batches, queries), (batches, queries, records)
+    if scalars.shape not in wanted:
+        raise InputError(f"scalars has shape {tuple(scalars.shape)}, must be {wanted[0]} or {wanted[1]}")
+    mean = directions.new_zeros(batches, records, classes) if prior_mean is None else prior_mean
+    if mean.shape != (batches, records, classes):
+        raise InputError(f"prior_mean has shape {tuple(mean.shape)}, must be {(batches, records, classes)}")
+    for name, tensor in (("directions", directions), ("scalars", scalars), ("prior_mean", mean)):
+        if not bool(torch.isfinite(tensor).all()):
+            raise InputError(f"{name} holds a number that is not finite; every entry must be")
+    u, s, mean = directions.double(), scalars.double(), mean.double()
+    if s.ndim == 2:
+        rows, targets = u.reshape(batches, queries, records * classes) / records, s
+    else:
+        rows, targets = (
+            u.transpose(1, 2).reshape(batches * records, queries, classes),
+            s.mT.reshape(-1, queries),
+        )
+    offset = (rows @ mean.reshape(rows.shape[0], -1, 1)).squeeze(-1)
+    return rows, targets - offset, mean
+
+
+def _solve(rows: torch.Tensor, targets: torch.Tensor, *, penalty: float) -> torch.Tensor:
+    """Return x (systems, d) minimising ||rows x - targets||^2 + penalty ||x||^2, the smallest at penalty 0.
+
+    With fewer rows than columns, or a penalty, by Cholesky on the smaller Gram matrix; least squares by QR,
+    which does not square the condition number. Systems that these find (close to) rank deficient are solved
+    by singular values instead, as numpy.linalg.pinv would.
+    """
+    queries, dimension = rows.shape[-2:]
+    right = targets.unsqueeze(-1)
+    if queries < dimension:
+        factor, failed = torch.linalg.cholesky_ex(_add_diagonal(rows @ rows.mT, penalty))
+        deficient = _deficient(factor) | (failed > 0)
+        x = rows.mT @ torch.cholesky_solve(right, factor)
+    elif penalty > 0:
+        factor, failed = torch.linalg.cholesky_ex(_add_diagonal(rows.mT @ rows, penalty))
+        deficient = _deficient(factor) | (failed > 0)
+        x = torch.cholesky_solve(rows.mT @ right, factor)
+    else:
+        orthogonal, factor = torch.linalg.qr(rows)
+        deficient = _deficient(factor)
+        x = torch.linalg.solve_triangular(factor, orthogonal.mT @ right, upper=True)
+    if bool(deficient.any()):
+        x[deficient] = _by_singular_values(rows[deficient], right[deficient], penalty)
+    return x.squeeze(-1)
+
+
+def _add_diagonal(gram: torch.Tensor, penalty: float) -> torch.Tensor:
+    gram.diagonal(dim1=-2, dim2=-1).add_(penalty)
+    return gram
+
+
+def _deficient(factor: torch.Tensor) -> torch.Tensor:
+    """Return which triangular factors (systems, k, k) have a pivot too small to trust, or not a number."""
+    pivots = factor.diagonal(dim1=-2, dim2=-1).abs()
+    return ~(pivots.amin(-1) > _PIVOT_RATIO * pivots.amax(-1))
+
+
+def _by_singular_values(rows: torch.Tensor, right: torch.Tensor, penalty: float) -> torch.Tensor:
+    left, values, right_t = torch.linalg.svd(rows, full_matrices=False)
+    cutoff = max(rows.shape[-2:]) * torch.finfo(rows.dtype).eps * values[..., :1]
+    filtered = torch.where(values > cutoff, values / (values**2 + penalty), torch.zeros_like(values))
+    solution: torch.Tensor = right_t.mT @ (filtered.unsqueeze(-1) * (left.mT @ right))
+    return solution

@@ -1,0 +1,132 @@
+"""Direct label inference (Fu et al., USENIX Security 2022; for scalar feedback paper 002, section VI-B).
+
+Where the server only sums the clients' outputs, the gradient at those outputs is softmax - one-hot: its one negative
+coordinate is the label. First-order methods send that gradient. Scalar methods do not, but a curious client that sends
+dummy outputs c +- lambda u gets a measurement of it back, and so an estimate. An eavesdropper knows no u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks.gradient_estimates import correlation, label_prior_std, minimum_norm, ridge
+from attacks.label_rules import RULES
+from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms.messages import Message
+from mechanisms.views import View
+
+ESTIMATORS = ("ridge", "minimum-norm", "correlation")
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the threat model lets the attacker know beside its view: public parameters of the method.
+
+    `noise_std` is the standard deviation of the noise on a scalar, `smoothing` is lambda, and `batches` is the number
+    of batches in a pass over the data.
+    """
+
+    classes: int
+    batch_size: int
+    batches: int
+    queries: int
+    noise_std: float
+    smoothing: float
+
+
+@dataclass(frozen=True)
+class LabelGuesses:
+    """Guessed labels (answers, K, B), place by place in the batches of the attacked rounds.
+
+    `ids` (answers, K, B) says which records those are, or is None where the attacker does not know.
+    """
+
+    labels: Tensor
+    ids: Tensor | None
+
+
+def from_gradients(view: View, known: Knowledge, *, rule: str = "argmin") -> LabelGuesses:
+    """Read labels off the per-record gradients of the first pass over the data (first-order methods)."""
+    received = view.received("gradient")
+    # A server that sums sends every client the same gradient, so one client's mail is all there is to know.
+    messages = _first_pass([m for m in received if m.receiver == received[0].receiver], known.batches)
+    ids = [m.ids for m in messages if m.ids is not None]
+    labels = _rule(rule)(torch.stack([m.payload for m in messages]))
+    return LabelGuesses(labels, torch.stack(ids) if ids else None)
+
+
+def from_scalars(view: View, known: Knowledge, *, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
+    """Estimate each record's gradient from the answers to a `QueryingClient`'s queries, and read off the labels.
+
+    The directions are half the difference of the two uploads over lambda: the client's own messages.
+    """
+    received = view.received("scalar")
+    batches = min(known.batches, len(received) // known.queries)
+    if batches == 0:
+        raise InputError(f"the view holds {len(received)} answers, fewer than the {known.queries} queries of one batch")
+    answers = received[: batches * known.queries]
+    uploads = view.sent("embeddings")[: batches * known.queries]
+    scalars = torch.stack([m.payload for m in answers])
+    pairs = torch.stack([m.payload for m in uploads]).double()
+    directions = (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * known.smoothing)
+    guesses = _guess(scalars, directions, known, rule, estimator)
+    ids = [m.ids for m in answers if m.ids is not None]
+    return LabelGuesses(guesses, torch.stack(ids)[:: known.queries] if ids else None)
+
+
+def from_wire(view: View, known: Knowledge, *, seed: int, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
+    """An eavesdropper's attempt on scalar methods: it sees the answers, and must draw its own directions."""
+    answers = _first_pass(view.received("scalar"), known.batches)
+    scalars = torch.stack([m.payload for m in answers])
+    shape = (*scalars.shape, known.batch_size, known.classes)
+    directions = torch.from_numpy(stream(seed, Purpose.ATTACK).standard_normal(shape)).to(scalars.device)
+    one = Knowledge(known.classes, known.batch_size, known.batches, 1, known.noise_std, known.smoothing)
+    return LabelGuesses(_guess(scalars, directions, one, rule, estimator), None)
+
+
+def _guess(scalars: Tensor, directions: Tensor, known: Knowledge, rule: str, estimator: str) -> Tensor:
+    """Labels (answers, K, B) from scalars (answers * q, K) and directions (answers * q, K, B, c)."""
+    rounds, replicas = scalars.shape
+    answers = rounds // known.queries
+    per_batch = scalars.unflatten(0, (answers, known.queries)).transpose(1, 2).flatten(0, 1)
+    stacked = directions.unflatten(0, (answers, known.queries)).transpose(1, 2).flatten(0, 1)
+    estimates: dict[str, Callable[[], Tensor]] = {
+        "correlation": lambda: correlation(stacked, per_batch),
+        "minimum-norm": lambda: minimum_norm(stacked, per_batch),
+        "ridge": lambda: ridge(
+            stacked, per_batch, noise_std=known.noise_std, prior_std=label_prior_std(known.classes)
+        ),
+    }
+    if estimator not in estimates:
+        raise unknown_name("estimator", estimator, estimates)
+    return _rule(rule)(estimates[estimator]()).unflatten(0, (answers, replicas))
+
+
+def _first_pass(messages: list[Message], batches: int) -> list[Message]:
+    if not messages:
+        raise InputError("the view holds no answer from the server")
+    return messages[:batches]
+
+
+def _rule(name: str) -> Callable[[Tensor], Tensor]:
+    if name not in RULES:
+        raise unknown_name("rule", name, RULES)
+    return RULES[name]
+
+
+def correctness(guesses: LabelGuesses, ids: Tensor, labels: np.ndarray) -> np.ndarray:
+    """Whether each guess is right, booleans (K, guesses): for scoring alone.
+
+    Args:
+        guesses: What an attack returned.
+        ids: True ids (answers, K, B) of the attacked batches, from a `BatchLog`.
+        labels: True labels, (N,).
+    """
+    truth = torch.from_numpy(labels).to(ids.device)[ids]
+    return (guesses.labels == truth).transpose(0, 1).flatten(1).cpu().numpy()

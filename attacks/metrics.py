@@ -1,0 +1,132 @@
+"""How well an attack did: success with its interval, baselines of guessing, and the error of gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from dpzv_audit.errors import InputError, check_count, check_probability
+from dpzv_audit.evidence import Interval
+from dpzv_audit.intervals import clopper_pearson, proportion
+
+
+def success_rate(predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the share of records whose label was predicted, with its exact (Clopper-Pearson) interval.
+
+    Right when, given the truth, guesses are independent from record to record: exact gradients, one scalar a
+    record, an attacker at chance. Guesses that share a batch's scalars or a trained model are dependent: the
+    interval is then too narrow, use `clustered_rate`.
+
+    Args:
+        predicted: integer labels (records,), an array or a tensor in host memory.
+        truth: integer labels (records,).
+        confidence: strictly between 0 and 1.
+
+    Raises:
+        InputError: no records, shapes that differ, or a confidence outside (0, 1).
+    """
+    guesses, labels = np.asarray(predicted), np.asarray(truth)
+    if guesses.shape != labels.shape or guesses.ndim != 1:
+        raise InputError(
+            f"predicted has shape {guesses.shape} and truth {labels.shape}, must be one (records,)"
+        )
+    return proportion(int((guesses == labels).sum()), guesses.size, confidence)
+
+
+def clustered_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the share of correct guesses, with an interval that allows any dependence within a cluster.
+
+    Right when guesses within a cluster share something (the scalars of a batch, the trained model of a run)
+    and clusters are independent: the interval is Student's t over cluster means, cut to [0, 1]. It is
+    approximate: it needs cluster means that are roughly normal, so some ten clusters or many guesses in each.
+    When all clusters have the same rate the t interval has no width and would claim certainty; the interval
+    is then Clopper-Pearson's with one trial a cluster (the count rounded outwards), right however strong
+    the dependence. For independent guesses `success_rate` is narrower and exact.
+
+    Args:
+        correct: (clusters, guesses a cluster) of 0 and 1 (or booleans), at least two clusters.
+        confidence: strictly between 0 and 1.
+
+    Returns:
+        Interval whose `n` counts guesses, not clusters.
+
+    Raises:
+        InputError: a shape, value or confidence other than these.
+    """
+    check_probability("confidence", confidence)
+    outcomes = np.asarray(correct, dtype=np.float64)
+    if outcomes.ndim != 2 or outcomes.shape[0] < 2 or outcomes.shape[1] < 1:
+        raise InputError(
+            f"correct has shape {outcomes.shape}, must be (clusters, guesses) with 2 clusters or more"
+        )
+    if not np.all((outcomes == 0) | (outcomes == 1)):
+        raise InputError(
+            "correct holds a value other than 0 and 1, must say for each guess whether it was right"
+        )
+    rates = outcomes.mean(axis=1)
+    clusters, rate = rates.size, float(rates.mean())
+    if np.ptp(rates) == 0:
+        hits = rates[0] * clusters
+        low = float(clopper_pearson(np.floor(hits), clusters, confidence)[0])
+        high = float(clopper_pearson(np.ceil(hits), clusters, confidence)[1])
+    else:
+        quantile = float(stdtrit(clusters - 1, (1.0 + confidence) / 2.0))
+        half_width = quantile * float(rates.std(ddof=1)) / float(np.sqrt(clusters))
+        low, high = max(0.0, rate - half_width), min(1.0, rate + half_width)
+    return Interval(value=rate, low=low, high=high, n=outcomes.size, confidence=confidence)
+
+
+def majority_baseline(labels: ArrayLike, classes: int) -> float:
+    """Return the success of always guessing the commonest of `labels`, integers (records,) < `classes`."""
+    return float(_frequencies(labels, classes).max())
+
+
+def prior_baseline(labels: ArrayLike, classes: int) -> float:
+    """Return the expected success of guesses drawn from the distribution of `labels`: sum_k p_k^2."""
+    return float((_frequencies(labels, classes) ** 2).sum())
+
+
+def cosine_similarity(estimate: ArrayLike, truth: ArrayLike) -> NDArray[np.float64]:
+    """Return the cosine, in [-1, 1] and of shape (...), between gradients (..., d) and their estimates.
+
+    An estimate of zero norm has no direction; its cosine is 0, that of an estimate that knows nothing. A true
+    gradient of zero norm raises `InputError`, as do shapes that differ.
+    """
+    guess, gradient, norms = _gradients(estimate, truth)
+    lengths = np.linalg.norm(guess, axis=-1)
+    inner = (guess * gradient).sum(axis=-1)
+    cosine = inner / (np.where(lengths == 0, 1.0, lengths) * norms)
+    return np.asarray(np.clip(cosine, -1.0, 1.0))
+
+
+def relative_error(estimate: ArrayLike, truth: ArrayLike) -> NDArray[np.float64]:
+    """Return ||estimate - truth|| / ||truth||, of shape (...), of (..., d); errors as `cosine_similarity`."""
+    guess, gradient, norms = _gradients(estimate, truth)
+    return np.asarray(np.linalg.norm(guess - gradient, axis=-1) / norms)
+
+
+def _gradients(
+    estimate: ArrayLike, truth: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    guess, gradient = np.asarray(estimate, np.float64), np.asarray(truth, np.float64)
+    if guess.shape != gradient.shape or guess.ndim < 1:
+        raise InputError(f"estimate has shape {guess.shape} and truth {gradient.shape}, must be one (..., d)")
+    norms = np.asarray(np.linalg.norm(gradient, axis=-1))
+    if np.any(norms == 0):
+        raise InputError("truth holds a gradient of norm 0, which has no direction; leave such records out")
+    return guess, gradient, norms
+
+
+def _frequencies(labels: ArrayLike, classes: int) -> NDArray[np.float64]:
+    check_count("classes", classes)
+    values = np.asarray(labels)
+    if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.integer):
+        raise InputError(
+            f"labels has shape {values.shape} and type {values.dtype}, must be integers (records,)"
+        )
+    if values.min() < 0 or values.max() >= classes:
+        raise InputError(
+            f"labels reach from {values.min()} to {values.max()}, must lie in [0, classes = {classes})"
+        )
+    return np.bincount(values, minlength=classes) / values.size

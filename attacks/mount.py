@@ -1,0 +1,171 @@
+"""Mounts an attack: trains the method with the adversary in place, hands the attack its view, scores it beside controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attacks.curious import QueryingClient
+from attacks.label_direct import Knowledge, LabelGuesses, correctness, from_gradients, from_scalars, from_wire
+from attacks.metrics import clustered_rate, majority_baseline, prior_baseline, success_rate
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import Interval
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import METHODS, DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms.dpzv import Plan, plan
+from mechanisms.federation import ClientBehaviour, TrainedStack, TrainingData, dtype_of
+from mechanisms.views import Adversary, BatchLog, ViewRecorder
+
+ADVERSARY_CLIENT = 1
+"""The client that is curious; which one makes no difference to a server that sums."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSetting:
+    """One attack on one method: everything its result depends on.
+
+    `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of its
+    first pass; `rule` and `estimator` are names in `attacks.label_rules.RULES` and `attacks.label_direct.ESTIMATORS`.
+    """
+
+    method: MethodSpec
+    config: TrainingConfig
+    dataset: VerticalDataset
+    adversary: str = "client"
+    public_ids: bool = False
+    queries: int = 1
+    rule: str = "argmin"
+    estimator: str = "ridge"
+    trials: int = 16
+    seed: int = 0
+    device: str = "cpu"
+    confidence: float = 0.95
+    progress: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True)
+class AttackOutcome:
+    """Success beside what it must be compared with, and the training that was attacked."""
+
+    success: Interval
+    baselines: dict[str, float]
+    controls: dict[str, Interval]
+    trained: TrainedStack
+    plan: Plan | None
+    """Schedule and noise of the attacked training; None for methods without a scalar channel."""
+
+
+def mount_label_direct(setting: AttackSetting) -> AttackOutcome:
+    """Train, infer the labels, score against the truth, and do the same with labels permuted before training.
+
+    The positive control is the same attack on split learning without a top model, where it must succeed always.
+    """
+    labels = setting.dataset.train.labels
+    correct, trained, the_plan = _run(setting, None)
+    permuted = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
+    shuffled, _, _ = _run(setting, permuted)
+    return AttackOutcome(
+        success=interval(correct, setting.confidence),
+        baselines={
+            "majority": majority_baseline(labels, setting.dataset.classes),
+            "prior": prior_baseline(labels, setting.dataset.classes),
+        },
+        controls={
+            "shuffled_labels": interval(shuffled, setting.confidence),
+            "positive": interval(_positive_control(setting), setting.confidence),
+        },
+        trained=trained,
+        plan=the_plan,
+    )
+
+
+def interval(correct: np.ndarray, confidence: float) -> Interval:
+    """Share of right guesses of `correct` (trials, guesses) with the wider of two intervals.
+
+    Clopper-Pearson is exact for independent guesses; guesses of one trial may depend on each other, which the
+    interval over trials allows for. The wider of the two is honest either way.
+    """
+    exact = success_rate(np.ones(correct.size, dtype=np.int64), correct.ravel().astype(np.int64), confidence)
+    if correct.shape[0] < 2 or np.ptp(correct.mean(1)) == 0:
+        return exact
+    clustered = clustered_rate(correct, confidence)
+    return replace(exact, low=min(exact.low, clustered.low), high=max(exact.high, clustered.high))
+
+
+def _positive_control(setting: AttackSetting) -> np.ndarray:
+    split = METHODS["split"]
+    config = split.configure(top_model=False, epochs=1, batch_size=setting.config.batch_size)
+    control = replace(setting, method=split, config=config, adversary="client", trials=1, rule="argmin", progress=None)
+    correct, _, _ = _run(control, None)
+    return correct
+
+
+def _run(setting: AttackSetting, labels: np.ndarray | None) -> tuple[np.ndarray, TrainedStack, Plan | None]:
+    """One stack of trainings under attack: booleans (trials, guesses), the trained stack, and its plan.
+
+    `labels` (trials, N) are trained on in place of the true ones; guesses are scored against the true ones always.
+    """
+    config, dataset = setting.config, setting.dataset
+    data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
+    scalar = setting.method.downlink == "scalar"
+    adversary = Adversary(
+        setting.adversary, (ADVERSARY_CLIENT,) if setting.adversary == "client" else (), setting.public_ids
+    )
+    attacked = (ADVERSARY_CLIENT,) if setting.adversary == "client" or not scalar else None
+    recorder, log = ViewRecorder(adversary), BatchLog(setting.method.downlink, attacked)
+    batches = len(dataset.train) // config.batch_size
+    options: dict[str, object] = {
+        "seed": setting.seed,
+        "replicas": range(setting.trials),
+        "observers": (recorder, log),
+        "device": setting.device,
+        "progress": setting.progress,
+    }
+    the_plan, known = None, Knowledge(dataset.classes, config.batch_size, batches, setting.queries, 0.0, 0.0)
+    if isinstance(config, DPZVConfig):
+        behaviours = _curious_client(setting, config, batches)
+        the_plan = plan(
+            config,
+            records=len(dataset.train),
+            clients=dataset.clients,
+            seed=setting.seed,
+            behaviours=behaviours,
+        )
+        if behaviours and the_plan.rounds_by_client[ADVERSARY_CLIENT - 1] < setting.queries:
+            raise InputError(
+                f"--epochs {config.epochs} gives client {ADVERSARY_CLIENT} "
+                f"{the_plan.rounds_by_client[ADVERSARY_CLIENT - 1]} rounds, too few for --queries {setting.queries}"
+            )
+        options["behaviours"] = behaviours
+        known = replace(known, noise_std=the_plan.sigma, smoothing=config.smoothing)
+    trained = setting.method.train(data, config, **options)
+    guesses = _infer(setting, recorder, known, scalar)
+    step = setting.queries if scalar and setting.adversary == "client" else 1
+    ids = log.stacked()[::step][: len(guesses.labels)]
+    return correctness(guesses, ids, dataset.train.labels), trained, the_plan
+
+
+def _curious_client(setting: AttackSetting, config: DPZVConfig, batches: int) -> dict[int, ClientBehaviour]:
+    """The querying client where the adversary is a client; an eavesdropper leaves all clients honest."""
+    if setting.adversary != "client":
+        return {}
+    client = QueryingClient(
+        ADVERSARY_CLIENT,
+        queries=setting.queries,
+        smoothing=config.smoothing,
+        steps_per_pass=batches,
+        seed=setting.seed,
+        replicas=range(setting.trials),
+    )
+    return {ADVERSARY_CLIENT: client}
+
+
+def _infer(setting: AttackSetting, recorder: ViewRecorder, known: Knowledge, scalar: bool) -> LabelGuesses:
+    if not scalar:
+        return from_gradients(recorder.view, known, rule=setting.rule)
+    if setting.adversary == "client":
+        return from_scalars(recorder.view, known, rule=setting.rule, estimator=setting.estimator)
+    return from_wire(recorder.view, known, seed=setting.seed, rule=setting.rule, estimator=setting.estimator)

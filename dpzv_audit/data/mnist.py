@@ -1,0 +1,139 @@
+"""MNIST from its four original IDX files (LeCun, Cortes, Burges), cut into strips or runs of pixels."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dpzv_audit.data.idx import IdxFile, find_idx, read_idx
+from dpzv_audit.data.partition import Blocks, equal_runs, row_strips, scaled
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError
+
+DATA_VARIABLE = "DPZV_AUDIT_DATA"
+RIGHT_FOLDER = "the folder that holds mnist/ or the four IDX files themselves"
+
+PIXEL_MAXIMUM = 255.0
+"""The largest grey value of the format: a public constant, so scaling looks at no record."""
+
+DEFAULT_CLIENTS = {"strips": 7, "runs": 2}
+"""Clients of each partition unless told otherwise: paper 001's strips of 4 rows, paper 003's halves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MnistFiles:
+    """The four files a folder must hold."""
+
+    train_images: IdxFile
+    train_labels: IdxFile
+    test_images: IdxFile
+    test_labels: IdxFile
+
+
+MNIST_FILES = MnistFiles(
+    train_images=IdxFile(
+        name="train-images-idx3-ubyte",
+        shape=(60_000, 28, 28),
+        md5_gzip="f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        md5_plain="6bbc9ace898e44ae57da46a324031adb",
+    ),
+    train_labels=IdxFile(
+        name="train-labels-idx1-ubyte",
+        shape=(60_000,),
+        md5_gzip="d53e105ee54ea40749a09fcbcd1e9432",
+        md5_plain="a25bea736e30d166cdddb491f175f624",
+    ),
+    test_images=IdxFile(
+        name="t10k-images-idx3-ubyte",
+        shape=(10_000, 28, 28),
+        md5_gzip="9fb629c4189551a2d022fa330f9573f3",
+        md5_plain="2646ac647ad5339dbf082846283269ea",
+    ),
+    test_labels=IdxFile(
+        name="t10k-labels-idx1-ubyte",
+        shape=(10_000,),
+        md5_gzip="ec29112dd5afa0611ce80d1b7f02629c",
+        md5_plain="27ae3e4e09519cfbb04c329615203637",
+    ),
+)
+"""MD5s of the `.gz` files as published; those of the plain files were computed by unpacking such files."""
+
+
+def load_mnist(
+    *,
+    clients: int | None = None,
+    partition: str | None = None,
+    data_dir: Path | None = None,
+    files: MnistFiles = MNIST_FILES,
+) -> VerticalDataset:
+    """Return MNIST (60,000 train and 10,000 test records, 10 classes), pixels in [0, 1].
+
+    `partition` "strips" (default): `clients` strips of 28 / clients rows, blocks (N, 1, 28 / clients, 28);
+    default 7. "runs": `clients` equal runs of the flattened image, blocks (N, 784 / clients); default 2.
+    `data_dir` is the folder that holds `mnist/` or the four files themselves; without it the environment
+    variable DPZV_AUDIT_DATA. `files` is what the files must be. Raises `InputError` for a missing folder or
+    file, for a file that is not the original, and for clients that do not divide the image.
+    """
+    kind = "strips" if partition is None else partition
+    if kind not in DEFAULT_CLIENTS:
+        raise InputError(f"partition is {partition!r}, mnist has: {', '.join(DEFAULT_CLIENTS)}")
+    count = DEFAULT_CLIENTS[kind] if clients is None else clients
+    blank = np.zeros((1, *files.train_images.shape[1:]), dtype=np.uint8)
+    _cut(blank, kind, count)  # a wrong number of clients is told before 55 MB are read
+    folder = mnist_folder(data_dir)
+    digests: dict[str, str] = {}
+
+    def read(file: IdxFile) -> npt.NDArray[np.uint8]:
+        array, digests[find_idx(folder, file).name] = read_idx(folder, file)
+        return array
+
+    def records(images: IdxFile, labels: IdxFile) -> Records:
+        values = read(labels).astype(np.int64)
+        return Records(features=scaled(_cut(read(images), kind, count), PIXEL_MAXIMUM), labels=values)
+
+    return VerticalDataset(
+        name="mnist",
+        train=records(files.train_images, files.train_labels),
+        test=records(files.test_images, files.test_labels),
+        classes=10,
+        partition=_describe(kind, count, files.train_images.shape[1:]),
+        digests=digests,
+    )
+
+
+def mnist_folder(data_dir: Path | None) -> Path:
+    """Return the folder of the IDX files: `mnist/` in `data_dir` (or DPZV_AUDIT_DATA) if there, else itself.
+
+    Raises `InputError` naming the flag or the variable if neither is set or the folder does not exist.
+    """
+    source = "--data-dir"
+    if data_dir is None:
+        source = DATA_VARIABLE
+        value = os.environ.get(DATA_VARIABLE, "")
+        if not value:
+            raise InputError(
+                f"mnist needs its files: give --data-dir DIR, {RIGHT_FOLDER}, or set {DATA_VARIABLE}"
+            )
+        data_dir = Path(value)
+    if not data_dir.is_dir():
+        found = "is no folder" if data_dir.exists() else "does not exist"
+        raise InputError(f"{source} is {data_dir}, which {found}; must be {RIGHT_FOLDER}")
+    inner = data_dir / "mnist"
+    return inner if inner.is_dir() else data_dir
+
+
+def _cut(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
+    return row_strips(images, clients) if kind == "strips" else equal_runs(images, clients)
+
+
+def _describe(kind: str, clients: int, shape: tuple[int, ...]) -> str:
+    height, width = shape
+    if kind == "strips":
+        return f"{clients} clients, strips: {height // clients} of the {height} image rows each"
+    return (
+        f"{clients} clients, runs: {height * width // clients} of the {height * width} flattened pixels each"
+    )

@@ -1,0 +1,264 @@
+"""Run folders: what a run leaves on disk, written whole or not at all, and read back with one-line errors."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.evidence import to_jsonable
+
+RESULT_FILE = "result.json"
+SCHEMA_PREFIX = "dpzv-audit/"
+
+PACKAGE_FOLDERS = frozenset({"attacks", "dpzv_audit", "mechanisms", "reports"})
+"""A folder of such a name on the import path can shadow this distribution's packages: none is written to."""
+
+PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "prv-accountant",
+    "matplotlib",
+    "typer",
+    "rich",
+    "pydantic",
+    "jinja2",
+    "joblib",
+    "safetensors",
+)
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+
+
+class RunFolder:
+    """A run folder that is being written.
+
+    `path` is a hidden temporary folder while the block of `write_run` runs, and the run folder for good after
+    it. Every method returns the path written and raises `AuditError` (exit code 3) if the disk refuses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write dataclasses, dicts, lists and plain values as JSON; `AuditError` for nan and infinity."""
+        try:
+            text = json_text(value)
+        except ValueError as error:
+            raise AuditError(f"{name} cannot be written as JSON: {error}") from error
+        return self.write_text(name, text)
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write `text` as UTF-8; bytes of no encoding (from a command line) go out as backslash escapes."""
+        return self.write_bytes(name, text.encode("utf-8", "backslashreplace"))
+
+    def write_bytes(self, name: str, data: bytes) -> Path:
+        """Write `data` to the file `name`: letters, digits, `.`, `_`, `-` a part, `/` between parts."""
+        if not _FILE_NAME.fullmatch(name):
+            raise InputError(
+                f"run file name is {name!r}, must be parts of letters, digits, '.', '_', '-' joined by '/'"
+            )
+        path = self.path / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.write(data)
+        except OSError as error:
+            _refuse(f"cannot write {name}", self.path.parent, error)
+        return path
+
+
+@contextmanager
+def write_run(out: Path, name: str) -> Iterator[RunFolder]:
+    """Write the run folder `out`/`name` as one step: it appears whole when the block ends, or not at all.
+
+    `out` is made where it does not exist. `name` is sanitised; where it is taken, `-2`, `-3`, ... is
+    appended. On any exception, an interrupt too, the temporary folder is removed and the exception goes on.
+    Raises `InputError` if `out` is a file or carries the name of one of this distribution's packages, and
+    `AuditError` if the disk refuses (full, read-only).
+    """
+    _make_out(out)
+    name = slug(name, limit=160)
+    partial = out / f".{name}-{secrets.token_hex(4)}.partial"
+    try:
+        try:
+            # a plain mkdir, not tempfile's: the folder keeps the permissions that the user's umask gives
+            partial.mkdir()
+        except OSError as error:
+            _refuse(f"cannot make the run folder {name}", out, error)
+        folder = RunFolder(partial)
+        yield folder
+        try:
+            _sync_tree(partial)
+            folder.path = _publish(partial, out, name)
+        except OSError as error:
+            _refuse(f"cannot finish the run folder {name}", out, error)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def load_run(path: Path) -> dict[str, Any]:
+    """Return the `result.json` of the run folder `path` (or the JSON file `path`) as a dict.
+
+    Raises `InputError` naming the file if it is missing, unreadable, no JSON object, or if its "schema"
+    does not start with "dpzv-audit/".
+    """
+    file = path / RESULT_FILE if path.is_dir() else path
+    if not file.is_file():
+        right = f"a run folder that holds {RESULT_FILE}"
+        raise InputError(f"{file}: no such file; must be {right}, such as dpzv-audit attack writes")
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); it must be a readable file") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: is not JSON ({error}); must be a result that dpzv-audit wrote") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: holds a JSON {type(value).__name__}, must be an object with a schema")
+    schema = value.get("schema")
+    if not isinstance(schema, str) or not schema.startswith(SCHEMA_PREFIX):
+        found = "has no schema" if schema is None else f"schema is {schema!r}"
+        raise InputError(f'{file}: {found}, must start with "{SCHEMA_PREFIX}"')
+    return value
+
+
+def run_name(
+    command: str,
+    method: str | None = None,
+    dataset: str | None = None,
+    attack: str | None = None,
+    *,
+    seed: int,
+    now: datetime | None = None,
+) -> str:
+    """Return a folder name that sorts by time: UTC timestamp, command, method, data set, attack, seed.
+
+    Such as `20261120-231530-attack-dpzv-digits-label_direct-seed0`. `now` is the present unless given, and
+    must carry a time zone. Every part is sanitised by `slug`.
+    """
+    moment = (datetime.now(UTC) if now is None else now).astimezone(UTC)
+    parts = [slug(part) for part in (command, method, dataset, attack) if part]
+    return "-".join([moment.strftime("%Y%m%d-%H%M%S"), *parts, f"seed{int(seed)}"])
+
+
+def slug(text: str, *, limit: int = 40) -> str:
+    """Return `text` with all but ASCII letters, digits and `_` as `-`, at most `limit` long, never empty.
+
+    No dots and no separators survive, so the result is one path component that cannot climb out of a folder.
+    """
+    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")[:limit].strip("-") or "unnamed"
+
+
+def json_text(value: Any) -> str:
+    """Return `value` as the JSON text of run folders: two spaces, keys in their order, a newline at the end.
+
+    Raises `ValueError` for nan and infinity, which JSON does not have.
+    """
+    return json.dumps(to_jsonable(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return what a result may depend on: Python, platform, package versions, processors, command line.
+
+    Versions come from the installed metadata (None where a package is absent), so nothing is imported.
+    `arguments` replaces the process's own command line (`sys.argv`), whose program keeps its name alone.
+    """
+    return {
+        "dpzv_audit": _version("dpzv-audit"),
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "command_line": [_program(sys.argv[0]), *sys.argv[1:]] if arguments is None else list(arguments),
+    }
+
+
+def _program(argument: str) -> str:
+    path = Path(argument)
+    return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _make_out(out: Path) -> None:
+    folder = out.resolve()
+    for part in (folder, *folder.parents):
+        if part.name in PACKAGE_FOLDERS and (part == folder or not part.exists()):
+            names = ", ".join(sorted(PACKAGE_FOLDERS))
+            raise InputError(
+                f"--out is {out}, must not be a folder named like a package of the tool: {names}"
+            )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"--out is {out}, but {error.filename} is no folder; give a folder") from error
+    except OSError as error:
+        _refuse("cannot make the folder", out, error)
+
+
+def _publish(partial: Path, out: Path, name: str) -> Path:
+    number = 1
+    while True:
+        final = out / (name if number == 1 else f"{name}-{number}")
+        number += 1
+        if os.path.lexists(final):
+            continue
+        try:
+            partial.rename(final)
+        except OSError as error:
+            # another process took the name since we looked: renaming onto its folder fails, so try the next
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                continue
+            raise
+        _sync(out)
+        return final
+
+
+def _sync_tree(folder: Path) -> None:
+    for parent, _, files in os.walk(folder):
+        for file in files:
+            _sync(Path(parent) / file)
+        _sync(Path(parent))
+
+
+def _sync(path: Path) -> None:
+    if os.name == "nt":
+        return  # folders cannot be opened there, and files must be opened for writing
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _refuse(what: str, out: Path, error: OSError) -> NoReturn:
+    reason = error.strerror or str(error)
+    raise AuditError(
+        f"{what} under {out}: {reason}; nothing of the run was kept, make room or give another --out DIR"
+    ) from error

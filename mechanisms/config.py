@@ -1,0 +1,100 @@
+"""What a training run can be told: validated once, frozen, with the papers' values where they give one."""
+
+from __future__ import annotations
+
+from typing import Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dpzv_audit.errors import InputError
+from mechanisms.noise import ClipRule
+from mechanisms.schedules import SamplerName
+
+ServerUpdate = Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"]
+C = TypeVar("C", bound="TrainingConfig")
+
+
+class TrainingConfig(BaseModel):
+    """What every method takes.
+
+    An epoch is floor(D/B) rounds in all, over all clients together: the reading that fits the papers' byte counts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    batch_size: int = Field(64, ge=1, description="Records in a batch, B; the divisor of every batch mean.")
+    epochs: int = Field(8, ge=1, description="Epochs of floor(D/B) rounds in all.")
+    client_rate: float = Field(5e-4, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
+    server_rate: float = Field(0.005, ge=0, description="Learning rate of the server, eta_0.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the clients' steps.")
+    server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
+    embedding: int = Field(16, ge=1, description="Width of a client's embedding under a top model, d_h.")
+    hidden: int = Field(32, ge=1, description="Width between the server's two linear layers.")
+    top_model: bool = Field(True, description="A top model at the server; without it the server sums logits.")
+    sampler: SamplerName = Field("shuffled", description="How a client draws its batches.")
+    dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the simulation.")
+
+
+class DPZVConfig(TrainingConfig):
+    """DPZV (paper 001, algorithm 1) with every reading that the paper leaves open; defaults are table 3's values."""
+
+    epsilon: float | None = Field(1.0, gt=0, description="Claimed epsilon, from which the noise follows.")
+    delta: float = Field(1e-5, gt=0, lt=1, description="Delta of the claim.")
+    calibration: Literal["paper", "sound", "none"] = Field(
+        "paper", description="How noise follows from the claim: theorem 5.1, the sound bound, or no noise."
+    )
+    sigma: float | None = Field(None, ge=0, description="Standard deviation of the scalar's noise; overrides the rest.")
+    clip: float = Field(10.0, gt=0, description="Clipping threshold of a record's difference, C.")
+    clip_rule: ClipRule = Field("symmetric", description="symmetric, or paper-one-sided: min(x, C) as eq. 8 prints.")
+    difference: Literal["central", "paper"] = Field(
+        "central", description="Divide by 2 lambda (eq. 3, unbiased) or by lambda (eq. 7 as printed)."
+    )
+    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter of the clients, lambda.")
+    server_smoothing: float = Field(1e-3, gt=0, description="Smoothing of the server, lambda_0, for zo and joint-zo.")
+    server_update: ServerUpdate = Field("sgd", description="How the server trains its top model.")
+    server_clip: float = Field(1.0, gt=0, description="Per-record gradient clip of dp-sgd.")
+    server_noise_multiplier: float = Field(
+        0.0, ge=0, description="dp-sgd: noise of this multiple of server_clip is added to the sum over the batch."
+    )
+    activation: Literal["cyclic", "random"] = Field("cyclic", description="Which client is active: in turn, or q_m.")
+    activation_probabilities: tuple[float, ...] | None = Field(None, description="q_m by client; equal if not given.")
+    compute_times: tuple[float, ...] | None = Field(
+        None, description="Time a round takes each client; activation then follows the clock, and staleness with it."
+    )
+    perturbation: Literal["functional", "in-place"] = Field(
+        "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
+    )
+    participation_cap: int | None = Field(None, ge=1, description="The server ignores a record past so many rounds.")
+    distinct_ids: bool = Field(False, description="The server ignores repetitions of a record within a batch.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.compute_times is not None and self.activation == "random":
+            raise ValueError("compute_times decide the order of clients, so activation must be cyclic, not random")
+        if self.activation_probabilities is not None and self.activation != "random":
+            raise ValueError("activation_probabilities need activation random")
+        for name in ("activation_probabilities", "compute_times"):
+            values = getattr(self, name)
+            if values is not None and not all(v > 0 for v in values):
+                raise ValueError(f"{name} must all be above 0")
+        if self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0:
+            raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")
+        return self
+
+
+class SplitConfig(TrainingConfig):
+    """Split learning: synchronous, first order, no noise. Rates are paper 001's for its first-order baseline."""
+
+    client_rate: float = Field(0.05, ge=0, description="Learning rate of the clients.")
+    server_rate: float = Field(0.05, ge=0, description="Learning rate of the server.")
+
+
+def build_config(kind: type[C], values: dict[str, object]) -> C:
+    """Make a config of `kind` from `values`; `InputError` naming the first wrong key, its value and the rule."""
+    try:
+        return kind(**values)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "configuration"
+        given = f" is {first['input']!r}" if first["loc"] else ""
+        raise InputError(f"{key}{given}: {first['msg']}") from None

@@ -1,0 +1,242 @@
+"""The parties of one run as a stack of K replicas: data, models, the server's table of embeddings, and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import InputError
+from mechanisms.config import TrainingConfig
+from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
+from mechanisms.models import default_architectures
+from mechanisms.replicas import Evaluator, ParameterStack, evaluator_for
+from mechanisms.schedules import Batch, BatchStream
+from mechanisms.servers import SumServer, cross_entropy
+
+_EVALUATION_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a client knows when it is active: its number, its own round count, its batch and the shape it must send."""
+
+    round: int
+    client: int
+    own_round: int
+    batch: Batch
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+
+
+class ClientBehaviour(Protocol):
+    """A client that does not do as the method says: a curious client's queries, a canary's embeddings.
+
+    It acts through messages like everybody else: it chooses what it uploads and keeps what comes back.
+    """
+
+    first_pass_repeats: int
+    """How many successive own rounds each batch of its first pass serves (1: every round draws a new batch)."""
+
+    def uploads(self, turn: Turn) -> Tensor | None:
+        """The two embeddings (2, K, B, width) to send instead of the model's, or None to follow the protocol."""
+
+
+@dataclass
+class ClientState:
+    """One client's own things: features, model, batches. `momentum` is the buffer of its steps, (K, d_m)."""
+
+    features: Tensor
+    evaluator: Evaluator
+    parameters: ParameterStack
+    batches: BatchStream
+    momentum: Tensor
+    rounds: int = 0
+    batch: Batch | None = None
+
+    def next_batch(self, repeats: int, steps_per_pass: int) -> Batch:
+        """The batch of this client's next round; each batch of the first pass serves `repeats` rounds."""
+        again = self.rounds < repeats * steps_per_pass and self.rounds % repeats != 0
+        if not again or self.batch is None:
+            self.batch = self.batches.next()
+        self.rounds += 1
+        return self.batch
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Records on the device: a feature block a client and labels, (N,) for all replicas or (K, N) by replica."""
+
+    features: tuple[Tensor, ...]
+    labels: Tensor
+    test_features: tuple[Tensor, ...]
+    test_labels: Tensor
+    classes: int
+
+    @classmethod
+    def of(
+        cls, dataset: VerticalDataset, *, dtype: torch.dtype, device: str, labels: np.ndarray | None = None
+    ) -> TrainingData:
+        """Copy `dataset` to `device`; `labels` (N,) or (K, N) replace the training labels (label games, controls)."""
+
+        def blocks(source: tuple[np.ndarray, ...]) -> tuple[Tensor, ...]:
+            return tuple(torch.from_numpy(block).to(device=device, dtype=dtype) for block in source)
+
+        train = dataset.train.labels if labels is None else labels
+        return cls(
+            blocks(dataset.train.features),
+            torch.from_numpy(np.ascontiguousarray(train)).to(device),
+            blocks(dataset.test.features),
+            torch.from_numpy(dataset.test.labels).to(device),
+            dataset.classes,
+        )
+
+    def batch_labels(self, batch: Batch) -> Tensor:
+        """Labels (K, B) of `batch`."""
+        if self.labels.dim() == 1:
+            return self.labels[batch.ids]
+        return self.labels.gather(1, batch.ids)
+
+
+@dataclass(frozen=True)
+class TrainedStack:
+    """What K trainings gave: models, accuracy, costs and the facts an accountant needs.
+
+    `accuracy` and `loss` are on test records, one a replica; `participations` is the largest number of rounds,
+    over all clients, that a record was in (None where that is random: `uniform` and `poisson` sampling).
+    """
+
+    clients: tuple[ParameterStack, ...]
+    server: ParameterStack
+    accuracy: np.ndarray
+    loss: np.ndarray
+    ledger: Ledger
+    rounds: int
+    rounds_by_client: tuple[int, ...]
+    participations: int | None
+    history: tuple[tuple[int, float, float], ...] = field(default=())
+    """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
+
+
+class Federation:
+    """All parties of a stack of K replicas, and the server's table of the latest embedding of every record."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        config: TrainingConfig,
+        *,
+        seed: int,
+        replicas: Sequence[int],
+        observers: Sequence[Observer] = (),
+        device: str = "cpu",
+    ) -> None:
+        self.data = data
+        self.replicas = tuple(replicas)
+        self.stack = len(self.replicas)
+        self.device = device
+        self.dtype = dtype_of(config)
+        self.records = data.features[0].shape[0]
+        self.batch_size = config.batch_size
+        if config.batch_size > self.records:
+            raise InputError(f"batch_size is {config.batch_size}, must be at most the {self.records} training records")
+        self.channel = Channel(observers)
+        shapes = tuple(tuple(f.shape[1:]) for f in data.features)
+        client_models, server_model = default_architectures(
+            shapes, data.classes, embedding=config.embedding, hidden=config.hidden, top_model=config.top_model
+        )
+        self.width = config.embedding if config.top_model else data.classes
+        self.clients = [
+            self._client(number, features, evaluator_for(model, stack=self.stack, device=device), config, seed)
+            for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
+        ]
+        self.server: Evaluator = (
+            SumServer(len(self.clients))
+            if server_model is None
+            else evaluator_for(server_model, stack=self.stack, device=device)
+        )
+        self.server_parameters = self._initial(self.server, seed, SERVER)
+        self.server_momentum = torch.zeros_like(self.server_parameters.flat)
+
+    @property
+    def steps_per_pass(self) -> int:
+        """Rounds in which one client goes through the data once, floor(D/B)."""
+        return self.records // self.batch_size
+
+    def _initial(self, evaluator: Evaluator, seed: int, party: int) -> ParameterStack:
+        return ParameterStack.initial(
+            evaluator.layout, seed=seed, party=party, replicas=self.replicas, dtype=self.dtype, device=self.device
+        ) if evaluator.layout else ParameterStack(
+            torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ()
+        )
+
+    def _client(
+        self, number: int, features: Tensor, evaluator: Evaluator, config: TrainingConfig, seed: int
+    ) -> ClientState:
+        parameters = self._initial(evaluator, seed, number)
+        batches = BatchStream(
+            config.sampler,
+            records=self.records,
+            batch_size=config.batch_size,
+            seed=seed,
+            client=number,
+            replicas=self.replicas,
+            device=self.device,
+        )
+        return ClientState(features, evaluator, parameters, batches, torch.zeros_like(parameters.flat))
+
+    def inputs(self, client: ClientState, batch: Batch) -> Tensor:
+        """This client's features of `batch`, shape (K, B, *feature shape)."""
+        rows = client.features.index_select(0, batch.ids.flatten())
+        return rows.unflatten(0, (self.stack, -1))
+
+    def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
+        """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
+        pieces = []
+        for rows in features.split(_EVALUATION_ROWS):
+            stacked = rows.unsqueeze(0).expand(self.stack, *rows.shape)
+            pieces.append(client.evaluator.forward(client.parameters.views, stacked))
+        return torch.cat(pieces, 1)
+
+    def fill_table(self, overrides: Mapping[int, ClientBehaviour] | None = None) -> None:
+        """Every client sends all its embeddings once; the server keeps them as its table, (K * N, M * width)."""
+        table = torch.empty(
+            self.stack, self.records, len(self.clients), self.width, dtype=self.dtype, device=self.device
+        )
+        for number, client in enumerate(self.clients, start=1):
+            if overrides and number in overrides:
+                rows = table.new_zeros(self.stack, self.records, self.width)
+            else:
+                rows = self.embed_all(client, client.features)
+            table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", rows))
+        rows = table.flatten(2).flatten(0, 1)
+        # The scratch row at the end takes what padded places write and is never counted.
+        self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
+
+    def test_metrics(self) -> tuple[Tensor, Tensor]:
+        """Accuracy and mean loss (K,) on the test records, with fresh embeddings."""
+        embeddings = [
+            self.embed_all(client, features)
+            for client, features in zip(self.clients, self.data.test_features, strict=True)
+        ]
+        rows = torch.stack(embeddings, 2).flatten(2)
+        labels = self.data.test_labels.expand(self.stack, -1)
+        logits = self.server.forward(self.server_parameters.views, rows)
+        correct = (logits.argmax(2) == labels).to(torch.float64).mean(1)
+        return correct, cross_entropy(logits, labels).to(torch.float64).mean(1)
+
+
+def dtype_of(config: TrainingConfig) -> torch.dtype:
+    """Precision of the simulation as torch names it."""
+    return torch.float64 if config.dtype == "float64" else torch.float32
+
+
+def rounds_of(config: TrainingConfig, records: int) -> int:
+    """Rounds T of a run: epochs x floor(D/B)."""
+    return config.epochs * (records // config.batch_size)

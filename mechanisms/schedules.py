@@ -1,0 +1,149 @@
+"""Public randomness of a run: which client is active in which round, and which records are in its batch.
+
+Activation is shared by all replicas of a run (they move in lockstep); batches differ by replica. Neither
+depends on the data, so an accountant may read participation counts off them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpzv_audit.seeds import Purpose, stream
+
+SamplerName = Literal["shuffled", "uniform", "poisson"]
+_BLOCK = 64
+"""Rounds of batches drawn at a time: enough to make a draw cheap, and part of what a seed means."""
+
+
+def cyclic(clients: int) -> Iterator[int]:
+    """Clients 1..M take turns."""
+    while True:
+        yield from range(1, clients + 1)
+
+
+def random_activation(probabilities: Sequence[float], *, seed: int) -> Iterator[int]:
+    """Client m is active with probability q_m, independently each round (paper 001, assumption 4.3)."""
+    block = 0
+    cumulative = np.cumsum(probabilities)
+    while True:
+        draws = stream(seed, Purpose.ACTIVATION, block).random(4096) * cumulative[-1]
+        yield from (1 + np.searchsorted(cumulative, draws, side="right")).tolist()
+        block += 1
+
+
+def by_compute_times(times: Sequence[float]) -> Iterator[int]:
+    """A client is active whenever its computation ends, client m's taking `times[m-1]`; ties go to the lower number.
+
+    Slow clients are active less often and their rows in the server's table grow stale: asynchrony without threads.
+    """
+    clock = [(time, client) for client, time in enumerate(times, start=1)]
+    heapq.heapify(clock)
+    while True:
+        now, client = heapq.heappop(clock)
+        yield client
+        heapq.heappush(clock, (now + times[client - 1], client))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Record ids of one round.
+
+    Attributes:
+        ids: (K, B) record numbers; for Poisson sampling B is the largest batch of the block and short ones are padded.
+        places: (K * B,) row numbers in a table that holds the records of replica 0, then of replica 1, and so on,
+            and one scratch row at the end, which padding points to.
+        weights: None when every place counts, else (K, B) with 1 for a record and 0 for padding.
+    """
+
+    ids: Tensor
+    places: Tensor
+    weights: Tensor | None = None
+
+
+class BatchStream:
+    """One client's batches, round after round, for each replica from its own stream.
+
+    `shuffled`: through the data once a pass, in random order, the short last batch dropped; `uniform`: without
+    replacement within a batch; `poisson`: each record with probability B/D, so that B is the expected size.
+    """
+
+    def __init__(
+        self,
+        sampler: SamplerName,
+        *,
+        records: int,
+        batch_size: int,
+        seed: int,
+        client: int,
+        replicas: Sequence[int],
+        device: str = "cpu",
+    ) -> None:
+        self._sampler = sampler
+        self._records = records
+        self._batch_size = batch_size
+        self._seed = seed
+        self._client = client
+        self._replicas = tuple(replicas)
+        self._device = device
+        self._offsets = (torch.arange(len(self._replicas)) * records).unsqueeze(1).unsqueeze(2)
+        self._block = 0
+        self._ready: list[Batch] = []
+
+    def next(self) -> Batch:
+        """The batch of this client's next round."""
+        if not self._ready:
+            self._ready = self._draw(self._block)[::-1]
+            self._block += 1
+        return self._ready.pop()
+
+    def _draw(self, block: int) -> list[Batch]:
+        drawn = [self._draw_one(stream(self._seed, Purpose.BATCHES, self._client, k, block)) for k in self._replicas]
+        if self._sampler != "poisson":
+            ids = torch.from_numpy(np.stack(drawn))
+            return self._batches(ids, None)
+        masks = np.stack(drawn)
+        width = int(max(masks.sum(2).max(), 1))
+        # A stable sort of "not drawn" brings the drawn records to the front, in order.
+        ids = torch.from_numpy(np.argsort(~masks, axis=2, kind="stable")[:, :, :width])
+        return self._batches(ids, torch.from_numpy(np.take_along_axis(masks, ids.numpy(), axis=2)))
+
+    def _draw_one(self, generator: np.random.Generator) -> np.ndarray:
+        """Ids (rounds, B) of one block, or for Poisson sampling membership (rounds, D)."""
+        if self._sampler == "shuffled":
+            rounds = self._records // self._batch_size
+            order = generator.permutation(self._records)[: rounds * self._batch_size]
+            return order.reshape(rounds, self._batch_size)
+        if self._sampler == "uniform":
+            draws = [generator.choice(self._records, self._batch_size, replace=False) for _ in range(_BLOCK)]
+            return np.stack(draws)
+        return generator.random((_BLOCK, self._records)) < self._batch_size / self._records
+
+    def _batches(self, ids: Tensor, weights: Tensor | None) -> list[Batch]:
+        """Split blocks of shape (K, rounds, B) into rounds."""
+        where = ids + self._offsets
+        if weights is not None:
+            where = where.masked_fill(~weights, len(self._replicas) * self._records)
+        places = where.transpose(0, 1).flatten(1).contiguous().to(self._device)
+        by_round = ids.transpose(0, 1).contiguous().to(self._device)
+        if weights is None:
+            return [Batch(i, p) for i, p in zip(by_round, places, strict=True)]
+        kept = weights.transpose(0, 1).contiguous().to(self._device)
+        return [Batch(i, p, w) for i, p, w in zip(by_round, places, kept, strict=True)]
+
+
+def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:
+    """Rounds of one client that a record can be in under `shuffled` sampling: the passes begun (accounting.md).
+
+    Each batch of the first pass counts `first_pass_repeats` times, as often as it serves.
+    """
+    first = first_pass_repeats * steps_per_pass
+    if rounds <= first:
+        return min(rounds, first_pass_repeats)
+    return first_pass_repeats + -(-(rounds - first) // steps_per_pass)

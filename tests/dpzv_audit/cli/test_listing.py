@@ -1,0 +1,56 @@
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dpzv_audit.cli.listing import REGISTRIES, list_what, listed
+from dpzv_audit.data import DATASETS
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import ADVERSARIES
+
+
+@pytest.mark.parametrize("what", REGISTRIES)
+def test_every_registry_lists_all_it_has_with_one_line_each(what):
+    module, name = REGISTRIES[what]
+    registry = getattr(importlib.import_module(module), name)
+    items = listed(what)
+    assert [item["name"] for item in items] == list(registry)
+    assert items
+    for item in items:
+        assert item["summary"]
+        assert "\n" not in item["summary"]
+
+
+def test_a_line_each_with_the_summaries_aligned(capsys):
+    list_what("datasets")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{name:<6}  {spec.summary}" for name, spec in DATASETS.items()]
+
+
+def test_json_is_one_object_and_nothing_else(capsys):
+    list_what("adversaries", as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": "dpzv-audit/list/1",
+        "what": "adversaries",
+        "items": [{"name": name, "summary": summary} for name, summary in ADVERSARIES.items()],
+    }
+
+
+def test_an_unknown_kind_lists_the_choices_and_suggests_the_nearest():
+    with pytest.raises(InputError) as caught:
+        list_what("attack")
+    choices = "methods, attacks, datasets, accountants, estimators, adversaries"
+    assert str(caught.value) == f"WHAT is 'attack': did you mean 'attacks'? must be one of {choices}"
+    with pytest.raises(InputError, match=r"adversaries$"):
+        list_what("zebras")
+
+
+def test_listing_datasets_and_adversaries_loads_no_torch():
+    code = (
+        "import sys; from dpzv_audit.cli.listing import listed; listed('datasets'); listed('adversaries'); "
+        "print(sorted({'torch', 'matplotlib', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,285 @@
+import gzip
+import hashlib
+import os
+import struct
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpzv_audit.data import load
+from dpzv_audit.data.idx import GZIP_MARK, IdxFile, read_idx
+from dpzv_audit.data.mnist import DATA_VARIABLE, MNIST_FILES, MnistFiles, load_mnist
+from dpzv_audit.errors import InputError
+
+
+def real_data() -> Path | None:
+    places = [os.environ.get(DATA_VARIABLE), Path(__file__).parents[4] / "shared" / "data"]
+    return next((Path(place) for place in places if place and (Path(place) / "mnist").is_dir()), None)
+
+
+needs_data = pytest.mark.skipif(real_data() is None, reason=f"no MNIST in {DATA_VARIABLE} or ../shared/data")
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    return struct.pack(f">I{array.ndim}I", 0x0800 | array.ndim, *array.shape) + array.tobytes()
+
+
+def expectation(name: str, array: np.ndarray) -> IdxFile:
+    plain = idx_bytes(array)
+    return IdxFile(
+        name=name,
+        shape=array.shape,
+        md5_gzip=hashlib.md5(gzip.compress(plain, mtime=0)).hexdigest(),
+        md5_plain=hashlib.md5(plain).hexdigest(),
+    )
+
+
+def write_gzip(folder: Path, expected: IdxFile, plain: bytes) -> Path:
+    path = folder / f"{expected.name}.gz"
+    path.write_bytes(gzip.compress(plain, mtime=0))
+    return path
+
+
+def arrays() -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {
+        "train_images": random.integers(0, 256, (20, 28, 28), dtype=np.uint8),
+        "train_labels": random.integers(0, 10, 20, dtype=np.uint8),
+        "test_images": random.integers(0, 256, (5, 28, 28), dtype=np.uint8),
+        "test_labels": random.integers(0, 10, 5, dtype=np.uint8),
+    }
+
+
+FILES = MnistFiles(
+    **{field: expectation(getattr(MNIST_FILES, field).name, array) for field, array in arrays().items()}
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with a tiny, well-formed set of the four files in `mnist/`."""
+    inner = tmp_path / "mnist"
+    inner.mkdir()
+    for field, array in arrays().items():
+        write_gzip(inner, getattr(FILES, field), idx_bytes(array))
+    return tmp_path
+
+
+def refused(folder: Path, files: MnistFiles = FILES) -> str:
+    with pytest.raises(InputError) as caught:
+        load_mnist(data_dir=folder, files=files)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def image_file(folder: Path) -> Path:
+    return folder / "mnist" / "train-images-idx3-ubyte.gz"
+
+
+def test_strips_and_runs_reassemble_the_files(folder):
+    strips = load_mnist(data_dir=folder, files=FILES)
+    assert strips.shapes == ((1, 4, 28),) * 7
+    runs = load_mnist(data_dir=folder / "mnist", partition="runs", files=FILES)
+    assert runs.shapes == ((392,),) * 2
+    assert load_mnist(data_dir=folder, partition="runs", clients=4, files=FILES).shapes == ((196,),) * 4
+    for part in ("train", "test"):
+        images, labels = arrays()[f"{part}_images"], arrays()[f"{part}_labels"]
+        from_strips = np.concatenate(getattr(strips, part).features, axis=2)[:, 0]
+        from_runs = np.concatenate(getattr(runs, part).features, axis=1).reshape(images.shape)
+        for back in (from_strips, from_runs):
+            np.testing.assert_array_equal(np.rint(back * 255).astype(np.uint8), images)
+        np.testing.assert_array_equal(getattr(strips, part).labels, labels)
+
+
+def test_plain_files_read_as_gzipped_ones_and_digests_name_the_file(folder):
+    gzipped = load_mnist(data_dir=folder, files=FILES)
+    path = image_file(folder)
+    plain = path.with_suffix("")
+    plain.write_bytes(gzip.decompress(path.read_bytes()))
+    path.unlink()
+    unpacked = load_mnist(data_dir=folder, files=FILES)
+    np.testing.assert_array_equal(unpacked.train.features[3], gzipped.train.features[3])
+    assert unpacked.digests[plain.name] == hashlib.sha256(plain.read_bytes()).hexdigest()
+    assert path.name in gzipped.digests
+    assert path.name not in unpacked.digests
+    assert len(unpacked.digests) == 4
+
+
+def test_a_gz_name_on_an_unpacked_file_is_read_for_what_it_is(folder):
+    path = image_file(folder)
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+    assert len(load_mnist(data_dir=folder, files=FILES).train) == 20
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.5, 0.99])
+def test_a_truncated_gzip_file_is_refused(folder, keep):
+    path = image_file(folder)
+    stored = path.read_bytes()
+    path.write_bytes(stored[: int(len(stored) * keep)])
+    text = refused(folder)
+    assert text.startswith(f"{path}: is truncated: its gzip stream of {int(len(stored) * keep)} bytes")
+    assert "must unpack to 15696 bytes" in text
+    assert f"put the original train-images-idx3-ubyte.gz (md5 {FILES.train_images.md5_gzip})" in text
+
+
+def test_a_file_cut_within_its_gzip_header_is_refused(folder):
+    image_file(folder).write_bytes(GZIP_MARK + b"\x08")
+    assert "is truncated" in refused(folder)
+
+
+def test_an_empty_file_is_refused(folder):
+    image_file(folder).write_bytes(b"")
+    assert "is truncated: 0 bytes, must be 15696" in refused(folder)
+
+
+@pytest.mark.parametrize("place", [12, 200, 5000, -6])
+def test_any_flipped_byte_in_a_gzip_file_is_refused(folder, place):
+    path = image_file(folder)
+    stored = bytearray(path.read_bytes())
+    stored[place] ^= 0xFF
+    path.write_bytes(stored)
+    text = refused(folder)
+    assert text.startswith(f"{path}: is ")
+    assert "corrupted gzip stream" in text or "truncated" in text
+
+
+def test_the_md5_catches_what_unpacks_well(folder):
+    path = image_file(folder)
+    images = arrays()["train_images"]
+    images[3, 4, 5] ^= 1
+    write_gzip(path.parent, FILES.train_images, idx_bytes(images))
+    found = hashlib.md5(path.read_bytes()).hexdigest()
+    assert f"{path}: md5 is {found}, must be {FILES.train_images.md5_gzip}" in refused(folder)
+
+
+def test_a_plain_file_with_another_byte_is_refused(folder):
+    path = image_file(folder)
+    plain = bytearray(gzip.decompress(path.read_bytes()))
+    plain[-1] ^= 1
+    path.write_bytes(plain)
+    assert f"must be {FILES.train_images.md5_plain}" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<html><body>not found</body></html>", "magic number is 0x3c68746d, must be 0x00000803"),
+        (idx_bytes(arrays()["train_labels"]), "magic number is 0x00000801, must be 0x00000803"),
+        (idx_bytes(arrays()["test_images"]), "dimensions are 5 x 28 x 28, must be 20 x 28 x 28"),
+        (idx_bytes(arrays()["train_images"])[:10], "is truncated: 10 bytes, must be 15696"),
+        (idx_bytes(arrays()["train_images"])[:-1], "is truncated: 15695 bytes, must be 15696"),
+        (idx_bytes(arrays()["train_images"]) + b"\x00", "goes on after its last record"),
+    ],
+)
+@pytest.mark.parametrize("gzipped", [False, True])
+def test_wrong_contents_are_refused_whether_gzipped_or_not(folder, content, message, gzipped):
+    path = image_file(folder)
+    path.write_bytes(gzip.compress(content) if gzipped else content)
+    text = refused(folder)
+    assert text.startswith(f"{path}: ")
+    assert message in text
+
+
+def test_labels_out_of_range_are_refused_even_with_the_right_md5(folder):
+    labels = np.full(20, 10, dtype=np.uint8)
+    expected = expectation("train-labels-idx1-ubyte", labels)
+    write_gzip(folder / "mnist", expected, idx_bytes(labels))
+    assert "train labels run from 10 to 10" in refused(folder, replace(FILES, train_labels=expected))
+
+
+def test_a_gzip_bomb_is_never_unpacked_beyond_the_right_size(tmp_path):
+    expected = FILES.train_labels
+    bomb = gzip.compress(expected.header + bytes(4_000_000))
+    (tmp_path / f"{expected.name}.gz").write_bytes(bomb)
+    assert len(bomb) < 4096  # short enough to pass as a file of the right length
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="goes on after its last record"):
+            read_idx(tmp_path, expected)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 400_000
+
+
+def test_a_huge_file_is_refused_after_a_bounded_read(tmp_path):
+    expected = FILES.train_labels
+    path = tmp_path / expected.name
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # sparse: a terabyte that takes no room
+    with pytest.raises(InputError, match="has more than 4124 bytes"):
+        read_idx(tmp_path, expected)
+
+
+def test_missing_file_says_where_to_put_it(folder):
+    path = folder / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    path.unlink()
+    assert refused(folder) == (
+        f"{path}: no such file (nor without .gz); put the original t10k-labels-idx1-ubyte.gz there"
+    )
+
+
+def test_missing_folder_names_what_pointed_there(tmp_path, monkeypatch):
+    absent = tmp_path / "absent"
+    assert refused(absent).startswith(f"--data-dir is {absent}, which does not exist; must be the folder")
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    assert refused(file).startswith(f"--data-dir is {file}, which is no folder")
+    monkeypatch.setenv(DATA_VARIABLE, str(absent))
+    with pytest.raises(InputError, match=f"{DATA_VARIABLE} is .*absent, which does not exist"):
+        load("mnist")
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_no_folder_at_all_asks_for_the_flag(monkeypatch, value):
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    if value is not None:
+        monkeypatch.setenv(DATA_VARIABLE, value)
+    with pytest.raises(InputError, match=r"give --data-dir DIR, the folder that holds mnist/"):
+        load("mnist")
+
+
+def test_the_variable_serves_where_no_flag_is_given(folder, monkeypatch):
+    monkeypatch.setenv(DATA_VARIABLE, str(folder))
+    assert len(load_mnist(files=FILES).test) == 5
+
+
+def test_wrong_clients_or_partition_are_told_before_any_file_is_read(tmp_path):
+    with pytest.raises(
+        InputError, match="clients is 5, must divide the 28 image rows: one of 1, 2, 4, 7, 14"
+    ):
+        load("mnist", clients=5, data_dir=tmp_path / "absent")
+    with pytest.raises(InputError, match="clients is 6, must divide the 784 features"):
+        load("mnist", clients=6, partition="runs", data_dir=tmp_path / "absent")
+    with pytest.raises(InputError, match="partition is 'columns', mnist has: strips, runs"):
+        load("mnist", partition="columns", data_dir=tmp_path / "absent")
+
+
+@pytest.mark.data
+@needs_data
+def test_real_mnist_is_the_published_one():
+    mnist = load("mnist", data_dir=real_data())
+    assert (len(mnist.train), len(mnist.test), mnist.clients) == (60_000, 10_000, 7)
+    assert mnist.shapes == ((1, 4, 28),) * 7
+    # class counts and mean grey value of the train images as widely published (mean 0.1307)
+    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(mnist.train.labels).tolist() == counts
+    mean = np.mean([block.mean(dtype=np.float64) for block in mnist.train.features])
+    assert mean == pytest.approx(0.1307, abs=5e-5)
+    assert mnist.train.labels[:5].tolist() == [5, 0, 4, 1, 9]
+    gzipped = [file for file in mnist.digests if file.endswith(".gz")]
+    if len(gzipped) == 4:
+        assert mnist.digests["train-images-idx3-ubyte.gz"].startswith("440fcabf73cc546f")
+
+
+@pytest.mark.data
+@needs_data
+def test_real_labels_read_plain_too(tmp_path):
+    expected = MNIST_FILES.test_labels
+    array, _ = read_idx(real_data() / "mnist", expected)
+    (tmp_path / expected.name).write_bytes(idx_bytes(array))
+    again, _ = read_idx(tmp_path, expected)
+    np.testing.assert_array_equal(again, array)

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError
+
+
+def block(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def labels(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def dataset(train: Records, test: Records, classes: int = 3) -> VerticalDataset:
+    return VerticalDataset(
+        name="tiny", train=train, test=test, classes=classes, partition="by hand", digests={"a": "0" * 64}
+    )
+
+
+def test_clients_and_lengths():
+    train = Records(features=(block(3, 2), block(3, 1, 4, 5)), labels=labels(0, 1, 2))
+    test = Records(features=(block(1, 2), block(1, 1, 4, 5)), labels=labels(2))
+    made = dataset(train, test)
+    assert made.clients == 2
+    assert made.shapes == ((2,), (1, 4, 5))
+    assert (len(made.train), len(made.test)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("features", "y", "message"),
+    [
+        ((), labels(0, 1), "features is empty"),
+        ((block(2, 3), block(3, 3)), labels(0, 1), r"features\[1\] has shape \(3, 3\)"),
+        ((block(2),), labels(0, 1), r"features\[0\] has shape \(2,\)"),
+        ((block(2, 0),), labels(0, 1), r"features\[0\] has shape \(2, 0\)"),
+        ((block(2, 3).astype(np.float64),), labels(0, 1), "float64, must be an array of float32"),
+        ((block(2, 3).tolist(),), labels(0, 1), "list, must be an array of float32"),
+        ((block(3, 2).T,), labels(0, 1), "not C-contiguous"),
+        ((np.array([[0.0, np.nan]], dtype=np.float32),), labels(0), "nan or inf"),
+        ((np.array([[0.0, -np.inf]], dtype=np.float32),), labels(0), "nan or inf"),
+        ((block(2, 3),), labels(0, 1).astype(np.int32), "labels is int32, must be an array of int64"),
+        ((block(2, 3),), labels(0, 1).reshape(2, 1), "labels has shape"),
+        ((block(0, 3),), labels(), "labels has shape"),
+    ],
+)
+def test_malformed_records_are_refused(features, y, message):
+    with pytest.raises(InputError, match=message):
+        Records(features=features, labels=y)
+
+
+@pytest.mark.parametrize("bad", [-1, 3])
+def test_labels_out_of_range_are_refused(bad):
+    good = Records(features=(block(1, 2),), labels=labels(0))
+    wrong = Records(features=(block(2, 2),), labels=labels(0, bad))
+    with pytest.raises(InputError, match=r"test labels run from .* must lie in 0 \.\. 2"):
+        dataset(good, wrong)
+
+
+def test_parts_that_differ_in_blocks_are_refused():
+    one = Records(features=(block(1, 2),), labels=labels(0))
+    wider = Records(features=(block(1, 3),), labels=labels(0))
+    more = Records(features=(block(1, 2), block(1, 2)), labels=labels(0))
+    for other in (wider, more):
+        with pytest.raises(InputError, match="must be the same"):
+            dataset(one, other)
+
+
+def test_one_class_is_no_task():
+    one = Records(features=(block(1, 2),), labels=labels(0))
+    with pytest.raises(InputError, match="classes is 1"):
+        dataset(one, one, classes=1)
