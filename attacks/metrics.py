@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
@@ -75,6 +77,20 @@ def clustered_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
         half_width = quantile * float(rates.std(ddof=1)) / float(np.sqrt(clusters))
         low, high = max(0.0, rate - half_width), min(1.0, rate + half_width)
     return Interval(value=rate, low=low, high=high, n=outcomes.size, confidence=confidence)
+
+
+def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the share of right guesses of `correct`, booleans (trials, guesses), with the wider of two intervals.
+
+    Clopper-Pearson is exact for independent guesses; guesses of one trial may depend on each other, which the
+    interval over trials allows for. The wider of the two is honest either way.
+    """
+    outcomes = np.asarray(correct)
+    exact = proportion(int(outcomes.sum()), outcomes.size, confidence)
+    if outcomes.shape[0] < 2 or np.ptp(outcomes.mean(1)) == 0:
+        return exact
+    clustered = clustered_rate(outcomes, confidence)
+    return replace(exact, low=min(exact.low, clustered.low), high=max(exact.high, clustered.high))
 
 
 def majority_baseline(labels: ArrayLike, classes: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from attacks.curious import QueryingClient
 from attacks.label_direct import Knowledge, LabelGuesses, correctness, from_gradients, from_scalars, from_wire
-from attacks.metrics import clustered_rate, majority_baseline, prior_baseline, success_rate
+from attacks.metrics import majority_baseline, prior_baseline, rate_interval
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
@@ -68,31 +68,18 @@ def mount_label_direct(setting: AttackSetting) -> AttackOutcome:
     permuted = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
     shuffled, _, _ = _run(setting, permuted)
     return AttackOutcome(
-        success=interval(correct, setting.confidence),
+        success=rate_interval(correct, setting.confidence),
         baselines={
             "majority": majority_baseline(labels, setting.dataset.classes),
             "prior": prior_baseline(labels, setting.dataset.classes),
         },
         controls={
-            "shuffled_labels": interval(shuffled, setting.confidence),
-            "positive": interval(_positive_control(setting), setting.confidence),
+            "shuffled_labels": rate_interval(shuffled, setting.confidence),
+            "positive": rate_interval(_positive_control(setting), setting.confidence),
         },
         trained=trained,
         plan=the_plan,
     )
-
-
-def interval(correct: np.ndarray, confidence: float) -> Interval:
-    """Share of right guesses of `correct` (trials, guesses) with the wider of two intervals.
-
-    Clopper-Pearson is exact for independent guesses; guesses of one trial may depend on each other, which the
-    interval over trials allows for. The wider of the two is honest either way.
-    """
-    exact = success_rate(np.ones(correct.size, dtype=np.int64), correct.ravel().astype(np.int64), confidence)
-    if correct.shape[0] < 2 or np.ptp(correct.mean(1)) == 0:
-        return exact
-    clustered = clustered_rate(correct, confidence)
-    return replace(exact, low=min(exact.low, clustered.low), high=max(exact.high, clustered.high))
 
 
 def _positive_control(setting: AttackSetting) -> np.ndarray:

@@ -1,1 +1,93 @@
-"""Privacy auditing and attack evaluation for vertical federated learning; users import from here alone."""
+"""Privacy auditing and attack evaluation for vertical federated learning; users import from here alone.
+
+Importing this package loads nothing heavy: what is public is loaded when first used, and `audit_scores` needs numpy
+and scipy.special only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpzv_audit.accounting import (
+        Release,
+        delta_from_mu,
+        epsilon_from_mu,
+        mu_from_epsilon,
+        sigma_from_paper,
+        sigma_sound,
+        tightest_sound,
+        upper_bounds,
+    )
+    from dpzv_audit.auditing import audit_scores
+    from dpzv_audit.data import load as load_dataset
+    from dpzv_audit.errors import AuditError, InputError
+    from dpzv_audit.evaluation import attack_result, audit_result, train_result
+    from dpzv_audit.evidence import EmpiricalBound, EpsilonRange, Interval, UpperBound
+
+__all__ = [
+    "AuditError",
+    "EmpiricalBound",
+    "EpsilonRange",
+    "InputError",
+    "Interval",
+    "Release",
+    "UpperBound",
+    "attack_result",
+    "audit_result",
+    "audit_scores",
+    "delta_from_mu",
+    "epsilon_from_mu",
+    "load_dataset",
+    "mu_from_epsilon",
+    "sigma_from_paper",
+    "sigma_sound",
+    "tightest_sound",
+    "train_result",
+    "upper_bounds",
+]
+
+_HOMES = {
+    "dpzv_audit.accounting": (
+        "Release delta_from_mu epsilon_from_mu mu_from_epsilon sigma_from_paper sigma_sound tightest_sound upper_bounds"
+    ),
+    "dpzv_audit.auditing": "audit_scores",
+    "dpzv_audit.errors": "AuditError InputError",
+    "dpzv_audit.evaluation": "attack_result audit_result train_result",
+    "dpzv_audit.evidence": "EmpiricalBound EpsilonRange Interval UpperBound",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    if name == "load_dataset":
+        return importlib.import_module("dpzv_audit.data").load
+    if name in _HOME_OF:
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Public names, for completion."""
+    return sorted({*globals(), *__all__})
+
+
+def _check_not_shadowed() -> None:
+    """Raise `ImportError` in one line if another `attacks`, `mechanisms` or `reports` would be imported than ours."""
+    home = Path(__file__).resolve().parent.parent
+    for package in ("attacks", "mechanisms", "reports"):
+        spec = importlib.util.find_spec(package)
+        found = Path(spec.origin).resolve().parent if spec and spec.origin else None
+        if found != home / package:
+            where = found or (list(spec.submodule_search_locations or ["nowhere"])[0] if spec else "nowhere")
+            raise ImportError(
+                f"dpzv-audit needs its own package {package!r}, but Python finds {where}; "
+                "set PYTHONSAFEPATH=1, or install dpzv-audit in an environment of its own"
+            )
+
+
+_check_not_shadowed()

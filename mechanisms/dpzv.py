@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -342,22 +341,6 @@ class DPZVRun:
             config.momentum,
         )
 
-    def finish(self, history: Sequence[tuple[int, float, float]] = ()) -> TrainedStack:
-        """Evaluate and hand over the models."""
-        fed = self.federation
-        accuracy, loss = fed.test_metrics()
-        return TrainedStack(
-            clients=tuple(client.parameters for client in fed.clients),
-            server=fed.server_parameters,
-            accuracy=accuracy.cpu().numpy(),
-            loss=loss.cpu().numpy(),
-            ledger=fed.channel.ledger,
-            rounds=self.round,
-            rounds_by_client=self.plan.rounds_by_client,
-            participations=self.plan.participations,
-            history=tuple(history),
-        )
-
 
 def momentum_step(parameters: Tensor, buffer: Tensor, gradient: Tensor, rate: float, momentum: float) -> None:
     """buffer <- momentum * buffer + gradient; parameters <- parameters - rate * buffer, in place, as torch's SGD does."""
@@ -424,8 +407,12 @@ def train(
         for _ in range(per_epoch):
             run.step()
         if evaluate_epochs:
-            accuracy, loss = run.federation.test_metrics()
-            history.append((epoch + 1, float(np.mean(accuracy.numpy(force=True))), float(loss.mean())))
+            history.append(run.federation.epoch_record(epoch + 1))
         if progress is not None:
             progress(run.round)
-    return run.finish(history)
+    return run.federation.finish(
+        rounds=run.round,
+        rounds_by_client=the_plan.rounds_by_client,
+        participations=the_plan.participations,
+        history=history,
+    )

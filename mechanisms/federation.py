@@ -108,13 +108,14 @@ class TrainingData:
 class TrainedStack:
     """What K trainings gave: models, accuracy, costs and the facts an accountant needs.
 
-    `accuracy` and `loss` are on test records, one a replica; `participations` is the largest number of rounds,
-    over all clients, that a record was in (None where that is random: `uniform` and `poisson` sampling).
+    `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,);
+    `participations` is the largest number of rounds, over all clients, that a record was in (None where that is
+    random: `uniform` and `poisson` sampling).
     """
 
     clients: tuple[ParameterStack, ...]
     server: ParameterStack
-    accuracy: np.ndarray
+    correct: np.ndarray
     loss: np.ndarray
     ledger: Ledger
     rounds: int
@@ -122,6 +123,11 @@ class TrainedStack:
     participations: int | None
     history: tuple[tuple[int, float, float], ...] = field(default=())
     """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Test accuracy of each replica, (K,)."""
+        return np.asarray(self.correct.mean(1))
 
 
 class Federation:
@@ -219,8 +225,35 @@ class Federation:
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
 
-    def test_metrics(self) -> tuple[Tensor, Tensor]:
-        """Accuracy and mean loss (K,) on the test records, with fresh embeddings."""
+    def finish(
+        self,
+        *,
+        rounds: int,
+        rounds_by_client: tuple[int, ...],
+        participations: int | None,
+        history: Sequence[tuple[int, float, float]],
+    ) -> TrainedStack:
+        """Evaluate and hand over the models."""
+        correct, loss = self.test_metrics()
+        return TrainedStack(
+            clients=tuple(client.parameters for client in self.clients),
+            server=self.server_parameters,
+            correct=correct,
+            loss=loss,
+            ledger=self.channel.ledger,
+            rounds=rounds,
+            rounds_by_client=rounds_by_client,
+            participations=participations,
+            history=tuple(history),
+        )
+
+    def epoch_record(self, epoch: int) -> tuple[int, float, float]:
+        """(epoch, mean test accuracy, mean test loss) now."""
+        correct, loss = self.test_metrics()
+        return epoch, float(correct.mean()), float(loss.mean())
+
+    def test_metrics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each test record is classified right, booleans (K, n), and the mean loss (K,); fresh embeddings."""
         embeddings = [
             self.embed_all(client, features)
             for client, features in zip(self.clients, self.data.test_features, strict=True)
@@ -228,8 +261,8 @@ class Federation:
         rows = torch.stack(embeddings, 2).flatten(2)
         labels = self.data.test_labels.expand(self.stack, -1)
         logits = self.server.forward(self.server_parameters.views, rows)
-        correct = (logits.argmax(2) == labels).to(torch.float64).mean(1)
-        return correct, cross_entropy(logits, labels).to(torch.float64).mean(1)
+        losses = cross_entropy(logits, labels).to(torch.float64).mean(1)
+        return (logits.argmax(2) == labels).cpu().numpy(), losses.cpu().numpy()
 
 
 def dtype_of(config: TrainingConfig) -> torch.dtype:

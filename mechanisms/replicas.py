@@ -182,3 +182,12 @@ def module_of(architecture: Architecture, parameters: ParameterStack, replica: i
         for name, parameter in module.named_parameters():
             parameter.copy_(parameters.views[name][replica])
     return module
+
+
+def to_safetensors(stacks: dict[str, ParameterStack]) -> bytes:
+    """All parameters of all replicas as a safetensors file: `party/name` of shape (K, *shape)."""
+    from safetensors.torch import save
+
+    return save(
+        {f"{party}/{name}": view.contiguous() for party, stack in stacks.items() for name, view in stack.views.items()}
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from mechanisms.config import SplitConfig
@@ -39,23 +38,11 @@ def train(
         _step(fed, config, round_)
         if (round_ + 1) % fed.steps_per_pass == 0:
             if evaluate_epochs:
-                accuracy, loss = fed.test_metrics()
-                history.append(
-                    ((round_ + 1) // fed.steps_per_pass, float(np.mean(accuracy.numpy(force=True))), float(loss.mean()))
-                )
+                history.append(fed.epoch_record((round_ + 1) // fed.steps_per_pass))
             if progress is not None:
                 progress(round_ + 1)
-    accuracy, loss = fed.test_metrics()
-    return TrainedStack(
-        clients=tuple(client.parameters for client in fed.clients),
-        server=fed.server_parameters,
-        accuracy=accuracy.cpu().numpy(),
-        loss=loss.cpu().numpy(),
-        ledger=fed.channel.ledger,
-        rounds=rounds,
-        rounds_by_client=(rounds,) * len(fed.clients),
-        participations=None,
-        history=tuple(history),
+    return fed.finish(
+        rounds=rounds, rounds_by_client=(rounds,) * len(fed.clients), participations=None, history=history
     )
 
 

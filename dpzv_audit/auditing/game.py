@@ -114,7 +114,10 @@ def logit_directions(server: Evaluator, parameters: Views, *, rows: Tensor, clas
 
 def _canaries(game: LabelGame, clients: int) -> dict[int, CanaryClient]:
     """All clients hold a part of the canary; client 1 repeats its first batches as the attacked training does."""
-    return {m: CanaryClient(game, first_pass_repeats=game.first_pass_repeats if m == 1 else 1) for m in range(1, clients + 1)}
+    return {
+        m: CanaryClient(game, first_pass_repeats=game.first_pass_repeats if m == 1 else 1)
+        for m in range(1, clients + 1)
+    }
 
 
 @torch.no_grad()
@@ -178,7 +181,9 @@ def _check(game: LabelGame, dataset: VerticalDataset, runs: int) -> None:
         raise InputError(f"canary is record {game.canary}, must be from 0 to {len(dataset.train) - 1}")
     low, high = game.labels
     if low == high or not (0 <= low < dataset.classes and 0 <= high < dataset.classes):
-        raise InputError(f"labels of the canary are {low} and {high}, must be two different classes below {dataset.classes}")
+        raise InputError(
+            f"labels of the canary are {low} and {high}, must be two different classes below {dataset.classes}"
+        )
 
 
 def _play_chunk(
@@ -202,8 +207,12 @@ def _play_chunk(
     )
     fed = run.federation
     centre = torch.zeros(fed.stack, 1, fed.table.shape[1], dtype=fed.dtype, device=device)
-    directions = logit_directions(fed.server, fed.server_parameters.views, rows=centre, classes=dataset.classes)
-    for part, canary in zip(directions.unflatten(2, (dataset.clients, -1)).unbind(2), canaries.values(), strict=True):
+    directions = logit_directions(
+        fed.server, fed.server_parameters.views, rows=centre, classes=dataset.classes
+    )
+    for part, canary in zip(
+        directions.unflatten(2, (dataset.clients, -1)).unbind(2), canaries.values(), strict=True
+    ):
         canary.aim(part, data.labels)
     for _ in the_plan.active:
         run.step()
@@ -214,6 +223,8 @@ def score(view: View, game: LabelGame) -> tuple[np.ndarray, np.ndarray]:
     """Score (K,) of each run, from the adversary's view alone, and how many of its rounds held the canary."""
     scalars, ids = view.scalars().double(), view.batches()
     held = (ids == game.canary).any(2)
-    others = (ids.shape[2] - 1) * game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0
+    others = (
+        (ids.shape[2] - 1) * game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0
+    )
     residuals = (scalars - others) * held
     return residuals.sum(0).cpu().numpy(), held.sum(0).cpu().numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from dpzv_audit.evidence import to_jsonable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+    from dpzv_audit.evaluation import Reporter
 
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Every random stream follows from this number.")]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Where tensors live.")]
@@ -43,6 +45,17 @@ class Output:
 
         return Console(quiet=self.as_json or self.quiet, highlight=False)
 
+    def say(self, text: str) -> None:
+        """Print a sentence, wrapped at the terminal's width."""
+        from rich.text import Text
+
+        self.console.print(Text(text))
+
+    def path(self, path: Path) -> None:
+        """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""
+        if not self.as_json:
+            typer.echo(str(path))
+
     def result(self, value: Any) -> None:
         """Print `value` as the one JSON object of `--json`; does nothing without it."""
         if self.as_json:
@@ -67,6 +80,17 @@ class Output:
             *columns, console=console, transient=True, disable=self.quiet or not console.is_terminal
         ) as bars:
             yield bars
+
+
+def progress_reporter(bars: Progress) -> Reporter:
+    """A reporter of `dpzv_audit.evaluation` that shows each stage as a bar."""
+    from dpzv_audit.evaluation import Reporter
+
+    def stage(name: str, total: int) -> Callable[[int], None]:
+        task = bars.add_task(name, total=total, note="")
+        return lambda done: bars.update(task, completed=done)
+
+    return Reporter(stage)
 
 
 def choose_device(name: str) -> str:

@@ -1,0 +1,50 @@
+"""Upper bounds on epsilon: what theory gives for a release, an adversary and a neighbour relation."""
+
+from dpzv_audit.accounting.accountants import (
+    ACCOUNTANTS,
+    Accountant,
+    AccountantEntry,
+    gdp_clt,
+    gdp_exact,
+    gdp_paper,
+    prv,
+    tightest_sound,
+    upper_bounds,
+)
+from dpzv_audit.accounting.calibration import sigma_from_paper, sigma_sound
+from dpzv_audit.accounting.gaps import GAPS, TABLE, Cell, gaps_of, treatment
+from dpzv_audit.accounting.gaussian import (
+    delta_from_mu,
+    epsilon_delta_tradeoff,
+    epsilon_from_mu,
+    gaussian_tradeoff,
+    log_delta_from_mu,
+    mu_from_epsilon,
+)
+from dpzv_audit.accounting.release import Release
+
+__all__ = [
+    "ACCOUNTANTS",
+    "GAPS",
+    "TABLE",
+    "Accountant",
+    "AccountantEntry",
+    "Cell",
+    "Release",
+    "delta_from_mu",
+    "epsilon_delta_tradeoff",
+    "epsilon_from_mu",
+    "gaps_of",
+    "gaussian_tradeoff",
+    "gdp_clt",
+    "gdp_exact",
+    "gdp_paper",
+    "log_delta_from_mu",
+    "mu_from_epsilon",
+    "prv",
+    "sigma_from_paper",
+    "sigma_sound",
+    "tightest_sound",
+    "treatment",
+    "upper_bounds",
+]

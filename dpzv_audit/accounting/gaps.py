@@ -1,0 +1,148 @@
+"""Proof gaps by name, and the table adversary x neighbour relation x sampler of what a bound can rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, IdsVisibility, Release, SamplerName
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+
+Treatment = Literal["known-ids", "secret-ids", "undefined", "no bound"]
+
+ADVERSARY_NAMES: tuple[AdversaryName, ...] = get_args(AdversaryName)
+
+GAPS: dict[str, str] = {
+    "server-state": (
+        "the server's parameters are trained on true labels without accounted noise and shape every later "
+        "scalar, so rounds without the record depend on it; joint-zo, frozen and an accounted dp-sgd close it"
+    ),
+    "hidden-releases": (
+        "the bound counts an adversary's own rounds only, but its scalars depend on parameters that "
+        "all clients' rounds moved"
+    ),
+    "one-sided-clip": "min(delta, C) is unbounded below, so one record has no finite sensitivity",
+    "unbounded-participation": (
+        "a malicious client may put one record into every batch, and k times into one: a bound needs the "
+        "server to enforce distinct ids and a cap on participations"
+    ),
+    "batch-size": "the length of a message shows how many records a batch holds; pad messages to one length",
+    "batch-coupling": "a layer mixes the records of a batch, so one record moves every record's difference",
+    "known-directions": "the noise is the direction, which the adversary knows, so for it there is none",
+    "unprotected-channel": (
+        "noise on one channel says nothing about another: scalar noise about embeddings and labels the "
+        "server holds, embedding noise about labels sent back through gradients"
+    ),
+    "data-dependent-side": (
+        "scalers or vocabularies fitted on the data, checkpoint selection, stopping, and logs of losses or "
+        "accuracies are releases too"
+    ),
+    "known-ids": "amplification by sampling does not apply to an adversary who knows the batch ids",
+    "clt": "a central-limit approximation of many sampled rounds: an estimate, which may lie below the truth",
+    "no-accountant": "no accountant here gives a trusted number for this release and relation",
+    "undefined": "the neighbour relation has no meaning for this adversary and sampler",
+}
+
+_KNOWS_IDS: tuple[AdversaryName, ...] = ("client", "colluding-clients", "malicious-client")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell of the table: what a bound can rest on, and why."""
+
+    treatment: Treatment
+    reason: str
+
+
+def treatment(
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
+    sampler: SamplerName,
+    *,
+    ids: IdsVisibility = "secret",
+) -> Cell:
+    """Return the cell of `adversary`, `neighbours` and `sampler`; `ids` matters to the eavesdropper alone.
+
+    Raises `InputError` for an unknown name.
+    """
+    for name, value, allowed in (
+        ("adversary", adversary, ADVERSARY_NAMES),
+        ("neighbours", neighbours, NEIGHBOURS),
+        ("sampler", sampler, SAMPLERS),
+    ):
+        if value not in allowed:
+            raise InputError(f"{name} is {value!r}, must be one of {', '.join(allowed)}")
+    if adversary == "server":
+        return Cell(
+            treatment="no bound",
+            reason="it receives embeddings and owns the labels; noise on the scalar hides nothing from it",
+        )
+    known = adversary in _KNOWS_IDS or (adversary == "eavesdropper" and ids == "public")
+    if neighbours == "add-remove":
+        return _add_remove(known, sampler)
+    held = "; the adversary's own block of the record is held fixed" if neighbours == "replace-record" else ""
+    if adversary == "malicious-client":
+        return Cell(
+            treatment="known-ids",
+            reason="only with distinct ids and a participation cap, both enforced by the server" + held,
+        )
+    if known:
+        return Cell(
+            treatment="known-ids", reason="the batch ids are known: every participation counts in full" + held
+        )
+    accountants = "known ids and PRV, the smaller" if sampler == "poisson" else "known ids alone"
+    return Cell(
+        treatment="secret-ids",
+        reason=f"hiding the ids is post-processing, so the known-ids bound holds ({accountants})" + held,
+    )
+
+
+def _add_remove(known: bool, sampler: SamplerName) -> Cell:
+    if known:
+        return Cell(treatment="undefined", reason="the batch ids themselves show whether the record is there")
+    if sampler != "poisson":
+        return Cell(
+            treatment="undefined",
+            reason=f"with the {sampler} sampler the other records' batches change with the number of records",
+        )
+    return Cell(
+        treatment="secret-ids", reason="PRV of Poisson sampling, where messages do not show the batch's size"
+    )
+
+
+TABLE: dict[tuple[AdversaryName, NeighbourRelation, SamplerName], Cell] = {
+    (adversary, relation, sampler): treatment(adversary, relation, sampler)
+    for adversary in ADVERSARY_NAMES
+    for relation in NEIGHBOURS
+    for sampler in SAMPLERS
+}
+"""All cells, with batch ids secret from the eavesdropper; with public ids its cells are those of `client`."""
+
+
+def gaps_of(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> tuple[str, ...]:
+    """Return the names of the gaps that any bound for this release, adversary and relation rests on.
+
+    Gaps of an accountant (`clt`, `known-ids`, `no-accountant`) are not among them: accountants add those.
+    """
+    cell = treatment(adversary, neighbours, release.sampler, ids=release.ids)
+    if cell.treatment == "no bound":
+        return ("unprotected-channel",)
+    if cell.treatment == "undefined":
+        return ("undefined",)
+    present = {
+        "one-sided-clip": release.clip_rule == "paper-one-sided",
+        "unbounded-participation": adversary == "malicious-client"
+        and (release.participation_cap is None or not release.distinct_ids),
+        "server-state": release.server_update in ("sgd", "zo")
+        or (release.server_update == "dp-sgd" and release.server_mu is None),
+        "batch-coupling": release.batch_coupling,
+        "batch-size": adversary == "eavesdropper" and neighbours == "add-remove" and not release.padded,
+    }
+    return tuple(name for name, holds in present.items() if holds)
+
+
+NO_NUMBER: frozenset[str] = frozenset(
+    {"unprotected-channel", "undefined", "one-sided-clip", "unbounded-participation", "no-accountant"}
+)
+"""Gaps without which there would still be no number: a bound that has one carries no epsilon."""

@@ -1,0 +1,172 @@
+"""Reads scores that somebody else's system wrote: CSV, NPY, NPZ or JSON lines; never unpickles."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.errors import InputError
+
+Scores = NDArray[np.float64]
+
+_WORDS_THAT_ARE_NUMBERS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_HEADER = re.compile(r"[^\W\d][\w .-]*")
+_RIGHT = "must be a finite number"
+
+
+def load_scores(path: Path) -> Scores:
+    """Return the (n,) float64 scores in the file at `path`, n >= 1, all finite, read by its suffix.
+
+    - `.csv`: one column, one number a row; the first row may be a header (a name, starting with a letter).
+    - `.jsonl`, `.ndjson`: a number a line, or an object with the number under "score".
+    - `.npy`: a one-dimensional array of real numbers. `.npz`: an archive of exactly one of these.
+
+    Raises `InputError` naming the file and, where a value is at fault, its row (counted from 1; in a text
+    file the line), for a file that is missing, unreadable, empty, of another kind, or holds anything else.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        kinds = ", ".join(_READERS)
+        raise InputError(f"scores file {path}: suffix is {path.suffix!r}, must be one of {kinds}")
+    try:
+        values = reader(path)
+    except FileNotFoundError as error:
+        raise InputError(f"scores file {path}: there is no such file") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"scores file {path}: cannot be read ({reason}), must be a readable file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"scores file {path}: byte {error.start + 1} is not UTF-8, must be UTF-8 text"
+        ) from error
+    if values.size == 0:
+        raise InputError(f"scores file {path}: holds no score, must hold at least one")
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        row = int(wrong[0])
+        raise InputError(f"scores file {path}, row {row + 1}: found {values[row]}, {_RIGHT}")
+    return values
+
+
+def _shown(text: str) -> str:
+    """Return what was found, quoted and cut to a length that fits one line."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _text_number(path: Path, row: int, text: str) -> float:
+    """Return the finite number that `text` spells; Python's 1_000 is no number in a data file."""
+    try:
+        value = float(text) if "_" not in text else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"scores file {path}, row {row}: found {_shown(text)}, {_RIGHT}")
+    return value
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, stripped text); blank lines at the end are dropped, any other is an error."""
+    blank = 0
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            text = line.strip()
+            if not text:
+                blank = blank or number
+                continue
+            if blank:
+                raise InputError(f"scores file {path}, row {blank}: is blank, {_RIGHT}")
+            yield number, text
+
+
+def _read_csv(path: Path) -> Scores:
+    values: list[float] = []
+    for row, text in _lines(path):
+        try:
+            cells = next(csv.reader([text], strict=True))
+        except csv.Error as error:
+            raise InputError(
+                f"scores file {path}, row {row}: is no CSV ({error}), must be one number"
+            ) from error
+        if len(cells) != 1:
+            raise InputError(f"scores file {path}, row {row}: found {len(cells)} columns, must be one number")
+        cell = cells[0].strip()
+        if row == 1 and _HEADER.fullmatch(cell) and not _WORDS_THAT_ARE_NUMBERS.fullmatch(cell):
+            continue
+        values.append(_text_number(path, row, cell))
+    return np.asarray(values, dtype=np.float64)
+
+
+def _read_json_lines(path: Path) -> Scores:
+    values: list[float] = []
+    for row, text in _lines(path):
+        right = 'must be a finite number or an object with one under "score"'
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"scores file {path}, row {row}: found {_shown(text)}, {right}") from error
+        if isinstance(found, dict):
+            found = found.get("score")
+        # bool is an int to Python, and true is no score; int() may be too large for a float.
+        try:
+            value = (
+                float(found) if isinstance(found, int | float) and not isinstance(found, bool) else math.nan
+            )
+        except OverflowError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"scores file {path}, row {row}: found {_shown(text)}, {right}")
+        values.append(value)
+    return np.asarray(values, dtype=np.float64)
+
+
+def _checked_array(path: Path, array: NDArray[np.generic]) -> Scores:
+    """Return a stored array as float64 once its shape and type are right."""
+    if array.ndim != 1:
+        raise InputError(f"scores file {path}: has shape {array.shape}, must be one-dimensional")
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"scores file {path}: holds values of type {array.dtype}, must be real numbers")
+    with np.errstate(over="ignore"):  # what overflows on the way from a wider type is reported as infinite
+        return np.asarray(array, dtype=np.float64)
+
+
+def _read_npy(path: Path) -> Scores:
+    try:
+        with path.open("rb") as file:
+            return _checked_array(path, np.lib.format.read_array(file, allow_pickle=False))
+    except (ValueError, EOFError, MemoryError, TypeError) as error:
+        raise InputError(
+            f"scores file {path}: is no whole NPY file of numbers, must be one written by numpy.save "
+            "without pickled objects"
+        ) from error
+
+
+def _read_npz(path: Path) -> Scores:
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            if len(names) != 1:
+                raise InputError(f"scores file {path}: holds {len(names)} arrays, must hold exactly one")
+            with archive.open(names[0]) as member:
+                return _checked_array(path, np.lib.format.read_array(member, allow_pickle=False))
+    except (ValueError, EOFError, MemoryError, TypeError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise InputError(
+            f"scores file {path}: is no whole NPZ file of numbers, must be one written by numpy.savez "
+            "without pickled objects"
+        ) from error
+
+
+_READERS: dict[str, Callable[[Path], Scores]] = {
+    ".csv": _read_csv,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+}

@@ -1,0 +1,123 @@
+"""The empirical trade-off curve of scores with a band that holds the whole curve at once.
+
+Each side's distribution function gets a simultaneous band from the exact Beta law of its order statistics
+(David and Nagaraja, Order Statistics, 2003, section 2.1) at a fixed grid of ranks, with the error shared
+evenly over ranks (Bonferroni): unlike the Dvoretzky-Kiefer-Wolfowitz band it is tight in the tails, where
+epsilon is decided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainccinv, betaincinv
+
+from dpzv_audit.auditing.estimators import check_scores
+from dpzv_audit.errors import check_count, check_probability
+
+Floats = NDArray[np.float64]
+_MOST_RANKS = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmpiricalTradeoff:
+    """False negative rates at false positive rates, all of length `points` and in [0, 1].
+
+    `beta[j]` is the least empirical FNR of a threshold whose empirical FPR is at most `alpha[j]`. With
+    probability at least `confidence` the same minimum over the *true* rates lies in
+    [`beta_low[j]`, `beta_high[j]`] for every j.
+    """
+
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+    beta_low: tuple[float, ...]
+    beta_high: tuple[float, ...]
+    confidence: float
+    n_in: int
+    n_out: int
+
+
+def _rank_grid(n: int) -> NDArray[np.intp]:
+    """Return increasing ranks in 1..n: all of them up to 80, then about 80, denser towards both ends."""
+    if n <= _MOST_RANKS:
+        return np.arange(1, n + 1)
+    # Even steps of the arcsine scale, on which a proportion has the same spread everywhere; the first ranks
+    # on either side are added because the tails carry the evidence.
+    angles = np.linspace(0.0, np.pi / 2.0, _MOST_RANKS - 16)
+    ranks = np.clip(np.rint(n * np.sin(angles) ** 2), 1, n).astype(np.intp)
+    first = np.array([1, 2, 3, 5, 8, 13, 21, 34])
+    return np.unique(np.concatenate([first, ranks, n + 1 - first]))
+
+
+def _distribution_band(scores: Floats, at: Floats, error: float) -> tuple[Floats, Floats]:
+    """Return (low, high) of the distribution function of `scores` at points, jointly right at 1 - `error`.
+
+    With U_(k) the k-th least of n uniform numbers, F(X_(k)) >= U_(k) and F just below X_(k) is
+    at most U_(k), ties or not.
+    """
+    ordered = np.sort(scores)
+    n = ordered.size
+    ranks = _rank_grid(n)
+    tail = error / (2.0 * ranks.size)
+    low = np.concatenate([[0.0], betaincinv(ranks, n - ranks + 1.0, tail)])
+    high = np.concatenate([betainccinv(ranks, n - ranks + 1.0, tail), [1.0]])
+    reached = np.searchsorted(ranks, np.searchsorted(ordered, at, side="right"), side="right")
+    return low[reached], high[reached]
+
+
+def _least_at(alpha: Floats, fpr: Floats, fnr: Floats) -> Floats:
+    """Return for each alpha the least `fnr` among thresholds with `fpr` <= alpha.
+
+    Both arrays run over rising thresholds, so `fpr` falls and `fnr` grows along them:
+    the first threshold low enough is the best.
+    """
+    first = np.searchsorted(-fpr, -alpha, side="left")
+    return fnr[first]
+
+
+def empirical_tradeoff(
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    points: int = 101,
+    in_is_high: bool = True,
+) -> EmpiricalTradeoff:
+    """Return the trade-off curve of "in when the score is above t" over all t, at evenly spaced alphas.
+
+    Args:
+        in_scores: (n,) scores of the world with the canary.
+        out_scores: (m,) scores of the world without it.
+        confidence: chance that the whole band holds, in (0, 1); half of the error goes to each side.
+        points: number of false positive rates from 0 to 1, at least 2.
+        in_is_high: False reads small scores as "in".
+
+    Raises:
+        InputError: scores that are empty, not one-dimensional or not finite, or a number out of range.
+    """
+    check_probability("confidence", confidence)
+    alpha = np.linspace(0.0, 1.0, check_count("points", points, least=2))
+    sign = 1.0 if in_is_high else -1.0
+    inside = sign * check_scores("in_scores", in_scores)
+    outside = sign * check_scores("out_scores", out_scores)
+    values = np.unique(np.concatenate([inside, outside]))
+    thresholds = np.concatenate([[-np.inf], values, [np.inf]])
+    error = 0.5 * (1.0 - confidence)
+    in_low, in_high = _distribution_band(inside, thresholds, error)
+    out_low, out_high = _distribution_band(outside, thresholds, error)
+    # No run scores infinity: the outermost thresholds have known rates.
+    in_low[-1] = out_low[-1] = 1.0
+    in_high[0] = out_high[0] = 0.0
+    fpr = (outside.size - np.searchsorted(np.sort(outside), thresholds, side="right")) / outside.size
+    fnr = np.searchsorted(np.sort(inside), thresholds, side="right") / inside.size
+    return EmpiricalTradeoff(
+        alpha=tuple(alpha.tolist()),
+        beta=tuple(_least_at(alpha, fpr, fnr).tolist()),
+        beta_low=tuple(_least_at(alpha, 1.0 - out_high, in_low).tolist()),
+        beta_high=tuple(_least_at(alpha, 1.0 - out_low, in_high).tolist()),
+        confidence=float(confidence),
+        n_in=inside.size,
+        n_out=outside.size,
+    )

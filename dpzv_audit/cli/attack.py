@@ -1,0 +1,141 @@
+"""`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dpzv_audit.cli.common import (
+    DEFAULT_OUT,
+    DeviceOption,
+    JsonOption,
+    OutOption,
+    Output,
+    QuietOption,
+    SeedOption,
+    choose_device,
+    progress_reporter,
+)
+from dpzv_audit.cli.options import (
+    BatchSizeOption,
+    CalibrationOption,
+    ChunkOption,
+    ClientsOption,
+    ConfidenceOption,
+    DataDirOption,
+    DatasetOption,
+    DeltaOption,
+    EpochsOption,
+    EpsilonOption,
+    MethodOption,
+    RunsOption,
+    SetOption,
+    SigmaOption,
+    TrialsOption,
+    choose,
+)
+from dpzv_audit.errors import check_probability
+
+AttackOption = Annotated[str, typer.Option("--attack", help="Attack to mount; see `dpzv-audit list attacks`.")]
+AdversaryOption = Annotated[str, typer.Option("--adversary", metavar="client|eavesdropper", help="Who attacks.")]
+QueriesOption = Annotated[
+    int, typer.Option("--queries", min=1, help="How often the curious client asks about each batch of its first pass.")
+]
+RuleOption = Annotated[
+    str, typer.Option("--rule", metavar="argmin|first-negative", help="How a label is read off a gradient.")
+]
+EstimatorOption = Annotated[
+    str,
+    typer.Option(
+        "--estimator", metavar="ridge|minimum-norm|correlation", help="How gradients are estimated from scalars."
+    ),
+]
+
+
+def attack(
+    method: MethodOption = "dpzv",
+    attack: AttackOption = "label_direct",
+    dataset: DatasetOption = "digits",
+    data_dir: DataDirOption = None,
+    clients: ClientsOption = None,
+    adversary: AdversaryOption = "client",
+    queries: QueriesOption = 1,
+    rule: RuleOption = "argmin",
+    estimator: EstimatorOption = "ridge",
+    trials: TrialsOption = 16,
+    epochs: EpochsOption = None,
+    batch_size: BatchSizeOption = None,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    calibration: CalibrationOption = None,
+    sigma: SigmaOption = None,
+    settings: SetOption = None,
+    runs: RunsOption = 2000,
+    chunk: ChunkOption = 256,
+    confidence: ConfidenceOption = 0.95,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    out: OutOption = DEFAULT_OUT,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a method, attack it, audit its claimed epsilon, and write a report.
+
+    Prints the attack's success beside its baselines and controls, the claimed epsilon beside the sound upper bound and
+    the audited lower bound against the same adversary, and what it all means.
+
+    Example: dpzv-audit attack --method dpzv --attack label_direct
+    """
+    from attacks import attack_named
+    from attacks.mount import AttackSetting
+
+    output = Output(as_json=as_json, quiet=quiet)
+    check_probability("--confidence", confidence)
+    spec = attack_named(attack)
+    choice = choose(
+        method,
+        dataset,
+        data_dir=data_dir,
+        clients=clients,
+        settings=settings,
+        given={
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "epsilon": epsilon,
+            "delta": delta,
+            "calibration": calibration,
+            "sigma": sigma,
+        },
+        require=lambda options: spec.check(adversary, options),
+    )
+    where = choose_device(device)
+    with output.progress() as bars:
+        from dpzv_audit.evaluation import AuditPlan, attack_result
+
+        result = attack_result(
+            spec,
+            AttackSetting(
+                method=choice.method,
+                config=choice.config,
+                dataset=choice.dataset,
+                adversary=adversary,
+                queries=queries,
+                rule=rule,
+                estimator=estimator,
+                trials=trials,
+                seed=seed,
+                device=where,
+                confidence=confidence,
+            ),
+            AuditPlan(runs=runs, chunk=chunk, confidence=confidence),
+            reporter=progress_reporter(bars),
+        )
+    from dpzv_audit.cli.summary import attack_table, save
+
+    folder = save(result, out, "attack", seed)
+    output.result({**result, "run": str(folder)})
+    attack_table(output.console, result)
+    output.say(result["sentence"])
+    output.path(folder)
+

@@ -1,0 +1,59 @@
+"""The command `report`: draws the report of finished runs again, from their `result.json` alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpzv_audit.cli.common import JsonOption, Output, QuietOption
+from dpzv_audit.errors import InputError
+
+SCHEMA = "dpzv-audit/report/1"
+DEFAULT_FORMATS = ("html", "md")
+
+
+def _formats(chosen: list[str]) -> tuple[str, ...]:
+    """Return the formats to draw, each once; `InputError` naming the flag for one that does not exist."""
+    from reports.render import FORMATS
+
+    for name in chosen:
+        if name not in FORMATS:
+            raise InputError(f"--format is {name!r}, must be one of {', '.join(FORMATS)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, each with a result.json in it.")
+    ],
+    formats: Annotated[
+        list[str],
+        typer.Option("--format", metavar="html|md|json", help="What to draw; may be given several times."),
+    ] = list(DEFAULT_FORMATS),  # noqa: B006  typer copies it
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Render run folders again, from their result.json alone.
+
+    Writes report.html, and report.md with its figures, into each folder; nothing trains again. Example:
+
+    dpzv-audit report dpzv-runs/*
+    """
+    from dpzv_audit.runs import load_run
+    from reports.content import check_schema
+    from reports.render import write_report
+
+    wanted = _formats(formats)
+    for run in runs:  # all inputs are checked before anything is written
+        check_schema(load_run(run), str(run))
+    output = Output(as_json=as_json, quiet=quiet)
+    done: list[dict[str, Any]] = []
+    for run in runs:
+        files = write_report(run, wanted)
+        done.append({"run": str(run), "files": [str(file) for file in files]})
+        if not as_json:
+            for file in files[:1] if quiet else files:
+                typer.echo(str(file))
+    output.result({"schema": SCHEMA, "runs": done})

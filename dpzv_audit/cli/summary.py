@@ -1,0 +1,114 @@
+"""What a command leaves behind: the run folder with its report, and a short table on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpzv_audit.runs import environment, run_name, write_run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def save(result: Mapping[str, Any], out: Path, command: str, seed: int, files: Mapping[str, bytes] | None = None) -> Path:
+    """Write the run folder of `result` with its report under `out`, as one step, and return its path.
+
+    `files` are further files by name. Nothing is left behind if anything fails.
+    """
+    from reports import write_report
+
+    name = run_name(command, result.get("method"), result.get("dataset"), result.get("attack"), seed=seed)
+    with write_run(out, name) as folder:
+        folder.write_json("result.json", result)
+        folder.write_json("environment.json", environment())
+        for file, data in (files or {}).items():
+            folder.write_bytes(file, data)
+        write_report(folder.path)
+    return folder.path
+
+
+def attack_table(console: Console, result: Mapping[str, Any]) -> None:
+    """Print success beside baselines and controls, and the three epsilons."""
+    table = _table(f"{result['attack']} on {result['method']}, {result['dataset']}, by the {result['adversary']}")
+    table.add_row("success", *_measured(result["success"]))
+    for name, value in result["baselines"].items():
+        table.add_row(f"baseline: {name}", f"{value:.3f}", "")
+    for name, control in result["controls"].items():
+        table.add_row(f"control: {name.replace('_', ' ')}", *_measured(control))
+    _accuracy_rows(table, result["utility"])
+    _privacy_rows(table, result["privacy"])
+    console.print(table)
+
+
+def train_table(console: Console, result: Mapping[str, Any]) -> None:
+    """Print accuracy beside its controls, costs, and the claimed and recomputed epsilon."""
+    table = _table(f"{result['method']} on {result['dataset']}")
+    _accuracy_rows(table, result["utility"])
+    table.add_row("rounds", f"{result['rounds']:,}", "")
+    for direction in ("up", "down"):
+        table.add_row(f"bytes {direction}", f"{result['bytes'][direction]:,}", "")
+    table.add_row("peak memory", f"{result['peak_memory_mb']:,.0f} MB", "of the process")
+    _privacy_rows(table, result["privacy"])
+    console.print(table)
+
+
+def audit_table(console: Console, result: Mapping[str, Any]) -> None:
+    """Print every lower bound beside every upper bound."""
+    table = _table(f"audit of {result['method']} on {result['dataset']} against the {result['adversary']}")
+    privacy = result["privacy"]
+    for bound in privacy["estimators"]:
+        words = f"at {100 * bound['confidence']:g}%, could certify at most {bound['ceiling']:.2f}"
+        if bound["assumes"]:
+            words += f"; assumes {bound['assumes']}"
+        table.add_row(f"lower: {bound['name']}", f"{bound['epsilon_lower']:.3f}", words)
+    for bound in privacy["bounds"]:
+        epsilon = bound["epsilon"]
+        words = "sound" if bound["sound"] else f"not sound: {bound['gap']}"
+        table.add_row(f"upper: {bound['accountant']}", f"{epsilon['upper']:.3f}" if epsilon else "none", words)
+    _privacy_rows(table, privacy)
+    console.print(table)
+
+
+def _table(title: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    table.add_column("interval or reason")
+    return table
+
+
+def _measured(rate: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{rate['value']:.3f}", f"{100 * rate['confidence']:g}%: {rate['low']:.3f} to {rate['high']:.3f}, n = {rate['n']:,}"
+
+
+def _accuracy_rows(table: Table, utility: Mapping[str, Any]) -> None:
+    table.add_section()
+    table.add_row("test accuracy", *_measured(utility["test_accuracy"]))
+    for name, control in utility["controls"].items():
+        if isinstance(control, Mapping):
+            value, words = _measured(control)
+            table.add_row(f"control: {name}", value, f"{words}, server rate {control['server_rate']:g}")
+        else:
+            table.add_row(f"control: {name}", f"{control:.3f}", "")
+    table.add_section()
+
+
+def _privacy_rows(table: Table, privacy: Mapping[str, Any]) -> None:
+    table.add_section()
+    delta = "" if privacy["delta"] is None else f"delta {privacy['delta']:g}, {privacy['neighbours']}"
+    table.add_row("epsilon claimed", _number(privacy["claimed"]), delta)
+    sound = f"gap: {privacy['gap']}" if privacy["upper"] is None else f"sound, against the {privacy['adversary']}"
+    table.add_row("epsilon at most", _number(privacy["upper"]), sound)
+    lower = privacy.get("not_audited", privacy["verdict"] or "")
+    if privacy["empirical_lower"] is not None:
+        lower = f"{100 * privacy['confidence']:g}% confidence; claim {privacy['verdict'] or 'none'}"
+    table.add_row("epsilon at least", _number(privacy["empirical_lower"]), lower)
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"

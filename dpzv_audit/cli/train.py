@@ -1,0 +1,117 @@
+"""`dpzv-audit train`: train a method alone, beside its controls, with what it costs and what its claim is worth."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Annotated
+
+import typer
+
+from dpzv_audit.cli.common import (
+    DEFAULT_OUT,
+    DeviceOption,
+    JsonOption,
+    OutOption,
+    Output,
+    QuietOption,
+    SeedOption,
+    choose_device,
+    progress_reporter,
+)
+from dpzv_audit.cli.options import (
+    BatchSizeOption,
+    CalibrationOption,
+    ClientsOption,
+    ConfidenceOption,
+    DataDirOption,
+    DatasetOption,
+    DeltaOption,
+    EpochsOption,
+    EpsilonOption,
+    MethodOption,
+    SetOption,
+    SigmaOption,
+    TrialsOption,
+    choose,
+)
+from dpzv_audit.errors import check_probability
+
+NoControlsOption = Annotated[bool, typer.Option("--no-controls", help="Skip the frozen-clients controls.")]
+
+
+def train(
+    method: MethodOption = "dpzv",
+    dataset: DatasetOption = "digits",
+    data_dir: DataDirOption = None,
+    clients: ClientsOption = None,
+    epochs: EpochsOption = None,
+    batch_size: BatchSizeOption = None,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    calibration: CalibrationOption = None,
+    sigma: SigmaOption = None,
+    settings: SetOption = None,
+    trials: TrialsOption = 1,
+    no_controls: NoControlsOption = False,
+    confidence: ConfidenceOption = 0.95,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    out: OutOption = DEFAULT_OUT,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a method alone: accuracy beside its controls, bytes, rounds, memory, claimed and recomputed epsilon.
+
+    The controls are frozen clients at the method's own server rate, and at the best rate of a grid.
+
+    Example: dpzv-audit train --method dpzv --epochs 40
+    """
+    output = Output(as_json=as_json, quiet=quiet)
+    check_probability("--confidence", confidence)
+    choice = choose(
+        method,
+        dataset,
+        data_dir=data_dir,
+        clients=clients,
+        settings=settings,
+        given={
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "epsilon": epsilon,
+            "delta": delta,
+            "calibration": calibration,
+            "sigma": sigma,
+        },
+    )
+    where = choose_device(device)
+    with output.progress() as bars:
+        from dpzv_audit.evaluation import train_result
+
+        result, trained = train_result(
+            choice.method,
+            choice.config,
+            choice.dataset,
+            seed=seed,
+            trials=trials,
+            controls=not no_controls,
+            device=where,
+            confidence=confidence,
+            reporter=progress_reporter(bars),
+        )
+    from dpzv_audit.cli.summary import save, train_table
+    from mechanisms.replicas import to_safetensors
+
+    models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
+    folder = save(result, out, "train", seed, files={"models.safetensors": to_safetensors(models)})
+    shown = {**result, "peak_memory_mb": _peak_memory_mb(), "run": str(folder)}
+    output.result(shown)
+    train_table(output.console, shown)
+    output.say(result["sentence"])
+    output.path(folder)
+
+
+def _peak_memory_mb() -> float:
+    """Largest resident memory of this process so far, in MB; the kernel counts kilobytes, on macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)

@@ -1,0 +1,14 @@
+"""Reports on a run, drawn from its result alone: figures, one self-contained HTML page, Markdown."""
+
+from reports.figures import accuracy_figure, epsilon_figure, success_figure, tradeoff_figure
+from reports.render import render_html, render_markdown, write_report
+
+__all__ = [
+    "accuracy_figure",
+    "epsilon_figure",
+    "render_html",
+    "render_markdown",
+    "success_figure",
+    "tradeoff_figure",
+    "write_report",
+]

@@ -1,0 +1,264 @@
+"""The figures of a report, as SVG text: attack success, epsilon, trade-off curve, accuracy in training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reports import svg
+from reports.shape import split_result
+from reports.text import clean, lower_bound, number, percent, proportion, upper_bound, within
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LONGEST_LABEL = 34
+_LARGEST = 1e12
+"""No axis reaches further: a number beyond it is printed, not drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """One row of a dot plot: a proportion, its interval if it has one, and what it is."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    measured: bool = False
+
+    @property
+    def text(self) -> str:
+        """The row's numbers as printed beside it."""
+        if self.low is None or self.high is None:
+            return proportion(self.value, 3)
+        return f"{proportion(self.value, 3)}  [{proportion(self.low, 3)}, {proportion(self.high, 3)}]"
+
+
+def short(text: object, length: int = _LONGEST_LABEL) -> str:
+    """Return `text` on one line, cut to `length` characters with an ellipsis."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def _mark(label: str, measurement: object, *, measured: bool = False) -> _Mark | None:
+    """Return the row for an interval or a bare proportion; None if it holds no number in [0, 1]."""
+    if not isinstance(measurement, Mapping):
+        value = within(measurement, 0.0, 1.0)
+        return None if value is None else _Mark(label=short(label), value=value, measured=measured)
+    value = within(measurement.get("value"), 0.0, 1.0)
+    if value is None:
+        return None
+    low, high = (within(measurement.get(k), 0.0, 1.0) for k in ("low", "high"))
+    return _Mark(label=short(label), value=value, low=low, high=high, measured=measured)
+
+
+def control_label(name: str, measurement: object) -> str:
+    """Return what a control is in words: its name, and what it ran on where the result says so."""
+    words = name.replace("_", " ")
+    what = measurement.get("what") if isinstance(measurement, Mapping) else None
+    return f"{words}: {what}" if what else words
+
+
+def _success_marks(result: Mapping[str, Any]) -> list[_Mark]:
+    attack = str(result.get("attack") or "attack")
+    rows = [_mark(attack, result.get("success"), measured=True)]
+    rows += [_mark(f"baseline: {k.replace('_', ' ')}", v) for k, v in (result.get("baselines") or {}).items()]
+    rows += [_mark(f"control, {control_label(k, v)}", v) for k, v in (result.get("controls") or {}).items()]
+    return [row for row in rows if row is not None]
+
+
+def chance_level(result: Mapping[str, Any]) -> float | None:
+    """Return the best success without seeing anything, the largest baseline; None where there is none."""
+    marks = (_mark(k, v) for k, v in (result.get("baselines") or {}).items())
+    return max((mark.value for mark in marks if mark is not None), default=None)
+
+
+def _alt(rows: Sequence[_Mark]) -> str:
+    return "; ".join(f"{row.label} {row.text}" for row in rows)
+
+
+def _paint_rows(axes: Axes, count: int) -> None:
+    """Set up axes on which `count` rows are stacked from the top, text over marks in each."""
+    axes.set_ylim(count - 0.2, -0.62)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    for row in range(count):
+        axes.axhline(row, color=svg.RULE, linewidth=0.8, zorder=0.5)
+
+
+def _paint_label(axes: Axes, row: float, left: str, right: str, *, strong: bool) -> None:
+    """Write a row's name at the left edge and its numbers at the right edge, above its marks."""
+    place = axes.get_yaxis_transform()
+    weight = "bold" if strong else "normal"
+    for x, side, words in ((0.0, "left", left), (1.0, "right", right)):
+        axes.text(x, row - 0.26, words, transform=place, ha=side, va="bottom", weight=weight, color=svg.INK)
+
+
+def _paint_reference(axes: Axes, at: float, count: int) -> None:
+    """Mark the value `at` on every row, between the lines of text that it would otherwise strike through."""
+    rows = range(count)
+    axes.vlines(
+        [at] * count, [r - 0.17 for r in rows], [r + 0.17 for r in rows], color=svg.INK, linewidth=1.3
+    )
+
+
+def success_figure(result: Mapping[str, Any]) -> str:
+    """Return the attack's success beside baselines and controls as SVG; "" where the result has none.
+
+    Each row has its value and exact interval printed; the upright stroke is the best that a guess
+    reaches without seeing anything. All values are proportions in [0, 1].
+    """
+    known, _ = split_result(result)
+    rows = _success_marks(known)
+    if not rows:
+        return ""
+    chance = chance_level(known)
+
+    def paint(axes: Axes) -> None:
+        _paint_rows(axes, len(rows))
+        axes.set_xlim(-0.01, 1.01)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        axes.set_xlabel("proportion of labels inferred")
+        if chance is not None:
+            _paint_reference(axes, chance, len(rows))
+        for index, row in enumerate(rows):
+            colour = svg.ACCENT if row.measured else svg.MUTED
+            _paint_label(axes, index, row.label, row.text, strong=row.measured)
+            if row.low is not None and row.high is not None:
+                axes.plot([row.low, row.high], [index, index], color=colour, linewidth=5, alpha=0.45)
+                axes.plot(row.value, index, "o", color=colour, markersize=7, clip_on=False)
+            else:
+                axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
+
+    return svg.draw("figure-success", "Attack success: " + _alt(rows), 0.66 + 0.5 * len(rows), paint)
+
+
+def privacy_numbers(result: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
+    """Return (claimed epsilon, empirical lower bound, recomputed upper bound), None where there is none."""
+    privacy = split_result(result)[0].get("privacy") or {}
+    claimed, lower, upper = (
+        within(privacy.get(k), 0.0, _LARGEST) for k in ("claimed", "empirical_lower", "upper")
+    )
+    return claimed, lower, upper
+
+
+def epsilon_figure(result: Mapping[str, Any]) -> str:
+    """Return what the claim, the audit and the theory each say about epsilon, as SVG on one scale.
+
+    A claim and an audit whose bars share no value contradict each other. "" where the result has fewer
+    than two of the three numbers.
+    """
+    claimed, lower, upper = privacy_numbers(result)
+    rows = [
+        ("the claim", claimed, f"ε ≤ {number(claimed)}", False),
+        ("the audit, from below", lower, f"ε ≥ {lower_bound(lower)}", True),
+        ("the theory, from above", upper, f"ε ≤ {upper_bound(upper)}", False),
+    ]
+    present = [(label, value, words, strong) for label, value, words, strong in rows if value is not None]
+    if len(present) < 2:
+        return ""
+    floor = max([v for v in (claimed, lower) if v is not None], default=0.0)
+    # An upper bound far out would squeeze everything else against zero: its bar then runs off the axis.
+    end = 1.25 * max(floor, min(upper or 0.0, 5 * floor) if floor > 0 else upper or 0.0, 1e-6)
+
+    def paint(axes: Axes) -> None:
+        _paint_rows(axes, len(present))
+        axes.set_xlim(0, end)
+        axes.set_xlabel("ε")
+        for index, (label, value, words, strong) in enumerate(present):
+            _paint_label(axes, index, label, words, strong=strong)
+            start, stop = (value, end) if strong else (0.0, min(value, end))
+            colour = svg.ACCENT if strong else svg.MUTED
+            axes.barh(index, stop - start, left=start, height=0.2, color=colour)
+            if stop >= end:
+                axes.plot(end, index, ">", color=colour, markersize=9, clip_on=False)
+        if claimed is not None:
+            _paint_reference(axes, claimed, len(present))
+
+    alt = "What is known about epsilon: " + "; ".join(f"{label} {words}" for label, _, words, _ in present)
+    return svg.draw("figure-epsilon", alt, 0.66 + 0.5 * len(present), paint)
+
+
+def _tradeoff_alt(tradeoff: Mapping[str, Any]) -> str:
+    names = {"claimed": "claimed", "recomputed": "recomputed", "empirical": "measured"}
+    alpha = tradeoff["alpha"]
+    middle = min(range(len(alpha)), key=lambda i: abs(alpha[i] - 0.1))
+    parts = [
+        f"{words} {proportion(tradeoff[key][middle], 3)}" for key, words in names.items() if tradeoff.get(key)
+    ]
+    return (
+        f"Trade-off curves. At a false positive rate of {proportion(alpha[middle], 3)} the false negative "
+        f"rates are: " + "; ".join(parts)
+    )
+
+
+def tradeoff_figure(result: Mapping[str, Any]) -> str:
+    """Return the trade-off curves (claimed, recomputed, measured with its band) as SVG; "" without any.
+
+    Horizontal axis: false positive rate of the distinguishing test; vertical: its false negative rate; both
+    proportions in [0, 1]. The thin diagonal is what a test reaches without any information.
+    """
+    tradeoff = split_result(result)[0].get("tradeoff") or {}
+    alpha = tradeoff.get("alpha")
+    if not alpha or not any(tradeoff.get(k) for k in ("claimed", "recomputed", "empirical")):
+        return ""
+
+    def paint(axes: Axes) -> None:
+        axes.set_aspect("equal")
+        axes.plot([0, 1], [1, 0], color=svg.MUTED, linewidth=0.8, label="no information")
+        if tradeoff.get("claimed"):
+            dashes = (0, (5, 2.5))
+            axes.plot(alpha, tradeoff["claimed"], color=svg.INK, linestyle=dashes, label="claimed")
+        if tradeoff.get("recomputed"):
+            dots = (0, (1, 1.6))
+            axes.plot(alpha, tradeoff["recomputed"], color=svg.MUTED, linestyle=dots, label="recomputed")
+        low, high = tradeoff.get("empirical_low"), tradeoff.get("empirical_high")
+        if low and high:
+            confidence = tradeoff.get("confidence")
+            words = "band" if confidence is None else f"{percent(confidence)} band"
+            axes.fill_between(alpha, low, high, color=svg.BAND, linewidth=0, zorder=1, label=words)
+        if tradeoff.get("empirical"):
+            axes.plot(alpha, tradeoff["empirical"], color=svg.ACCENT, linewidth=2.2, label="measured")
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="false negative rate")
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        axes.grid(alpha=0.6)
+        axes.legend(loc="upper right", handlelength=2.6, borderaxespad=0.3)
+
+    return svg.draw("figure-tradeoff", _tradeoff_alt(tradeoff), 4.7, paint)
+
+
+def accuracy_figure(result: Mapping[str, Any]) -> str:
+    """Return test accuracy by epoch with the controls as level lines, as SVG; "" without two epochs of it."""
+    utility = split_result(result)[0].get("utility") or {}
+    points = [
+        (epoch, accuracy)
+        for row in utility.get("history") or []
+        if (epoch := within(row.get("epoch"), 0.0, _LARGEST)) is not None
+        and (accuracy := within(row.get("test_accuracy"), 0.0, 1.0)) is not None
+    ]
+    if len(points) < 2:
+        return ""
+    levels = [
+        mark for k, v in (utility.get("controls") or {}).items() if (mark := _mark(control_label(k, v), v))
+    ]
+    method = short(result.get("method") or "test accuracy")
+    dashes = [(0, (5, 2.5)), (0, (1, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 4))]
+
+    def paint(axes: Axes) -> None:
+        for index, level in enumerate(levels):
+            label = f"{level.label} {proportion(level.value, 3)}"
+            axes.axhline(level.value, color=svg.MUTED, linestyle=dashes[index % len(dashes)], label=label)
+        epochs, accuracies = zip(*points, strict=True)
+        axes.plot(epochs, accuracies, color=svg.ACCENT, linewidth=2.2, label=method)
+        axes.set(ylim=(0, 1), xlabel="epoch", ylabel="test accuracy")
+        axes.grid(axis="y")
+        # Lines of accuracy may run anywhere: the legend stands above the axes, where it hides none of them.
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=2.6, ncols=1)
+
+    first, last = (proportion(points[i][1], 3) for i in (0, -1))
+    alt = f"Test accuracy of {method} from {first} to {last} over training"
+    alt += f"; {_alt(levels)}" if levels else ""
+    return svg.draw("figure-accuracy", alt, 3.0 + 0.2 * len(levels), paint)

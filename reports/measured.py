@@ -1,0 +1,226 @@
+"""The sections of a report on all but epsilon: attack success, game, utility, bytes, how to repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from reports.figures import accuracy_figure, chance_level, control_label, success_figure
+from reports.model import Block, Column, Picture, Prose, Section, Table, Tile, hoisted
+from reports.svg import label_of
+from reports.text import MISSING, clean, exact, number, percent, proportion
+
+Mapped = Mapping[str, Any]
+
+_HISTORY_ROWS = 40
+
+
+def _measurement_row(name: str, role: str, measurement: object) -> tuple[str, ...]:
+    if not isinstance(measurement, Mapping):
+        return (clean(name), role, proportion(measurement), MISSING, MISSING, MISSING)
+    bounds = (proportion(measurement.get("low")), proportion(measurement.get("high")))
+    confidence = measurement.get("confidence")
+    return (
+        clean(name),
+        role,
+        proportion(measurement.get("value")),
+        MISSING if bounds == (MISSING, MISSING) else f"{bounds[0]} to {bounds[1]}",
+        MISSING if confidence is None else percent(confidence),
+        number(measurement.get("n")),
+    )
+
+
+def _measurement_table(caption: str, rows: list[tuple[str, ...]]) -> Table:
+    table = Table(
+        caption=caption,
+        columns=(
+            Column(title="what"),
+            Column(title="role"),
+            Column(title="value", kind="number"),
+            Column(title="interval", kind="number"),
+            Column(title="confidence", kind="number"),
+            Column(title="n", kind="number"),
+        ),
+        rows=tuple(rows),
+        strong=frozenset({0}),
+    )
+    return hoisted(table, blank=MISSING, often_blank=("confidence",))
+
+
+def _controls(controls: Mapped | None) -> list[tuple[str, ...]]:
+    return [_measurement_row(control_label(k, v), "control", v) for k, v in (controls or {}).items()]
+
+
+def success_tile(known: Mapped) -> list[Tile]:
+    """Return the attack's success as a first-glance number, its interval and the blind guess beside it."""
+    success = known.get("success") or {}
+    if success.get("value") is None:
+        return []
+    chance = chance_level(known)
+    notes = []
+    if success.get("low") is not None and success.get("high") is not None:
+        notes.append(f"{proportion(success['low'], 3)} to {proportion(success['high'], 3)}")
+    if chance is not None:
+        notes.append(f"a blind guess: {proportion(chance, 3)}")
+    return [
+        Tile(
+            label="Attack success", value=proportion(success["value"], 3), note="; ".join(notes), strong=True
+        )
+    ]
+
+
+def accuracy_tile(known: Mapped) -> list[Tile]:
+    """Return the trained model's test accuracy as a first-glance number."""
+    accuracy = (known.get("utility") or {}).get("test_accuracy")
+    value = accuracy.get("value") if isinstance(accuracy, Mapping) else accuracy
+    if value is None:
+        return []
+    note = ""
+    if isinstance(accuracy, Mapping) and accuracy.get("low") is not None and accuracy.get("high") is not None:
+        note = f"{proportion(accuracy['low'], 3)} to {proportion(accuracy['high'], 3)}"
+    return [Tile(label="Test accuracy", value=proportion(value, 3), note=note)]
+
+
+def success_section(known: Mapped) -> Section | None:
+    """Return attack success beside baselines and controls; None where the result has no attack."""
+    rows = (
+        [_measurement_row(f"attack {known.get('attack') or ''}".strip(), "attack", known["success"])]
+        if known.get("success")
+        else []
+    )
+    rows += [
+        _measurement_row(k.replace("_", " "), "baseline", v)
+        for k, v in (known.get("baselines") or {}).items()
+    ]
+    rows += _controls(known.get("controls"))
+    if not rows:
+        return None
+    blocks: list[Block] = []
+    drawing = success_figure(known)
+    if drawing:
+        caption = (
+            "Success of the attack beside what needs no attack at all (baselines) and what shows that the "
+            "attack measures what it should (controls). The upright stroke marks the "
+            "best guess that sees nothing."
+        )
+        blocks.append(Picture(name="figure-success", svg=drawing, alt=label_of(drawing), caption=caption))
+    blocks.append(_measurement_table("Attack success, as a proportion of labels", rows))
+    return Section(anchor="attack", title="The attack", blocks=tuple(blocks))
+
+
+def game_section(known: Mapped) -> Section | None:
+    """Return the distinguishing game that an audit played; None where the result describes none."""
+    game = known.get("game") or {}
+    if not game:
+        return None
+    rows = tuple(
+        (clean(k).replace("_", " "), number(v) if not isinstance(v, str) else clean(v))
+        for k, v in game.items()
+    )
+    columns = (Column(title="part"), Column(title="value"))
+    table = Table(caption="The distinguishing game", columns=columns, rows=rows)
+    return Section(anchor="game", title="The game", blocks=(table,))
+
+
+def _history_table(history: list[Mapped]) -> Table | None:
+    if not history:
+        return None
+    last = len(history) - 1
+    stride = max(1, -(-len(history) // _HISTORY_ROWS))
+    picks = [i for i in range(len(history)) if i % stride == 0 or i == last]
+    shown = "every epoch" if len(picks) == len(history) else f"{len(picks)} of {len(history):,} epochs"
+    return Table(
+        caption=f"Training, {shown}",
+        columns=tuple(Column(title=t, kind="number") for t in ("epoch", "test accuracy", "loss")),
+        rows=tuple(
+            (number(row.get("epoch")), proportion(row.get("test_accuracy")), number(row.get("loss")))
+            for row in (history[i] for i in picks)
+        ),
+    )
+
+
+def utility_section(known: Mapped) -> Section | None:
+    """Return accuracy beside its controls, and the loss; None where the result has no utility."""
+    utility = known.get("utility") or {}
+    accuracy, final_loss = utility.get("test_accuracy"), utility.get("final_loss")
+    rows = [] if accuracy is None else [_measurement_row("test accuracy", "trained model", accuracy)]
+    rows += _controls(utility.get("controls"))
+    blocks: list[Block] = []
+    drawing = accuracy_figure(known)
+    if drawing:
+        caption = "Test accuracy over training. The level lines are controls that train less, or nothing."
+        blocks.append(Picture(name="figure-accuracy", svg=drawing, alt=label_of(drawing), caption=caption))
+    if rows:
+        blocks.append(_measurement_table("Test accuracy beside its controls", rows))
+    if final_loss is not None:
+        blocks.append(Prose(text=f"Loss at the end of training: {number(final_loss)}."))
+    table = _history_table(utility.get("history") or [])
+    blocks += [table] if table else []
+    return Section(anchor="utility", title="Utility", blocks=tuple(blocks)) if blocks else None
+
+
+def bytes_section(known: Mapped) -> Section | None:
+    """Return bytes up, down and by kind of message; None where the result counts none."""
+    ledger = known.get("bytes") or {}
+    names = {"up": "clients to server", "down": "server to clients"}
+    rows = [(label, number(ledger[k])) for k, label in names.items() if ledger.get(k) is not None]
+    rows += [(f"messages of kind {clean(k)}", number(v)) for k, v in (ledger.get("by_kind") or {}).items()]
+    if not rows:
+        return None
+    columns = (Column(title="channel"), Column(title="bytes", kind="number"))
+    table = Table(caption="Bytes that parties exchanged", columns=columns, rows=tuple(rows))
+    return Section(anchor="bytes", title="Communication", blocks=(table,))
+
+
+def _flat(values: Mapped) -> list[tuple[str, object]]:
+    """Return the entries of `values` with those of a dict in it one level up, as "packages: torch"."""
+    rows: list[tuple[str, object]] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            rows += [(f"{key}: {inner}", v) for inner, v in value.items()]
+        else:
+            rows.append((key, value))
+    return rows
+
+
+def _setting(key: str, value: object) -> str:
+    if key == "command_line" and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return clean(shlex.join(value))
+    return exact(value)
+
+
+def _settings(caption: str, values: Mapped, title: str = "setting") -> Table | None:
+    if not values:
+        return None
+    columns = (Column(title=title), Column(title="value", kind="code"))
+    rows = tuple((clean(k), _setting(k, v)) for k, v in _flat(values))
+    return Table(caption=caption, columns=columns, rows=rows)
+
+
+def repeat_section(known: Mapped) -> Section | None:
+    """Return all that is needed to repeat the run: what ran, configuration, seed, versions, data hashes."""
+    labels: tuple[str, ...] = (
+        "schema",
+        "command_line",
+        "method",
+        "dataset",
+        "attack",
+        "adversary",
+        "seed",
+        "run",
+    )
+    labels += ("delta", "confidence", "exactly_gaussian")
+    data = known.get("data") or {}
+    run = {k: known[k] for k in labels if known.get(k) is not None}
+    run |= {f"scores: {k}": v for k, v in (known.get("scores") or {}).items() if v is not None}
+    run |= {f"data: {k}": v for k, v in data.items() if k != "digests" and v is not None}
+    tables = (
+        _settings("The run", run, "what"),
+        _settings("Configuration", known.get("config") or {}),
+        _settings("Data files (SHA-256)", data.get("digests") or {}, "file"),
+        _settings("Versions", known.get("versions") or {}, "software"),
+        _settings("Environment", known.get("environment") or {}, "part"),
+    )
+    blocks = tuple(table for table in tables if table is not None)
+    return Section(anchor="repeat", title="Repeat this run", blocks=blocks) if blocks else None

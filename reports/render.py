@@ -1,0 +1,98 @@
+"""Draws a result as one self-contained HTML page and as Markdown, and writes both beside the result."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpzv_audit.runs import RESULT_FILE, load_run
+from reports.content import check_schema, report_content
+from reports.markdown import to_markdown
+from reports.model import Code, Picture, Prose, Report, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+FORMATS = ("html", "md", "json")
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    kinds = {"table": Table, "picture": Picture, "prose": Prose, "code": Code}
+    for name, kind in kinds.items():
+        environment.tests[name] = lambda block, kind=kind: isinstance(block, kind)
+    return environment.get_template("report.html")
+
+
+def to_html(report: Report) -> str:
+    """Return the report as one HTML page without script, network or other files."""
+    from markupsafe import Markup
+
+    # A drawing is markup made here, with every text in it escaped; all else is escaped by the template.
+    return _template().render(report=report, markup=Markup)
+
+
+def render_html(result: Mapping[str, Any]) -> str:
+    """Return the report on `result` as one HTML page without script, network or other files.
+
+    Raises `InputError` if the result's schema is unknown.
+    """
+    return to_html(report_content(result))
+
+
+def render_markdown(result: Mapping[str, Any]) -> str:
+    """Return the report on `result` as Markdown that refers to the figures' files beside it.
+
+    Raises `InputError` if the result's schema is unknown.
+    """
+    return to_markdown(report_content(result))
+
+
+def _write_atomically(path: Path, text: str) -> Path:
+    """Write `text` so that `path` holds either what it held before or all of the new text."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def write_report(folder: Path, formats: Collection[str] = ("html", "md")) -> list[Path]:
+    """Draw `folder`/result.json again and return the files that hold the report, each written atomically.
+
+    `formats` are any of `FORMATS`: "html" is report.html, "md" is report.md with its figures beside it as
+    SVG, "json" is result.json itself, which is never rewritten. Raises `InputError` if the folder holds no
+    readable result or one of an unknown schema. `folder` may be the path of the result file itself.
+    """
+    result = load_run(folder)
+    check_schema(result, str(folder))
+    report = report_content(result)
+    folder = folder.parent if folder.is_file() else folder
+    files = []
+    if "html" in formats:
+        files.append(_write_atomically(folder / "report.html", to_html(report)))
+    if "md" in formats:
+        files.append(_write_atomically(folder / "report.md", to_markdown(report)))
+        pictures = [b for section in report.sections for b in section.blocks if isinstance(b, Picture)]
+        files += [_write_atomically(folder / f"{p.name}.svg", p.svg) for p in pictures]
+    if "json" in formats:
+        files.append(folder / RESULT_FILE)
+    return files

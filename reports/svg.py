@@ -1,0 +1,127 @@
+"""Draws matplotlib figures as deterministic SVG that reads on light and dark pages and in print."""
+
+from __future__ import annotations
+
+import html
+import io
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from reports.text import clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Each colour of a figure has one meaning; the dark page gives the same meaning another colour. The light
+# colours stand in the drawing itself, so that a program without style sheets still draws all of it.
+INK = "#1b1d22"
+MUTED = "#6a6e78"
+RULE = "#d5d8df"
+ACCENT = "#b83a08"
+BAND = "#f3cdb8"
+_DARK = {INK: "#eceef3", MUTED: "#a3a8b4", RULE: "#3b404b", ACCENT: "#ff9460", BAND: "#5c3220"}
+
+WIDTH = 5.0
+"""Width of a figure in inches; 360 units of the drawing, close to a phone's width in pixels."""
+_FONT = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', sans-serif"
+)
+_RC: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "axes.unicode_minus": True,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10.5,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 10.0,
+    "ytick.labelsize": 10.0,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 10.0,
+    "lines.linewidth": 1.8,
+    "path.simplify": False,
+}
+
+
+def _dark_rules() -> str:
+    # No ancestor in the selector: markers live in shadow trees, where none would be found.
+    rules = (
+        f'[style*="{role}: {light}"]{{{role}:{dark}!important}}'
+        for light, dark in _DARK.items()
+        for role in ("fill", "stroke")
+    )
+    return "@media screen and (prefers-color-scheme:dark){" + "".join(rules) + "}"
+
+
+@contextmanager
+def _quiet_about_glyphs() -> Iterator[None]:
+    """Silence matplotlib about characters its own font lacks: the reader's fonts draw the text."""
+    fonts = logging.getLogger("matplotlib.font_manager")
+    before = fonts.level
+    fonts.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+            yield
+    finally:
+        fonts.setLevel(before)
+
+
+def _own_ids(tag: str, name: str) -> str:
+    """Return one tag with every id in it prefixed by `name`, in the reader's fonts, not matplotlib's."""
+    tag = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', tag)
+    tag = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", tag)
+    tag = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', tag)
+    return re.sub(r"font-family: [^;\"]*", f"font-family: {_FONT}", tag)
+
+
+def _tidy(source: str, name: str, alt: str) -> str:
+    """Return matplotlib's SVG as one element that can stand in a page, in both colour schemes."""
+    body = re.sub(r"<metadata>.*?</metadata>\s*", "", source[source.index("<svg") :], flags=re.DOTALL)
+    body = re.sub(r"<[^>]+>", lambda found: _own_ids(found.group(), name), body)
+    label = html.escape(clean(alt), quote=True)
+    opening = f'<svg class="dpzv-figure" role="img" aria-label="{label}" '
+    body = opening + body.removeprefix("<svg ")
+    head, _, rest = body.partition(">\n")
+    return f"{head}>\n<style>{_dark_rules()}</style>\n{rest}".strip() + "\n"
+
+
+def label_of(drawing: str) -> str:
+    """Return the accessible name in a drawing that `draw` made, as plain text."""
+    return html.unescape(drawing.split('aria-label="', 1)[1].split('"', 1)[0])
+
+
+def draw(name: str, alt: str, height: float, paint: Callable[[Axes], None]) -> str:
+    """Return the SVG that `paint` draws on one pair of axes, `WIDTH` by `height` inches.
+
+    The same call gives the same bytes. Text stays text in the reader's own fonts, the background is
+    transparent, and `alt` is the drawing's accessible name. `name` prefixes every id in it.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(cast(Any, {**_RC, "svg.hashsalt": name})), _quiet_about_glyphs():
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        paint(figure.add_subplot())
+        buffer = io.StringIO()
+        no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
+    return _tidy(buffer.getvalue(), name, alt)

@@ -1,0 +1,135 @@
+"""Turns values of a result into words: number formats that never overstate, and text made safe to show."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
+from typing import Any
+
+MISSING = "–"
+SIGNIFICANT_DIGITS = 4
+
+# Controls, lone surrogates, and the marks that reorder or hide text: shown as escapes, never obeyed.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff]"
+    "|[\ud800-\udfff]"
+)
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*\[\]|$~!])|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
+_MARKDOWN_START = re.compile(r"^([#+=-]|\d+(?=[.)](?: |$)))")
+
+
+def clean(value: object) -> str:
+    """Return `value` as text in which control, surrogate and reordering characters show as `\\uXXXX`."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", str(value))
+
+
+def is_number(value: object) -> bool:
+    """True for an int or a float (NaN and infinities too), False for a bool and everything else."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def finite(value: object) -> float | None:
+    """Return `value` as a float if it is a finite number that a float can hold, else None."""
+    if not is_number(value):
+        return None
+    try:
+        number_value = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return None
+    return number_value if math.isfinite(number_value) else None
+
+
+def _rounded(value: float, rounding: str) -> str:
+    """Return a finite `value` at four significant digits under a rounding of `decimal`, no trailing zeros."""
+    exact = Context(prec=SIGNIFICANT_DIGITS, rounding=rounding).create_decimal(repr(value))
+    if exact == 0:
+        return "0"
+    if -4 < exact.adjusted() < 0 or 0 <= exact.adjusted() < 15:
+        text = f"{exact:,f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa, _, exponent = f"{exact.normalize():e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _formatted(value: object, rounding: str) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return (
+            f"{value:,}" if abs(value) < 10**15 else f"{value:.3e}" if abs(value) < 10**300 else "very large"
+        )
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return _rounded(value, rounding)
+        return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    return clean(value)
+
+
+def within(value: object, low: float, high: float) -> float | None:
+    """Return `value` as a float if it is a number in [low, high], else None."""
+    as_float = finite(value)
+    return as_float if as_float is not None and low <= as_float <= high else None
+
+
+def number(value: object) -> str:
+    """Return `value` at four significant digits, whole numbers in full; None becomes a dash."""
+    return _formatted(value, ROUND_HALF_EVEN)
+
+
+def lower_bound(value: object) -> str:
+    """Like `number`, but rounded down: what stands there is still a lower bound."""
+    return _formatted(value, ROUND_FLOOR)
+
+
+def upper_bound(value: object) -> str:
+    """Like `number`, but rounded up: what stands there is still an upper bound."""
+    return _formatted(value, ROUND_CEILING)
+
+
+def proportion(value: object, digits: int = 4) -> str:
+    """Return a proportion with a fixed number of decimals, so that columns line up."""
+    as_float = within(value, -1.0, 1.0)
+    return number(value) if as_float is None else f"{as_float:.{digits}f}"
+
+
+def percent(value: object) -> str:
+    """Return a confidence level such as 0.95 as "95%" (0.999 as "99.9%")."""
+    as_float = within(value, 0.0, 1.0)
+    return number(value) if as_float is None else f"{as_float * 100:.10g}%"
+
+
+def words(value: object) -> str:
+    """Return `value` cleaned, a dash where it is None or empty."""
+    return MISSING if value is None or value == "" else clean(value)
+
+
+def exact(value: object) -> str:
+    """Return `value` as it must be typed to repeat a run: numbers in full, structures as JSON."""
+    return clean(value) if isinstance(value, str) else to_json(value)
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Return `value` as JSON in which every character outside plain ASCII, and `<`, `>`, `&`, is an escape.
+
+    It reads back to the same value, and it cannot break out of a code block or an element.
+    """
+    try:
+        text = json.dumps(value, indent=indent, ensure_ascii=True)
+    except RecursionError:
+        text = json.dumps("nested too deeply to show here; result.json holds it")
+    for character in "<>&\x7f":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def markdown(text: str) -> str:
+    """Return cleaned text as one line of Markdown that shows it literally, markup and all."""
+    line = " ".join(clean(text).split())
+    line = _MARKDOWN_SPECIAL.sub(lambda found: "\\" + found.group(), line)
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = line.replace("://", ":\\//").replace("www.", "www\\.")
+    return _MARKDOWN_START.sub(lambda m: f"{m[1]}\\" if m[1].isdigit() else f"\\{m[1]}", line, count=1)

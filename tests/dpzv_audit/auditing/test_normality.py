@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from scipy.special import bdtrc, fdtrc
+
+from dpzv_audit.auditing.normality import (
+    anderson_darling_p_value,
+    equal_variance_p_value,
+    normality_p_value,
+    tail_of_statistic,
+)
+from dpzv_audit.errors import InputError
+
+
+def test_anderson_darling_agrees_with_an_independent_statistic():
+    # scipy.stats computes the same statistic; its p-value here follows from the published table 4.9.
+    from scipy.stats import norm
+
+    x = np.random.default_rng(3).gumbel(size=60)
+    z = np.sort((x - x.mean()) / x.std(ddof=1))
+    i = np.arange(1, 61)
+    statistic = -60 - np.sum((2 * i - 1) / 60 * (np.log(norm.cdf(z)) + np.log(norm.sf(z[::-1]))))
+    a = statistic * (1 + 0.75 / 60 + 2.25 / 3600)
+    assert a > 0.6
+    assert anderson_darling_p_value(x) == pytest.approx(np.exp(1.2937 - 5.709 * a + 0.0186 * a * a), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("a", "p"), [(0.2, 0.884), (0.34, 0.495), (0.6, 0.119), (0.631, 0.1), (0.752, 0.05), (1.035, 0.01)]
+)
+def test_the_branches_meet_and_give_the_published_critical_values(a, p):
+    assert tail_of_statistic(a) == pytest.approx(p, rel=0.02)
+    assert tail_of_statistic(a - 1e-9) == pytest.approx(tail_of_statistic(a), rel=0.025)  # at worst at 0.6
+
+
+def test_the_tail_falls_and_never_turns_up():
+    values = [tail_of_statistic(a) for a in np.linspace(0.01, 400.0, 20_000)]
+    assert all(0.0 <= v <= 1.0 for v in values)
+    assert values[-1] < 1e-29
+    assert max(np.diff(values)) < 3e-3  # the published pieces meet to 0.003
+
+
+def test_f_test_is_the_textbook_one():
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=12), 2.0 * rng.normal(size=30)
+    ratio = np.var(a, ddof=1) / np.var(b, ddof=1)
+    tail = float(fdtrc(11, 29, ratio))
+    expected = 2 * min(tail, 1 - tail)
+    assert equal_variance_p_value(a, b) == pytest.approx(expected, rel=1e-9)
+    assert equal_variance_p_value(b, a) == pytest.approx(expected, rel=1e-9)
+
+
+def test_gaussian_scores_are_rejected_at_no_more_than_the_level():
+    # 3,000 samples, level 1%: more than `allowed` rejections have probability below 1e-5 if the level holds.
+    rng = np.random.default_rng(11)
+    allowed = next(k for k in range(3000) if bdtrc(k, 3000, 0.01) < 1e-5)
+    rejected = sum(normality_p_value(rng.normal(5, 2, 60), rng.normal(-1, 2, 90)) < 0.01 for _ in range(3000))
+    assert 0 < rejected <= allowed
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        lambda r: (r.laplace(1, 1, 2000), r.laplace(0, 1, 2000)),
+        lambda r: (r.gumbel(0, 1, 2000), -r.gumbel(0, 1, 2000)),
+        lambda r: (r.normal(0, 1, 2000), r.normal(0, 1.3, 2000)),
+        lambda r: (r.normal(0, 1, 2000), r.integers(0, 2, 2000).astype(float)),
+        lambda r: (r.normal(0, 1, 2000), np.full(2000, 3.0)),
+    ],
+    ids=["laplace", "opposite skews", "variances", "binary", "constant"],
+)
+def test_what_is_not_gaussian_with_one_variance_is_rejected(sides):
+    assert normality_p_value(*sides(np.random.default_rng(2))) < 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, 1e300])
+def test_scale_does_not_matter(scale):
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(0, 1, 50), rng.normal(0.5, 1, 50)
+    assert normality_p_value(a * scale, b * scale) == pytest.approx(normality_p_value(a, b), rel=1e-6)
+
+
+def test_too_few_scores_are_an_error_that_names_the_side():
+    with pytest.raises(InputError, match="out_scores has 7 scores"):
+        normality_p_value(np.arange(9.0), np.arange(7.0))

@@ -1,0 +1,138 @@
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dpzv_audit.auditing import audit_scores
+from dpzv_audit.cli.audit import audit
+from dpzv_audit.errors import InputError
+
+APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+APP.command()(audit)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scores [bold]")
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(1.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000)
+    np.savetxt(folder / "in.csv", inside, fmt="%.17g")
+    np.save(folder / "out.npy", outside)
+    return str(folder / "in.csv"), str(folder / "out.npy"), inside, outside
+
+
+def run(files, *flags: str):
+    return CliRunner().invoke(APP, ["--scores", files[0], files[1], *flags], env={"COLUMNS": "120"})
+
+
+def answer(files, *flags: str) -> dict:
+    done = run(files, *flags, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_json_is_the_library_answer(files):
+    result = answer(files)
+    bounds = audit_scores(files[2], files[3], delta=1e-5)
+    assert result["schema"] == "dpzv-audit/audit-scores/1"
+    assert result["scores"] == {"in": files[0], "out": files[1], "n_in": 2000, "n_out": 2000}
+    assert result["claim"] is None
+    assert [e["name"] for e in result["estimators"]] == ["clopper-pearson", "gaussian"]
+    for shown, bound in zip(result["estimators"], bounds, strict=True):
+        assert shown["epsilon_lower"] == bound.epsilon_lower
+        assert (shown["confidence"], shown["assumes"]) == (0.95, bound.assumes)
+        assert shown["verdict"] is None
+    assert "with 2,000 + 2,000 scores this test can certify at most" in result["meaning"]
+
+
+def test_options_reach_the_estimators(files):
+    flags = ("--delta", "1e-3", "--confidence", "0.9", "--seed", "4", "--estimator", "clopper-pearson")
+    result = answer(files, *flags)
+    bound = audit_scores(
+        files[2], files[3], delta=1e-3, confidence=0.9, seed=4, estimators=["clopper-pearson"]
+    )[0]
+    assert [e["epsilon_lower"] for e in result["estimators"]] == [bound.epsilon_lower]
+
+
+def test_a_trade_off_bound_refutes_no_epsilon_delta_claim_unless_told(files):
+    # The gaussian bound says about 3.6, clopper-pearson about 1.6; the truth is 4.38.
+    result = answer(files, "--epsilon", "2.5")
+    assert [e["verdict"] for e in result["estimators"]] == ["not refuted", "cannot refute"]
+    assert result["claim"] == {"epsilon": 2.5, "delta": 1e-5, "verdict": "not refuted"}
+    assert answer(files, "--epsilon", "2.5", "--estimator", "gaussian")["claim"]["verdict"] == "cannot refute"
+    told = answer(files, "--epsilon", "2.5", "--exactly-gaussian")
+    assert [e["verdict"] for e in told["estimators"]] == ["not refuted", "refuted"]
+    assert told["claim"]["verdict"] == "refuted"
+    assert "given Gaussian noise" in told["meaning"]
+
+
+def test_estimators_that_gate_one_claim_share_its_error(files):
+    assert [e["confidence"] for e in answer(files, "--epsilon", "1")["estimators"]] == [0.95, 0.95]
+    shared = answer(files, "--epsilon", "1", "--exactly-gaussian")["estimators"]
+    assert [e["confidence"] for e in shared] == pytest.approx([0.975, 0.975])
+    assert [e["confidence"] for e in answer(files, "--exactly-gaussian")["estimators"]] == [0.95, 0.95]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (("--epsilon", "1", "--fail-on", "refuted"), 1),
+        (("--epsilon", "1"), 0),
+        (("--epsilon", "3", "--fail-on", "refuted"), 0),
+        (("--epsilon", "3", "--fail-on", "refuted", "--exactly-gaussian"), 1),
+        (("--epsilon", "1", "--fail-on", "refuted", "--json"), 1),
+        (("--epsilon", "1", "--fail-on", "refuted", "--quiet"), 1),
+    ],
+)
+def test_fail_on_refuted_sets_the_exit_code(files, flags, code):
+    assert run(files, *flags).exit_code == code
+
+
+def test_readable_output_has_the_table_the_meaning_and_never_says_passed(files):
+    done = run(files, "--epsilon", "5")
+    assert done.exit_code == 0
+    for words in ("clopper-pearson", "not refuted", "cannot refute", "does not confirm it", "random pilot"):
+        assert words in " ".join(done.stdout.split())
+    assert "passed" not in done.stdout.lower()
+    assert "no result of so few scores could refute it" not in done.stdout
+    assert "no result of so few scores could refute it" in run(files, "--epsilon", "50").stdout
+    assert "refutes the claimed epsilon of 1;" in run(files, "--epsilon", "1").stdout
+
+
+def test_quiet_prints_the_meaning_alone(files):
+    lines = run(files, "--quiet").stdout.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("At delta = 1e-05, epsilon is at least 1.")
+
+
+def test_only_an_assumed_bound_says_what_it_rests_on(files):
+    text = answer(files, "--estimator", "gaussian")["meaning"]
+    assert text.startswith("Nothing here can refute an (epsilon, delta) claim")
+    assert "only if the view is exactly Gaussian" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--delta", "0"), "--delta is 0.0"),
+        (("--confidence", "95"), "--confidence is 95.0"),
+        (("--epsilon", "-1"), "--epsilon is -1.0, must be a finite number of at least 0"),
+        (("--epsilon", "nan"), "--epsilon is nan"),
+        (("--fail-on", "refuted"), "--fail-on needs a claim"),
+        (("--epsilon", "1", "--fail-on", "never"), "--fail-on is 'never', must be refuted"),
+        (("--estimator", "clopper"), "--estimator is 'clopper': did you mean 'clopper-pearson'"),
+    ],
+)
+def test_a_wrong_flag_is_named(files, flags, words):
+    error = run(files, *flags).exception
+    assert isinstance(error, InputError)
+    assert words in str(error)
+
+
+def test_missing_scores_and_missing_files_are_named(files, tmp_path):
+    assert "--scores is missing" in str(CliRunner().invoke(APP, []).exception)
+    error = CliRunner().invoke(APP, ["--scores", files[0], str(tmp_path / "no.csv")]).exception
+    assert isinstance(error, InputError)
+    assert "no.csv: there is no such file" in str(error)

@@ -1,0 +1,250 @@
+"""Results to render. Fixtures for rendering only: their numbers are plausible, and no run produced them."""
+
+import copy
+import json
+import math
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import pytest
+
+MARK = "Fixture for rendering, from no real run: "
+NORMAL = NormalDist()
+
+
+def interval(value: float, low: float, high: float, n: int, **more: object) -> dict[str, Any]:
+    return {"value": value, "low": low, "high": high, "n": n, "confidence": 0.95, **more}
+
+
+def gaussian_curve(mu: float, alpha: list[float]) -> list[float]:
+    inner = [1.0 if a <= 0 else 0.0 if a >= 1 else NORMAL.cdf(NORMAL.inv_cdf(1 - a) - mu) for a in alpha]
+    return [round(b, 6) for b in inner]
+
+
+def claimed_curve(epsilon: float, delta: float, alpha: list[float]) -> list[float]:
+    steep = [1 - delta - math.exp(epsilon) * a for a in alpha]
+    flat = [math.exp(-epsilon) * (1 - delta - a) for a in alpha]
+    return [round(max(0.0, s, f), 6) for s, f in zip(steep, flat, strict=True)]
+
+
+def tradeoff() -> dict[str, Any]:
+    alpha = [round(i / 200, 6) for i in range(201)]
+    measured = gaussian_curve(1.13, alpha)
+    spread = [
+        0.003 + 0.12 * math.sqrt(b * (1 - b)) * (1 + 0.15 * math.sin(40 * a))
+        for a, b in zip(alpha, measured, strict=True)
+    ]
+    return {
+        "alpha": alpha,
+        "claimed": claimed_curve(1.0, 1e-5, alpha),
+        "recomputed": gaussian_curve(1.327, alpha),
+        "empirical": measured,
+        "empirical_low": [round(max(0.0, b - s), 6) for b, s in zip(measured, spread, strict=True)],
+        "empirical_high": [round(min(1.0, b + s), 6) for b, s in zip(measured, spread, strict=True)],
+        "confidence": 0.95,
+        "note": "The band holds at all false positive rates together, half the error a side.",
+    }
+
+
+def bound(
+    accountant: str, adversary: str, epsilon: tuple[float, float, float] | None, **more: object
+) -> dict[str, Any]:
+    return {
+        "accountant": accountant,
+        "adversary": adversary,
+        "neighbours": "replace-label",
+        "delta": 1e-5,
+        "epsilon": None
+        if epsilon is None
+        else dict(zip(("lower", "estimate", "upper"), epsilon, strict=True)),
+        "sound": True,
+        "gap": None,
+        "note": "",
+        "mu": None,
+        **more,
+    }
+
+
+def privacy() -> dict[str, Any]:
+    estimator = {
+        "name": "clopper-pearson",
+        "epsilon_lower": 2.1374,
+        "delta": 1e-5,
+        "confidence": 0.95,
+        "claim_kind": "epsilon-delta",
+        "assumes": "",
+        "mu_lower": None,
+        "threshold_rule": "pilot of 10% of the scores",
+        "directions": 2,
+        "looks": 1,
+        "n_in": 2000,
+        "n_out": 2000,
+        "ceiling": 6.2918,
+    }
+    gaussian = estimator | {
+        "name": "gaussian",
+        "epsilon_lower": 4.8653,
+        "claim_kind": "trade-off",
+        "assumes": "Gaussian noise, a fixed number of participations",
+        "mu_lower": 1.0946,
+        "ceiling": 34.617,
+    }
+    return {
+        "claimed": 1.0,
+        "upper": 5.8127,
+        "gap": None,
+        "empirical_lower": 2.1374,
+        "delta": 1e-5,
+        "adversary": "client",
+        "neighbours": "replace-label",
+        "bounds": [
+            bound(
+                "gdp-exact",
+                "client",
+                (5.8119, 5.8123, 5.8127),
+                mu=1.3268,
+                note="participations counted, ids known",
+            ),
+            bound("prv", "client", None, note="undefined: the ids are known, so sampling does not amplify"),
+            bound("gdp-exact", "eavesdropper", (5.8119, 5.8123, 5.8127), mu=1.3268),
+            bound("prv", "eavesdropper", (0.9712, 0.9755, 0.9798), sound=False, gap="server-state"),
+            bound(
+                "gdp-paper",
+                "eavesdropper",
+                (1.0, 1.0, 1.0),
+                sound=False,
+                gap="shuffled-as-poisson",
+                mu=0.2676,
+            ),
+        ],
+        "estimators": [estimator, gaussian],
+        "verdict": "refuted",
+        "gap_explanations": {
+            "server-state": "The server's updates use the labels without noise, so later scalars carry them.",
+            "shuffled-as-poisson": "The formula assumes Poisson sampling; batches here come from shuffling.",
+        },
+    }
+
+
+ATTACK: dict[str, Any] = {
+    "schema": "dpzv-audit/attack/1",
+    "method": "dpzv",
+    "dataset": "digits",
+    "attack": "label_direct",
+    "adversary": "client",
+    "success": interval(0.1207, 0.1042, 0.1389, 1408),
+    "baselines": {"majority": 0.1044, "prior": 0.1003},
+    "controls": {
+        "shuffled_labels": interval(0.0987, 0.0836, 0.1155, 1408),
+        "positive": interval(1.0, 0.9974, 1.0, 1408, what="label_direct on split without a top model"),
+    },
+    "privacy": privacy(),
+    "tradeoff": tradeoff(),
+    "sentence": MARK
+    + "one curious client infers 12% of the labels, little above the 10% of a blind guess, yet an audit "
+    "certifies ε of at least 2.137 where 1 was claimed: the claim does not hold against a client.",
+    "utility": {
+        "test_accuracy": interval(0.8743, 0.8361, 0.9062, 366),
+        "controls": {"majority": 0.1038, "frozen-clients": interval(0.8607, 0.8209, 0.8945, 366)},
+        "final_loss": 0.4318,
+    },
+    "bytes": {"up": 5767168, "down": 90112, "by_kind": {"embedding": 5767424, "scalar": 90368}},
+    "protects": "the scalars that the server sends to each client; embeddings go up without noise.",
+    "config": {
+        "batch_size": 64,
+        "clients": 4,
+        "clip": 1.0,
+        "directions": 1,
+        "client_lr": 0.02,
+        "server_lr": 0.05,
+        "rounds": 1320,
+        "sigma": 0.7537218264,
+        "sampler": "shuffle",
+        "smoothing": 0.001,
+        "update": "zo",
+        "enforced_cap": None,
+    },
+    "seed": 0,
+    "data": {
+        "partition": "4 strips of 2 rows each, 16 pixels a client",
+        "digests": {"digits.csv.gz": "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"},
+    },
+    "versions": {"dpzv-audit": "0.1.0", "python": "3.11.2", "torch": "2.13.0", "numpy": "2.3.4"},
+}
+
+TRAIN: dict[str, Any] = {
+    "schema": "dpzv-audit/train/1",
+    "method": "vafl",
+    "dataset": "digits",
+    "sentence": MARK + "the model learns, and most of that is the server's doing.",
+    "utility": {
+        "test_accuracy": interval(0.9126, 0.8788, 0.9394, 366),
+        "controls": {"majority": 0.1038, "frozen-clients": interval(0.8607, 0.8209, 0.8945, 366)},
+        "final_loss": 0.3127,
+        "history": [
+            {
+                "epoch": e,
+                "test_accuracy": round(0.9126 - 0.8 * math.exp(-e / 4), 4),
+                "loss": round(0.3 + 2 * math.exp(-e / 5), 4),
+            }
+            for e in range(31)
+        ],
+    },
+    "bytes": ATTACK["bytes"],
+    "privacy": {"claimed": None, "upper": None, "gap": "server-state", "bounds": []},
+    "config": {"batch_size": 64, "epochs": 30},
+    "seed": 3,
+}
+
+AUDIT: dict[str, Any] = {
+    "schema": "dpzv-audit/audit/1",
+    "method": "dpzv-sound",
+    "dataset": "digits",
+    "adversary": "client",
+    "sentence": MARK + "2,000 + 2,000 runs found nothing against the claim.",
+    "game": {
+        "canary": "worst-case",
+        "neighbours": "replace-label",
+        "adversary": "client",
+        "score": "sum of the canary rounds' residuals",
+        "runs_in": 2000,
+        "runs_out": 2000,
+    },
+    "privacy": privacy() | {"verdict": "not refuted", "empirical_lower": 0.4127, "upper": 0.9984},
+    "tradeoff": tradeoff() | {"recomputed": None},
+    "config": {"batch_size": 64},
+    "seed": 1,
+}
+
+SCORES: dict[str, Any] = {
+    "schema": "dpzv-audit/audit-scores/1",
+    "estimators": [
+        estimator | {"verdict": verdict}
+        for estimator, verdict in zip(privacy()["estimators"], ("refuted", "cannot refute"), strict=True)
+    ],
+    "scores": {"in": "in.csv", "out": "out.csv", "n_in": 2000, "n_out": 2000},
+    "delta": 1e-5,
+    "confidence": 0.95,
+    "seed": 0,
+    "exactly_gaussian": False,
+    "claim": {"epsilon": 1.0, "delta": 1e-5, "verdict": "refuted"},
+    "meaning": MARK + "at delta = 1e-05, epsilon is at least 2.137 with 95% confidence.",
+}
+
+RESULTS = {"attack": ATTACK, "train": TRAIN, "audit": AUDIT, "audit-scores": SCORES}
+
+
+@pytest.fixture
+def results() -> dict[str, dict[str, Any]]:
+    """Return one result of each schema, fresh for each test."""
+    return copy.deepcopy(RESULTS)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """Return a run folder that holds the attack's result."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(ATTACK), encoding="utf-8")
+    return folder

@@ -1,0 +1,96 @@
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+
+from reports import accuracy_figure, epsilon_figure, success_figure, tradeoff_figure
+from reports.svg import ACCENT, BAND, label_of
+
+FIGURES = {
+    "attack": (success_figure, epsilon_figure, tradeoff_figure),
+    "train": (accuracy_figure,),
+    "audit": (epsilon_figure, tradeoff_figure),
+}
+
+
+def words_of(svg: str) -> str:
+    root = ElementTree.fromstring(svg)
+    return " ".join(e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text"))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_well_formed_transparent_and_the_same_every_time(
+    name: str, results: dict[str, dict[str, Any]]
+) -> None:
+    for figure in FIGURES[name]:
+        svg = figure(results[name])
+        assert svg == figure(results[name])
+        root = ElementTree.fromstring(svg)
+        assert root.get("role") == "img"
+        assert len(root.get("aria-label", "")) > 30
+        assert "prefers-color-scheme:dark" in svg
+        assert "<metadata" not in svg
+        assert "fill: #ffffff" not in svg
+        assert "<script" not in svg
+
+
+def test_success_figure_prints_every_value(results: dict[str, dict[str, Any]]) -> None:
+    result = results["attack"]
+    shown = words_of(success_figure(result))
+    for number in ("0.121", "[0.104, 0.139]", "0.104", "0.100", "0.099", "[0.084, 0.116]", "1.000"):
+        assert number in shown
+
+
+def test_success_figure_moves_with_the_value(results: dict[str, dict[str, Any]]) -> None:
+    before = success_figure(results["attack"])
+    results["attack"]["success"] |= {"value": 0.5, "low": 0.45, "high": 0.55}
+    after = success_figure(results["attack"])
+    assert before != after
+    assert "0.500" in label_of(after)
+
+
+def test_tradeoff_figure_draws_what_there_is(results: dict[str, dict[str, Any]]) -> None:
+    result = results["attack"]
+    svg = tradeoff_figure(result)
+    assert BAND in svg.split("</style>", 1)[1]
+    assert ACCENT in svg.split("</style>", 1)[1]
+    for word in (
+        "claimed",
+        "recomputed",
+        "measured",
+        "95% band",
+        "false positive rate",
+        "false negative rate",
+    ):
+        assert word in words_of(svg)
+    result["tradeoff"] |= {"recomputed": None, "empirical_low": None}
+    fewer = tradeoff_figure(result)
+    assert "recomputed" not in words_of(fewer)
+    assert BAND not in fewer.split("</style>", 1)[1]
+
+
+def test_epsilon_figure_shows_an_upper_bound_off_the_scale(results: dict[str, dict[str, Any]]) -> None:
+    result = results["attack"]
+    result["privacy"]["upper"] = 4321.9
+    assert "ε ≤ 4,322" in words_of(epsilon_figure(result))
+
+
+def test_accuracy_figure_names_its_controls(results: dict[str, dict[str, Any]]) -> None:
+    shown = words_of(accuracy_figure(results["train"]))
+    assert "frozen-clients 0.861" in shown
+    assert "majority 0.104" in shown
+
+
+@pytest.mark.parametrize("figure", [success_figure, epsilon_figure, tradeoff_figure, accuracy_figure])
+def test_a_result_without_the_numbers_has_no_figure(figure: Any) -> None:
+    assert figure({"schema": "dpzv-audit/attack/1"}) == ""
+
+
+def test_hostile_names_stay_text(results: dict[str, dict[str, Any]]) -> None:
+    result = results["attack"]
+    name = '</text><script>$\\frac$\x1b漢 "'
+    result["attack"] = name
+    svg = success_figure(result)
+    assert "<script" not in svg
+    assert "$\\frac" in words_of(svg)
+    assert "\\u001b" in words_of(svg)
