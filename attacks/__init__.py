@@ -1,4 +1,7 @@
-"""All attacks, from their adversaries' views, with metrics and controls. Adding one is one file and one line in `ATTACKS`."""
+"""All attacks, from their adversaries' views, with metrics and controls.
+
+Adding one is one file and one line in `ATTACKS`.
+"""
 
 from __future__ import annotations
 

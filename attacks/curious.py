@@ -23,7 +23,14 @@ class QueryingClient:
     """
 
     def __init__(
-        self, client: int, *, queries: int, smoothing: float, steps_per_pass: int, seed: int, replicas: Sequence[int]
+        self,
+        client: int,
+        *,
+        queries: int,
+        smoothing: float,
+        steps_per_pass: int,
+        seed: int,
+        replicas: Sequence[int],
     ) -> None:
         self.first_pass_repeats = queries
         self._client = client

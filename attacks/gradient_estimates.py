@@ -130,9 +130,7 @@ def _systems(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return float64 rows (systems, q, d), residuals (systems, q) and the prior mean (batches, B, c)."""
     if directions.ndim != 4 or 0 in directions.shape:
-        raise InputError(
-            f"directions has shape {tuple(directions.shape)}, must be (batches, q, B, c), none empty"
-        )
+        raise InputError(f"directions has shape {tuple(directions.shape)}, must be (batches, q, B, c), none empty")
     batches, queries, records, classes = directions.shape
     wanted = (batches, queries), (batches, queries, records)
     if scalars.shape not in wanted:

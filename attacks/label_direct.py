@@ -80,7 +80,9 @@ def from_scalars(view: View, known: Knowledge, *, rule: str = "argmin", estimato
     return LabelGuesses(guesses, torch.stack(ids)[:: known.queries] if ids else None)
 
 
-def from_wire(view: View, known: Knowledge, *, seed: int, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
+def from_wire(
+    view: View, known: Knowledge, *, seed: int, rule: str = "argmin", estimator: str = "ridge"
+) -> LabelGuesses:
     """An eavesdropper's attempt on scalar methods: it sees the answers, and must draw its own directions."""
     answers = _first_pass(view.received("scalar"), known.batches)
     scalars = torch.stack([m.payload for m in answers])
@@ -99,13 +101,11 @@ def _guess(scalars: Tensor, directions: Tensor, known: Knowledge, rule: str, est
     estimates: dict[str, Callable[[], Tensor]] = {
         "correlation": lambda: correlation(stacked, per_batch),
         "minimum-norm": lambda: minimum_norm(stacked, per_batch),
-        "ridge": lambda: ridge(
-            stacked, per_batch, noise_std=known.noise_std, prior_std=label_prior_std(known.classes)
-        ),
+        "ridge": lambda: ridge(stacked, per_batch, noise_std=known.noise_std, prior_std=label_prior_std(known.classes)),
     }
     if estimator not in estimates:
         raise unknown_name("estimator", estimator, estimates)
-    return _rule(rule)(estimates[estimator]()).unflatten(0, (answers, replicas))
+    return _rule(rule)(estimates[estimator]()).view(answers, replicas, -1)
 
 
 def _first_pass(messages: list[Message], batches: int) -> list[Message]:

@@ -49,9 +49,7 @@ RULES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 def _checked(gradients: torch.Tensor) -> torch.Tensor:
     if gradients.ndim < 1 or gradients.shape[-1] < 2:
-        raise InputError(
-            f"gradients has shape {tuple(gradients.shape)}, must be (..., classes) with 2 classes or more"
-        )
+        raise InputError(f"gradients has shape {tuple(gradients.shape)}, must be (..., classes) with 2 classes or more")
     if not bool(torch.isfinite(gradients).all()):
         raise InputError("gradients holds a number that is not finite; every coordinate must be")
     return gradients

@@ -30,9 +30,7 @@ def success_rate(predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.9
     """
     guesses, labels = np.asarray(predicted), np.asarray(truth)
     if guesses.shape != labels.shape or guesses.ndim != 1:
-        raise InputError(
-            f"predicted has shape {guesses.shape} and truth {labels.shape}, must be one (records,)"
-        )
+        raise InputError(f"predicted has shape {guesses.shape} and truth {labels.shape}, must be one (records,)")
     return proportion(int((guesses == labels).sum()), guesses.size, confidence)
 
 
@@ -59,13 +57,9 @@ def clustered_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     check_probability("confidence", confidence)
     outcomes = np.asarray(correct, dtype=np.float64)
     if outcomes.ndim != 2 or outcomes.shape[0] < 2 or outcomes.shape[1] < 1:
-        raise InputError(
-            f"correct has shape {outcomes.shape}, must be (clusters, guesses) with 2 clusters or more"
-        )
+        raise InputError(f"correct has shape {outcomes.shape}, must be (clusters, guesses) with 2 clusters or more")
     if not np.all((outcomes == 0) | (outcomes == 1)):
-        raise InputError(
-            "correct holds a value other than 0 and 1, must say for each guess whether it was right"
-        )
+        raise InputError("correct holds a value other than 0 and 1, must say for each guess whether it was right")
     rates = outcomes.mean(axis=1)
     clusters, rate = rates.size, float(rates.mean())
     if np.ptp(rates) == 0:
@@ -138,11 +132,7 @@ def _frequencies(labels: ArrayLike, classes: int) -> NDArray[np.float64]:
     check_count("classes", classes)
     values = np.asarray(labels)
     if values.ndim != 1 or values.size == 0 or not np.issubdtype(values.dtype, np.integer):
-        raise InputError(
-            f"labels has shape {values.shape} and type {values.dtype}, must be integers (records,)"
-        )
+        raise InputError(f"labels has shape {values.shape} and type {values.dtype}, must be integers (records,)")
     if values.min() < 0 or values.max() >= classes:
-        raise InputError(
-            f"labels reach from {values.min()} to {values.max()}, must lie in [0, classes = {classes})"
-        )
+        raise InputError(f"labels reach from {values.min()} to {values.max()}, must lie in [0, classes = {classes})")
     return np.bincount(values, minlength=classes) / values.size

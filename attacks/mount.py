@@ -1,4 +1,4 @@
-"""Mounts an attack: trains the method with the adversary in place, hands the attack its view, scores it beside controls."""
+"""Mounts an attack: trains with the adversary in place, hands the attack its view, scores it beside controls."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.dpzv import Plan, plan
 from mechanisms.federation import ClientBehaviour, TrainedStack, TrainingData, dtype_of
+from mechanisms.plan import Plan, plan
 from mechanisms.views import Adversary, BatchLog, ViewRecorder
 
 ADVERSARY_CLIENT = 1
@@ -27,8 +27,8 @@ ADVERSARY_CLIENT = 1
 class AttackSetting:
     """One attack on one method: everything its result depends on.
 
-    `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of its
-    first pass; `rule` and `estimator` are names in `attacks.label_rules.RULES` and `attacks.label_direct.ESTIMATORS`.
+    `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
+    its first pass; `rule` is a name in `attacks.label_rules.RULES`, `estimator` one in `label_direct.ESTIMATORS`.
     """
 
     method: MethodSpec

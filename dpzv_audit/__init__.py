@@ -83,7 +83,8 @@ def _check_not_shadowed() -> None:
         spec = importlib.util.find_spec(package)
         found = Path(spec.origin).resolve().parent if spec and spec.origin else None
         if found != home / package:
-            where = found or (list(spec.submodule_search_locations or ["nowhere"])[0] if spec else "nowhere")
+            namespace = next(iter(spec.submodule_search_locations or ()), None) if spec else None
+            where = found or namespace or "nothing"
             raise ImportError(
                 f"dpzv-audit needs its own package {package!r}, but Python finds {where}; "
                 "set PYTHONSAFEPATH=1, or install dpzv-audit in an environment of its own"

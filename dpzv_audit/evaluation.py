@@ -7,7 +7,7 @@ free of times and paths. Reports are drawn from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -28,17 +28,21 @@ from dpzv_audit.auditing import audit_scores, can_refute
 from dpzv_audit.auditing.game import GameScores, LabelGame, play
 from dpzv_audit.auditing.tradeoff import empirical_tradeoff
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evidence import AdversaryName, EmpiricalBound, UpperBound, to_jsonable
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound, to_jsonable
+from dpzv_audit.runs import environment
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.controls import tuned_frozen_clients
-from mechanisms.dpzv import Plan, plan
+from mechanisms.controls import frozen_clients, tuned_frozen_clients
 from mechanisms.federation import TrainedStack, TrainingData, dtype_of
+from mechanisms.plan import Plan, plan
 
 Result = dict[str, Any]
-NEIGHBOURS = "replace-label"
+NEIGHBOURS: NeighbourRelation = "replace-label"
 NO_NOISE = "no-noise"
 _NO_NOISE_WHY = "no noise is added to what the server sends, so no finite epsilon holds"
-_UNAUDITED = "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
+_UNAUDITED = (
+    "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
+)
 
 
 @dataclass(frozen=True)
@@ -97,17 +101,35 @@ def attack_result(
         "privacy": privacy,
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, privacy),
         "tradeoff": tradeoff,
-        "utility": utility_section(outcome.trained, setting.dataset, {}),
+        "utility": utility_section(outcome.trained, setting.dataset, _frozen_control(setting), setting.confidence),
         **_costs(outcome.trained, setting.method),
         "attack_setting": {
             "queries": setting.queries,
             "rule": setting.rule,
             "estimator": setting.estimator,
             "trials": setting.trials,
-            "set_up": f"trained with {', '.join(f'{k} {v}' for k, v in spec.requires.items())}: {spec.requires_because}",
+            "set_up": f"trained with {_listed(spec.requires)}: {spec.requires_because}",
         },
         **_provenance(setting.config, setting.dataset, setting.seed),
     }
+
+
+def _listed(options: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in options.items())
+
+
+def _frozen_control(setting: AttackSetting) -> Result:
+    """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
+    data = TrainingData.of(setting.dataset, dtype=dtype_of(setting.config), device=setting.device)
+    frozen = frozen_clients(
+        data,
+        setting.config,
+        rate=setting.config.server_rate,
+        seed=setting.seed,
+        replicas=range(setting.trials),
+        device=setting.device,
+    )
+    return {"frozen-clients": {**_rate(frozen.correct, setting.confidence), "server_rate": frozen.server_rate}}
 
 
 def train_result(
@@ -138,7 +160,12 @@ def train_result(
     compared: dict[str, Any] = {}
     if controls:
         at_rate, tuned = tuned_frozen_clients(
-            data, config, seed=seed, replicas=range(trials), device=device, progress=reporter.stage("controls", 7)
+            data,
+            config,
+            seed=seed,
+            replicas=range(trials),
+            device=device,
+            progress=reporter.stage("controls", 7),
         )
         compared = {
             "frozen-clients": {**_rate(at_rate.correct, confidence), "server_rate": at_rate.server_rate},
@@ -167,7 +194,7 @@ def train_result(
 
 def audit_result(
     method: MethodSpec,
-    config: DPZVConfig,
+    config: TrainingConfig,
     dataset: VerticalDataset,
     *,
     adversary: str,
@@ -177,7 +204,11 @@ def audit_result(
     reporter: Reporter | None = None,
 ) -> Result:
     """Play the label game and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
+    if not isinstance(config, DPZVConfig):
+        raise InputError(f"--method is {method.name!r}, which adds no noise: there is no epsilon to audit")
     the_plan = plan(config, records=len(dataset.train), clients=dataset.clients, seed=seed)
+    if the_plan.sigma == 0.0:
+        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to audit")
     privacy, tradeoff = privacy_sections(
         config,
         dataset,
@@ -245,6 +276,7 @@ def privacy_sections(
         "adversary": adversary,
         "neighbours": NEIGHBOURS,
         "verdict": _verdict(lower, config.epsilon),
+        "given": _given(gating),
         "bounds": to_jsonable(bounds),
         "estimators": to_jsonable(estimators),
         "gap_explanations": _explained(bounds),
@@ -272,18 +304,14 @@ def _play(
         first_pass_repeats=repeats,
     )
     progress = reporter.stage("audit", 2 * audit.runs)
-    return play(
-        game, dataset, runs=audit.runs, seed=seed, chunk=audit.chunk, device=device, progress=progress
-    )
+    return play(game, dataset, runs=audit.runs, seed=seed, chunk=audit.chunk, device=device, progress=progress)
 
 
-def _lower_bounds(
-    scores: GameScores, config: DPZVConfig, audit: AuditPlan, seed: int
-) -> tuple[EmpiricalBound, ...]:
+def _lower_bounds(scores: GameScores, config: DPZVConfig, audit: AuditPlan, seed: int) -> tuple[EmpiricalBound, ...]:
     """Both estimators; those that may refute the claim share the error of one verdict (Bonferroni)."""
     error = 1.0 - audit.confidence
     gating = 2 if scores.exactly_gaussian else 1
-    found = []
+    found: list[EmpiricalBound] = []
     for name in ("clopper-pearson", "gaussian"):
         shares = gating if name == "clopper-pearson" or scores.exactly_gaussian else 1
         found += audit_scores(
@@ -340,6 +368,12 @@ def _verdict(lower: float | None, claimed: float | None) -> str | None:
     return "refuted" if lower > claimed else "not refuted"
 
 
+def _given(gating: list[EmpiricalBound]) -> str | None:
+    """What the lower bound takes as given by construction: Gaussian noise where `gaussian` decides it."""
+    best = max(gating, key=lambda bound: bound.epsilon_lower, default=None)
+    return "given Gaussian noise" if best is not None and best.claim_kind == "trade-off" else None
+
+
 def _tradeoff(
     config: DPZVConfig, tightest: UpperBound | None, scores: GameScores | None, confidence: float
 ) -> Result | None:
@@ -366,8 +400,9 @@ def _tradeoff(
         "empirical_low": list(curve.beta_low),
         "empirical_high": list(curve.beta_high),
         "confidence": curve.confidence,
-        "note": f"the adversary saw the canary in {seen} of its rounds; "
-        "the recomputed curve counts the rounds of all clients",
+        "note": "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), "
+        f"as theorem 5.1 claims it; the adversary saw the canary in {seen} of its own rounds, "
+        "and the recomputed curve counts the rounds of all clients",
     }
 
 
@@ -408,8 +443,6 @@ def _costs(trained: TrainedStack, method: MethodSpec) -> Result:
 
 
 def _provenance(config: TrainingConfig, dataset: VerticalDataset, seed: int) -> Result:
-    from dpzv_audit.runs import environment
-
     facts = environment([])
     return {
         "config": config.model_dump(mode="json"),
@@ -420,8 +453,6 @@ def _provenance(config: TrainingConfig, dataset: VerticalDataset, seed: int) -> 
 
 
 def _with_progress(setting: AttackSetting, reporter: Reporter) -> AttackSetting:
-    from dataclasses import replace
-
     rounds = setting.config.epochs * (len(setting.dataset.train) // setting.config.batch_size)
     done = reporter.stage(f"attack {setting.method.name} and its control", 2 * rounds)
     before = {"rounds": 0, "total": 0}
@@ -476,11 +507,12 @@ def privacy_sentence(privacy: Result) -> str:
         verdict = {"refuted": "refutes", "not refuted": "does not refute"}.get(privacy["verdict"] or "")
         claim = f" and {verdict} the claimed epsilon of {claimed:g}" if verdict else ""
         percent = f"{100 * privacy['confidence']:g}%"
-        parts.append(f"the audit certifies epsilon of at least {_down(lower)} at {percent} confidence{claim}")
+        given = f", {privacy['given']}" if privacy["given"] else ""
+        parts.append(f"the audit certifies epsilon of at least {_down(lower)} at {percent} confidence{given}{claim}")
     elif claimed is not None:
         parts.append(f"epsilon is claimed to be {claimed:g}")
     if upper is not None:
-        parts.append(f"the sound upper bound is {upper:.2f}")
+        parts.append(f"the sound upper bound is {_up(upper)}")
     else:
         parts.append(f"no sound upper bound exists (gap: {privacy['gap']})")
     return f"Against the {adversary}, {'; '.join(parts)}."
@@ -489,6 +521,11 @@ def privacy_sentence(privacy: Result) -> str:
 def _down(value: float) -> str:
     """A lower bound is cut, never rounded up."""
     return f"{np.floor(value * 100.0) / 100.0:.2f}"
+
+
+def _up(value: float) -> str:
+    """An upper bound is never rounded down."""
+    return f"{np.ceil(value * 100.0) / 100.0:.2f}"
 
 
 __all__ = [

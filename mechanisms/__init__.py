@@ -5,24 +5,21 @@ Adding a method is one file and one line in `METHODS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal
 
 from dpzv_audit.errors import unknown_name
 from mechanisms import dpzv, split
 from mechanisms.config import DPZVConfig, SplitConfig, TrainingConfig, build_config
 from mechanisms.federation import TrainedStack
 
-__all__ = ["METHODS", "DPZVConfig", "MethodSpec", "SplitConfig", "method_named"]
+__all__ = ["METHODS", "DPZVConfig", "MethodSpec", "SplitConfig", "TrainingConfig", "method_named"]
 
 
-class Trainer(Protocol):
-    """The contract of a training function; see `mechanisms.dpzv.train`."""
-
-    def __call__(self, *args: object, **kwargs: object) -> TrainedStack:
-        """Train K replicas."""
+Trainer = Callable[..., TrainedStack]
+"""A training function: (data, config, *, seed, replicas, observers, device, progress, evaluate_epochs)."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,17 @@ METHODS: dict[str, MethodSpec] = {
             DPZVConfig,
             "scalar",
             _SCALAR_NOISE + "; the server's state is a function of released scalars",
-            MappingProxyType({"server_update": "joint-zo", "calibration": "sound"}),
+            MappingProxyType(
+                {
+                    "server_update": "joint-zo",
+                    "calibration": "sound",
+                    "clip": 1.0,
+                    "client_rate": 1e-3,
+                    "server_rate": 1e-3,
+                    "momentum": 0.0,
+                    "server_momentum": 0.0,
+                }
+            ),
         ),
         MethodSpec(
             "split",

@@ -54,12 +54,15 @@ class DPZVConfig(TrainingConfig):
     server_update: ServerUpdate = Field("sgd", description="How the server trains its top model.")
     server_clip: float = Field(1.0, gt=0, description="Per-record gradient clip of dp-sgd.")
     server_noise_multiplier: float = Field(
-        0.0, ge=0, description="dp-sgd: noise of this multiple of server_clip is added to the sum over the batch."
+        0.0,
+        ge=0,
+        description="dp-sgd: noise of this multiple of server_clip is added to the sum over the batch.",
     )
     activation: Literal["cyclic", "random"] = Field("cyclic", description="Which client is active: in turn, or q_m.")
     activation_probabilities: tuple[float, ...] | None = Field(None, description="q_m by client; equal if not given.")
     compute_times: tuple[float, ...] | None = Field(
-        None, description="Time a round takes each client; activation then follows the clock, and staleness with it."
+        None,
+        description="Time a round takes each client; activation then follows the clock, and staleness with it.",
     )
     perturbation: Literal["functional", "in-place"] = Field(
         "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
@@ -92,7 +95,7 @@ class SplitConfig(TrainingConfig):
 def build_config(kind: type[C], values: dict[str, object]) -> C:
     """Make a config of `kind` from `values`; `InputError` naming the first wrong key, its value and the rule."""
     try:
-        return kind(**values)  # type: ignore[arg-type]
+        return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "configuration"

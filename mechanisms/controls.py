@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from mechanisms.config import TrainingConfig
-from mechanisms.dpzv import momentum_step
 from mechanisms.federation import Federation, TrainingData, rounds_of
+from mechanisms.perturbation import momentum_step
 from mechanisms.servers import loss_gradient
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -47,14 +47,15 @@ def frozen_clients(
     fed.fill_table()
     for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
         batch = fed.clients[round_ % len(fed.clients)].batches.next()
-        rows = fed.table.index_select(0, batch.places).unflatten(0, (fed.stack, -1))
-        logits, pullback = fed.server.forward_with_pullback(fed.server_parameters.views, rows)
-        gradient, _ = pullback(loss_gradient(logits, data.batch_labels(batch), batch.weights, config.batch_size))
+        logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, fed.table_rows(batch))
+        gradient, _ = pullback(
+            loss_gradient(logits, data.batch_labels(batch), batch.weights, config.batch_size), at_inputs=False
+        )
         momentum_step(fed.server_parameters.flat, fed.server_momentum, gradient, rate, config.server_momentum)
     correct, _ = fed.test_metrics()
     shown = min(fed.records, _TUNING_RECORDS)
     rows = fed.table[:-1].unflatten(0, (fed.stack, fed.records))[:, :shown]
-    guesses = fed.server.forward(fed.server_parameters.views, rows).argmax(2)
+    guesses = fed.server.forward(fed.server_parameters, rows).argmax(2)
     labels = data.labels[..., :shown]
     return FrozenControl(rate, correct, float((guesses == labels).to(torch.float64).mean()))
 

@@ -17,7 +17,7 @@ from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
 from mechanisms.models import default_architectures
 from mechanisms.replicas import Evaluator, ParameterStack, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
-from mechanisms.servers import SumServer, cross_entropy
+from mechanisms.servers import Server, SumServer, TopModel, cross_entropy
 
 _EVALUATION_ROWS = 4096
 
@@ -100,7 +100,7 @@ class TrainingData:
     def batch_labels(self, batch: Batch) -> Tensor:
         """Labels (K, B) of `batch`."""
         if self.labels.dim() == 1:
-            return self.labels[batch.ids]
+            return self.labels.index_select(0, batch.flat).view(batch.ids.shape)
         return self.labels.gather(1, batch.ids)
 
 
@@ -162,10 +162,10 @@ class Federation:
             self._client(number, features, evaluator_for(model, stack=self.stack, device=device), config, seed)
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
         ]
-        self.server: Evaluator = (
+        self.server: Server = (
             SumServer(len(self.clients))
             if server_model is None
-            else evaluator_for(server_model, stack=self.stack, device=device)
+            else TopModel(evaluator_for(server_model, stack=self.stack, device=device))
         )
         self.server_parameters = self._initial(self.server, seed, SERVER)
         self.server_momentum = torch.zeros_like(self.server_parameters.flat)
@@ -176,10 +176,17 @@ class Federation:
         return self.records // self.batch_size
 
     def _initial(self, evaluator: Evaluator, seed: int, party: int) -> ParameterStack:
-        return ParameterStack.initial(
-            evaluator.layout, seed=seed, party=party, replicas=self.replicas, dtype=self.dtype, device=self.device
-        ) if evaluator.layout else ParameterStack(
-            torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ()
+        return (
+            ParameterStack.initial(
+                evaluator.layout,
+                seed=seed,
+                party=party,
+                replicas=self.replicas,
+                dtype=self.dtype,
+                device=self.device,
+            )
+            if evaluator.layout
+            else ParameterStack(torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ())
         )
 
     def _client(
@@ -199,15 +206,15 @@ class Federation:
 
     def inputs(self, client: ClientState, batch: Batch) -> Tensor:
         """This client's features of `batch`, shape (K, B, *feature shape)."""
-        rows = client.features.index_select(0, batch.ids.flatten())
-        return rows.unflatten(0, (self.stack, -1))
+        rows = client.features.index_select(0, batch.flat)
+        return rows.view(*batch.ids.shape, *rows.shape[1:])
 
     def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
         """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
         pieces = []
         for rows in features.split(_EVALUATION_ROWS):
             stacked = rows.unsqueeze(0).expand(self.stack, *rows.shape)
-            pieces.append(client.evaluator.forward(client.parameters.views, stacked))
+            pieces.append(client.evaluator.forward(client.parameters, stacked))
         return torch.cat(pieces, 1)
 
     def fill_table(self, overrides: Mapping[int, ClientBehaviour] | None = None) -> None:
@@ -224,6 +231,17 @@ class Federation:
         rows = table.flatten(2).flatten(0, 1)
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
+        self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
+        self._columns = tuple(self.table[:, slot] for slot in self.slots)
+
+    def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
+        """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""
+        self._columns[number - 1].index_copy_(0, batch.places, embeddings.view(-1, self.width))
+        return self.table_rows(batch)
+
+    def table_rows(self, batch: Batch) -> Tensor:
+        """The table's rows of `batch`, shape (K, B, M * width)."""
+        return self.table.index_select(0, batch.places).view(*batch.ids.shape, -1)
 
     def finish(
         self,
@@ -260,7 +278,7 @@ class Federation:
         ]
         rows = torch.stack(embeddings, 2).flatten(2)
         labels = self.data.test_labels.expand(self.stack, -1)
-        logits = self.server.forward(self.server_parameters.views, rows)
+        logits = self.server.forward(self.server_parameters, rows)
         losses = cross_entropy(logits, labels).to(torch.float64).mean(1)
         return (logits.argmax(2) == labels).cpu().numpy(), losses.cpu().numpy()
 

@@ -39,7 +39,7 @@ class Message:
     @property
     def nbytes(self) -> int:
         """Bytes on the wire in one replica."""
-        return self.payload[0].numel() * VALUE_BYTES
+        return self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
 
 
 class Observer(Protocol):

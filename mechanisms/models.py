@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,7 +110,6 @@ def default_architectures(
     the clients' `classes` outputs ("model without split", paper 002, section VI-B).
     """
     width = embedding if top_model else classes
-    build: Callable[[tuple[int, ...]], Architecture]
 
     def build(shape: tuple[int, ...]) -> Architecture:
         if len(shape) == 3:

@@ -1,4 +1,4 @@
-"""The privacy mechanism of the scalar channel: clip each record's difference, average, add Gaussian noise (paper 001, eq. 8)."""
+"""The scalar channel's mechanism: clip each record's difference, average, add Gaussian noise (paper 001, eq. 8)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GaussianNoise:
         self,
         std: float,
         *,
-        size: int = 1,
+        size: int | None = None,
         seed: int,
         replicas: Sequence[int],
         dtype: torch.dtype,
@@ -41,23 +41,23 @@ class GaussianNoise:
         purpose: Purpose = Purpose.NOISE,
     ) -> None:
         self.std = std
-        self._size = size
         self._seed = seed
         self._purpose = purpose
         self._replicas = tuple(replicas)
         self._dtype = dtype
         self._device = device
-        self._rounds = max(1, _BLOCK // max(size, 1))
-        self._zero = torch.zeros(len(self._replicas), size, dtype=dtype, device=device)
+        self._shape = () if size is None else (size,)
+        self._rounds = max(1, _BLOCK // max(size or 1, 1))
+        self._zero = torch.zeros(len(self._replicas), *self._shape, dtype=dtype, device=device)
         self._block = 0
         self._ready: list[Tensor] = []
 
     def next(self) -> Tensor:
-        """Noise of the next round, shape (K, size)."""
+        """Noise of the next round, shape (K,), or (K, size) where a size was given."""
         if self.std == 0.0:
             return self._zero
         if not self._ready:
-            shape = (self._rounds, self._size)
+            shape = (self._rounds, *self._shape)
             draws = [
                 stream(self._seed, self._purpose, k, self._block).normal(0.0, self.std, shape) for k in self._replicas
             ]

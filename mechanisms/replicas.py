@@ -10,7 +10,7 @@ a stack of one, and convolutions on a CPU, where vmap does not pay).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -21,9 +21,14 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.models import MLP, Architecture, Layout, dimension, initial_parameters, layout_of
 
 Views = dict[str, Tensor]
-Pullback = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Maps the gradient at the outputs (S, n, out) to (flat parameter gradient (S, d), gradient at the inputs)."""
 Strategy = Literal["fused", "vmap", "loop"]
+
+
+class Pullback(Protocol):
+    """Pulls a gradient at the outputs (S, n, out) back."""
+
+    def __call__(self, gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+        """(flat parameter gradient (S, d), gradient at the inputs; without `at_inputs` the latter means nothing)."""
 
 
 def views_of(flat: Tensor, layout: Layout) -> Views:
@@ -37,12 +42,16 @@ def views_of(flat: Tensor, layout: Layout) -> Views:
 
 
 class ParameterStack:
-    """Parameters of S models as one tensor `flat` of shape (S, d), with `views` by name into it."""
+    """Parameters of S models as one tensor `flat` of shape (S, d), with `views` by name into it.
+
+    `flat` changes in place only, so views, and the `operands` that an evaluator derives from them once, stay right.
+    """
 
     def __init__(self, flat: Tensor, layout: Layout) -> None:
         self.flat = flat
         self.layout = layout
         self.views = views_of(flat, layout)
+        self.operands: tuple[tuple[Tensor, Tensor, Tensor], ...] | None = None
 
     @classmethod
     def initial(
@@ -70,10 +79,10 @@ class Evaluator(Protocol):
 
     layout: Layout
 
-    def forward(self, parameters: Views, inputs: Tensor) -> Tensor:
+    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """Outputs of shape (S, n, out) for `inputs` of shape (S, n, ...)."""
 
-    def forward_with_pullback(self, parameters: Views, inputs: Tensor) -> tuple[Tensor, Pullback]:
+    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """Outputs, and the function that pulls a gradient at the outputs back to parameters and inputs."""
 
 
@@ -84,38 +93,47 @@ class FusedMLP:
         self.layout = layout_of(architecture)
         names = [name for name, _ in self.layout]
         self._layers = tuple(zip(names[0::2], names[1::2], strict=True))
-        self._final_relu = architecture.final_relu
+        self._activated = tuple(
+            architecture.final_relu or index < len(self._layers) - 1 for index in range(len(self._layers))
+        )
 
-    def _activated(self, index: int) -> bool:
-        return self._final_relu or index < len(self._layers) - 1
+    def _operands(self, parameters: ParameterStack) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+        """Bias (S, 1, out), weight (S, out, in) and its transpose, by layer: views, made once a stack."""
+        if parameters.operands is None:
+            views = parameters.views
+            parameters.operands = tuple(
+                (views[bias].unsqueeze(1), views[weight], views[weight].transpose(1, 2))
+                for weight, bias in self._layers
+            )
+        return parameters.operands
 
-    def _run(self, parameters: Views, inputs: Tensor) -> list[Tensor]:
+    def _run(self, parameters: ParameterStack, inputs: Tensor) -> list[Tensor]:
         """Inputs of every layer, then the output."""
         values = [inputs.flatten(2) if inputs.dim() > 3 else inputs]
-        for index, (weight, bias) in enumerate(self._layers):
-            value = torch.baddbmm(parameters[bias].unsqueeze(1), values[-1], parameters[weight].transpose(1, 2))
-            values.append(value.relu_() if self._activated(index) else value)
+        for (bias, _, transposed), activated in zip(self._operands(parameters), self._activated, strict=True):
+            value = torch.baddbmm(bias, values[-1], transposed)
+            values.append(value.relu_() if activated else value)
         return values
 
-    def forward(self, parameters: Views, inputs: Tensor) -> Tensor:
+    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
         return self._run(parameters, inputs)[-1]
 
-    def forward_with_pullback(self, parameters: Views, inputs: Tensor) -> tuple[Tensor, Pullback]:
+    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """See `Evaluator.forward_with_pullback`."""
         values = self._run(parameters, inputs)
+        operands = self._operands(parameters)
 
-        def pullback(gradient: Tensor) -> tuple[Tensor, Tensor]:
-            flat = gradient.new_empty(gradient.shape[0], dimension(self.layout))
-            slots = views_of(flat, self.layout)
-            for index in reversed(range(len(self._layers))):
-                weight, bias = self._layers[index]
-                if self._activated(index):
-                    gradient = gradient * (values[index + 1] > 0)
-                torch.bmm(gradient.transpose(1, 2), values[index], out=slots[weight])
-                torch.sum(gradient, 1, out=slots[bias])
-                gradient = torch.bmm(gradient, parameters[weight])
-            return flat, gradient.view_as(inputs)
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+            pieces: list[Tensor] = []
+            for index in reversed(range(len(operands))):
+                if self._activated[index]:
+                    gradient = torch.ops.aten.threshold_backward(gradient, values[index + 1], 0)
+                weight = torch.bmm(gradient.transpose(1, 2), values[index])
+                pieces += (gradient.sum(1), weight.flatten(1))
+                if index or at_inputs:
+                    gradient = torch.bmm(gradient, operands[index][1])
+            return torch.cat(pieces[::-1], 1), gradient.view_as(inputs) if at_inputs else gradient
 
         return values[-1], pullback
 
@@ -133,8 +151,7 @@ class ModuleEvaluator:
         output: Tensor = functional_call(self._module, parameters, (inputs,))
         return output
 
-    def forward(self, parameters: Views, inputs: Tensor) -> Tensor:
-        """See `Evaluator.forward`."""
+    def _all(self, parameters: Views, inputs: Tensor) -> Tensor:
         if self._strategy == "vmap":
             stacked: Tensor = vmap(self._one)(parameters, inputs)
             return stacked
@@ -143,16 +160,22 @@ class ModuleEvaluator:
             [self._one({name: parameters[name][s] for name in names}, inputs[s]) for s in range(inputs.shape[0])]
         )
 
-    def forward_with_pullback(self, parameters: Views, inputs: Tensor) -> tuple[Tensor, Pullback]:
+    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
+        """See `Evaluator.forward`."""
+        return self._all(parameters.views, inputs)
+
+    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """See `Evaluator.forward_with_pullback`."""
         with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+            leaves = {name: value.detach().requires_grad_() for name, value in parameters.views.items()}
             source = inputs.detach().requires_grad_()
-            outputs = self.forward(leaves, source)
+            outputs = self._all(leaves, source)
 
-        def pullback(gradient: Tensor) -> tuple[Tensor, Tensor]:
-            *parts, at_inputs = torch.autograd.grad(outputs, [*leaves.values(), source], gradient)
-            return torch.cat([part.flatten(1) for part in parts], 1), at_inputs
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+            wanted = [*leaves.values(), source] if at_inputs else [*leaves.values()]
+            parts = torch.autograd.grad(outputs, wanted, gradient)
+            flat = torch.cat([part.flatten(1) for part in parts[: len(leaves)]], 1)
+            return flat, parts[-1] if at_inputs else gradient
 
         return outputs.detach(), pullback
 
@@ -176,7 +199,7 @@ def evaluator_for(
 
 
 def module_of(architecture: Architecture, parameters: ParameterStack, replica: int) -> nn.Module:
-    """Replica number `replica` (its place in the stack) as an ordinary torch module with its own copy of the parameters."""
+    """The replica at place `replica` of the stack as an ordinary torch module with its own copy of the parameters."""
     module = architecture.module()
     with torch.no_grad():
         for name, parameter in module.named_parameters():

@@ -57,12 +57,14 @@ class Batch:
 
     Attributes:
         ids: (K, B) record numbers; for Poisson sampling B is the largest batch of the block and short ones are padded.
+        flat: The same ids as one vector (K * B,).
         places: (K * B,) row numbers in a table that holds the records of replica 0, then of replica 1, and so on,
             and one scratch row at the end, which padding points to.
         weights: None when every place counts, else (K, B) with 1 for a record and 0 for padding.
     """
 
     ids: Tensor
+    flat: Tensor
     places: Tensor
     weights: Tensor | None = None
 
@@ -132,10 +134,11 @@ class BatchStream:
             where = where.masked_fill(~weights, len(self._replicas) * self._records)
         places = where.transpose(0, 1).flatten(1).contiguous().to(self._device)
         by_round = ids.transpose(0, 1).contiguous().to(self._device)
+        rounds = zip(by_round.unbind(), by_round.flatten(1).unbind(), places.unbind(), strict=True)
         if weights is None:
-            return [Batch(i, p) for i, p in zip(by_round, places, strict=True)]
+            return [Batch(*parts) for parts in rounds]
         kept = weights.transpose(0, 1).contiguous().to(self._device)
-        return [Batch(i, p, w) for i, p, w in zip(by_round, places, kept, strict=True)]
+        return [Batch(*parts, w) for parts, w in zip(rounds, kept.unbind(), strict=True)]
 
 
 def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:

@@ -2,36 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from mechanisms.models import Layout
-from mechanisms.replicas import Evaluator, Pullback, Views
+from mechanisms.replicas import Evaluator, ParameterStack, Pullback
+
+
+class Server(Evaluator, Protocol):
+    """An evaluator that maps rows (S, n, M * width) of the clients' embeddings side by side to logits."""
+
+    def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
+        """Logits (K, 2, B, classes) of `rows` (K, B, M * width) with `slot` replaced by `uploads` (2, K, B, width)."""
+
+
+class TopModel:
+    """A top model on the concatenated embeddings, evaluated by any evaluator."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.layout = evaluator.layout
+        self.forward = evaluator.forward
+        self.forward_with_pullback = evaluator.forward_with_pullback
+
+    def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
+        """See `Server.pair_logits`. Both evaluations share the parameters, so they go as one batch of 2B rows."""
+        replicas, batch, width = rows.shape
+        pair = torch.cat((rows, rows), 1)
+        pair.view(replicas, 2, batch, width)[..., slot] = uploads.transpose(0, 1)
+        return self.forward(parameters, pair).view(replicas, 2, batch, -1)
 
 
 class SumServer:
-    """Logits are the sum of the clients' outputs ("model without split"): no parameters, nothing to train.
-
-    Inputs of shape (S, n, M * classes) hold the M clients' outputs side by side.
-    """
+    """Logits are the sum of the clients' outputs ("model without split"): no parameters, nothing to train."""
 
     layout: Layout = ()
 
     def __init__(self, clients: int) -> None:
         self._clients = clients
 
-    def forward(self, parameters: Views, inputs: Tensor) -> Tensor:
+    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
-        return inputs.unflatten(2, (self._clients, -1)).sum(2)
+        replicas, rows, width = inputs.shape
+        return inputs.view(replicas, rows, self._clients, width // self._clients).sum(2)
 
-    def forward_with_pullback(self, parameters: Views, inputs: Tensor) -> tuple[Tensor, Pullback]:
+    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """See `Evaluator.forward_with_pullback`."""
 
-        def pullback(gradient: Tensor) -> tuple[Tensor, Tensor]:
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
             return gradient.new_empty(gradient.shape[0], 0), gradient.repeat(1, 1, self._clients)
 
         return self.forward(parameters, inputs), pullback
+
+    def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
+        """See `Server.pair_logits`: what the others add is summed once."""
+        others = self.forward(parameters, rows).sub_(rows[..., slot])
+        return (others + uploads).transpose(0, 1)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -40,23 +68,29 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return losses.view(labels.shape)
 
 
+def loss_difference(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy at `first` less that at `second`, shape (K, B), of logits (K, B, classes) and `labels` (K, B)."""
+    gap = torch.log_softmax(second, 2).sub_(torch.log_softmax(first, 2))
+    return gap.gather(2, labels.unsqueeze(2)).squeeze(2)
+
+
 def loss_gradient(logits: Tensor, labels: Tensor, weights: Tensor | None, divisor: int) -> Tensor:
     """Gradient at the logits of the batch loss (sum over records / `divisor`): (softmax - one-hot) / divisor."""
     gradient = torch.softmax(logits, -1)
-    gradient.scatter_add_(2, labels.unsqueeze(2), gradient.new_full((1,), -1.0).expand_as(labels).unsqueeze(2))
+    gradient.scatter_(2, labels.unsqueeze(2), -1.0, reduce="add")
     gradient.mul_(1.0 / divisor)
     return gradient if weights is None else gradient * weights.unsqueeze(2)
 
 
-def per_record_gradients(server: Evaluator, parameters: Views, rows: Tensor, labels: Tensor) -> Tensor:
+def per_record_gradients(server: Evaluator, parameters: ParameterStack, rows: Tensor, labels: Tensor) -> Tensor:
     """Gradient of each record's own loss at the server's parameters, shape (K, B, d_0).
 
     A record is treated as a stack of its own, so that any evaluator serves; K * B copies of the gradient are held.
     """
     replicas, batch = labels.shape
-    repeated = {name: value.repeat_interleave(batch, 0) for name, value in parameters.items()}
+    repeated = ParameterStack(parameters.flat.repeat_interleave(batch, 0), parameters.layout)
     single = rows.flatten(0, 1).unsqueeze(1)
     own = labels.flatten().unsqueeze(1)
     logits, pullback = server.forward_with_pullback(repeated, single)
-    gradients, _ = pullback(loss_gradient(logits, own, None, 1))
+    gradients, _ = pullback(loss_gradient(logits, own, None, 1), at_inputs=False)
     return gradients.view(replicas, batch, -1)

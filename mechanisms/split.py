@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from mechanisms.config import SplitConfig
-from mechanisms.dpzv import Progress, momentum_step
+from mechanisms.dpzv import Progress
 from mechanisms.federation import Federation, TrainedStack, TrainingData, rounds_of
 from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.perturbation import momentum_step
 from mechanisms.servers import loss_gradient
 
 
@@ -51,20 +52,22 @@ def _step(fed: Federation, config: SplitConfig, round_: int) -> None:
     batch = fed.clients[0].batches.next()
     embeddings, pullbacks = [], []
     for number, client in enumerate(fed.clients, start=1):
-        output, pullback = client.evaluator.forward_with_pullback(client.parameters.views, fed.inputs(client, batch))
+        output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
         embeddings.append(fed.channel.send(Message(round_, number, SERVER, "embeddings", output, batch.ids)))
         pullbacks.append(pullback)
     rows = torch.cat(embeddings, 2)
-    logits, pull_server = fed.server.forward_with_pullback(fed.server_parameters.views, rows)
+    logits, pull_server = fed.server.forward_with_pullback(fed.server_parameters, rows)
     gradient = loss_gradient(logits, fed.data.batch_labels(batch), batch.weights, config.batch_size)
     server_gradient, at_rows = pull_server(gradient)
     momentum_step(
-        fed.server_parameters.flat, fed.server_momentum, server_gradient, config.server_rate, config.server_momentum
+        fed.server_parameters.flat,
+        fed.server_momentum,
+        server_gradient,
+        config.server_rate,
+        config.server_momentum,
     )
     for number, (client, pullback) in enumerate(zip(fed.clients, pullbacks, strict=True), start=1):
         part = at_rows[:, :, (number - 1) * fed.width : number * fed.width].contiguous()
         received = fed.channel.send(Message(round_, SERVER, number, "gradient", part, batch.ids))
-        client_gradient, _ = pullback(received)
-        momentum_step(
-            client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum
-        )
+        client_gradient, _ = pullback(received, at_inputs=False)
+        momentum_step(client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum)

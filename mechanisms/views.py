@@ -61,7 +61,7 @@ class View:
         return torch.stack([m.payload for m in self.received("scalar")])
 
     def batches(self) -> torch.Tensor:
-        """Batch ids beside the scalars, stacked to shape (rounds seen, K, B); `InputError` if this adversary lacks them."""
+        """Batch ids beside the scalars, stacked to (rounds seen, K, B); `InputError` if this adversary lacks them."""
         ids = [m.ids for m in self.received("scalar") if m.ids is not None]
         if not ids:
             raise InputError(f"the view of {self.adversary.kind!r} holds no batch ids")

@@ -65,7 +65,7 @@ def _success_marks(result: Mapping[str, Any]) -> list[_Mark]:
     attack = str(result.get("attack") or "attack")
     rows = [_mark(attack, result.get("success"), measured=True)]
     rows += [_mark(f"baseline: {k.replace('_', ' ')}", v) for k, v in (result.get("baselines") or {}).items()]
-    rows += [_mark(f"control, {control_label(k, v)}", v) for k, v in (result.get("controls") or {}).items()]
+    rows += [_mark(f"control: {k.replace('_', ' ')}", v) for k, v in (result.get("controls") or {}).items()]
     return [row for row in rows if row is not None]
 
 

@@ -210,7 +210,7 @@ def repeat_section(known: Mapped) -> Section | None:
         "seed",
         "run",
     )
-    labels += ("delta", "confidence", "exactly_gaussian")
+    labels += ("delta", "confidence", "exactly_gaussian", "rounds")
     data = known.get("data") or {}
     run = {k: known[k] for k in labels if known.get(k) is not None}
     run |= {f"scores: {k}": v for k, v in (known.get("scores") or {}).items() if v is not None}
@@ -218,6 +218,8 @@ def repeat_section(known: Mapped) -> Section | None:
     tables = (
         _settings("The run", run, "what"),
         _settings("Configuration", known.get("config") or {}),
+        _settings("The release that was accounted", (known.get("privacy") or {}).get("release") or {}),
+        _settings("The attack's setting", known.get("attack_setting") or {}),
         _settings("Data files (SHA-256)", data.get("digests") or {}, "file"),
         _settings("Versions", known.get("versions") or {}, "software"),
         _settings("Environment", known.get("environment") or {}, "part"),

@@ -84,6 +84,8 @@ def _claim_in_words(privacy: Mapped) -> list[Block]:
     parts += [f"δ = {number(privacy['delta'])}"] if privacy.get("delta") is not None else []
     parts += [f"neighbours {clean(neighbours)}"] if neighbours else []
     parts += [f"against {clean(adversary)}" + (f" ({meaning})" if meaning else "")] if adversary else []
+    level = privacy.get("confidence")
+    parts += [] if level is None else [f"audited at {percent(level)} confidence"]
     if parts:
         start = "Claimed" if privacy.get("claimed") is not None else "No epsilon is claimed. The setting"
         blocks.append(Prose(text=f"{start}: {', '.join(parts)}."))
@@ -128,8 +130,8 @@ def _tradeoff_blocks(known: Mapped) -> list[Block]:
         level = tradeoff.get("confidence")
         band = "" if level is None else f" The band holds at {percent(level)} confidence."
         caption = (
-            "What a test can do that tells the two neighbouring worlds apart. Lower is less private: no test "
-            f"may come below the claimed curve if the claim is true.{band}"
+            "What a test can do that tells the two neighbouring worlds apart. Lower is less private: a claim "
+            f"allows no test below its curve.{band}"
         )
         alt = label_of(drawing)
         blocks.append(Picture(name="figure-tradeoff", svg=drawing, alt=alt, caption=caption))

@@ -204,8 +204,8 @@ def prv(
         )
     elif release.server_mu is not None:
         own, reason = ("no-accountant",), "does not compose the server's own noised updates; use gdp-exact"
-    elif capped or release.participations is not None:
-        own, reason = ("no-accountant",), "a cap or a realised count makes the sampling no longer Poisson"
+    elif capped:
+        own, reason = ("no-accountant",), "a participation cap makes the sampling no longer Poisson"
     elif adversary == "malicious-client":
         own, reason = ("no-accountant",), "a malicious client does not sample as it is told"
     elif _knows_ids(release, adversary, neighbours):

@@ -27,6 +27,12 @@ from dpzv_audit.evidence import EpsilonRange
 VACUOUS = 100.0
 """Past this epsilon an answer is vacuous, and a certified bound is given without composing anything."""
 
+_WORTH_COMPOSING = 3.0 * VACUOUS
+"""A certified bound may be loose, so up to here the composition says whether the truth is vacuous too."""
+
+_FARTHEST = 650.0
+"""Losses past this would overflow e^loss."""
+
 _RELATIVE_ERROR = 0.002
 _FEWEST_POINTS = 2**14
 _MOST_POINTS = 2**23
@@ -50,7 +56,7 @@ def prv_epsilon(*, kind: PairKind, rate: float, noise: float, rounds: int, delta
     `delta` in (0, 1); `InputError` otherwise.
 
     First a certified bound (no amplification, or Chernoff's on the privacy loss); the composition runs only
-    where that is at most twice the vacuous limit. `estimate` and `upper` are never above the certified bound.
+    where that is at most 3 times the vacuous limit. `estimate` and `upper` never exceed the certified bound.
     Raises `AuditError` if the composition contradicts it.
     """
     check_count("rounds", rounds)
@@ -81,7 +87,7 @@ def prv_epsilon(*, kind: PairKind, rate: float, noise: float, rounds: int, delta
 
     if certified == 0.0:
         return alone("certified bound without composition: delta(0) is below delta")
-    if certified > 2.0 * VACUOUS:
+    if certified > _WORTH_COMPOSING:
         return alone("vacuous (> 100): certified bound, not composed")
     rounding = _ROUNDING * rounds
     if moments is None or rounding > delta / 10.0:
@@ -151,20 +157,24 @@ def _compose(
     """
     mesh_per_error = 1.0 / math.sqrt(rounds / 2.0 * math.log(12.0 / delta_error))
     reach = max(moments.spread(rounds, delta_error / 16.0), abs(moments.least), abs(moments.most))
-    if not math.isfinite(reach):
+    if reach > _FARTHEST:
         return None
-    drift = 0.0
-    for _ in range(3):
+    drift, best = 0.0, None
+    for _ in range(6):
         size, error = _grid(reach + drift, _RELATIVE_ERROR * scale, mesh_per_error)
         if error > scale / 4.0:
-            return None
+            break
         mesh = error * mesh_per_error
         composed, shift = _composed(pair, moments, rounds=rounds, mesh=mesh, size=size)
         # The mean correction moves every round's grid by `shift`, and the sum's grid T times as far.
-        if rounds * abs(shift) <= drift + error:
-            return _read(composed, delta=delta, delta_error=delta_error, error=error)
-        drift = 1.1 * rounds * abs(shift)
-    return None
+        if rounds * abs(shift) > drift + error:
+            drift = 1.1 * rounds * abs(shift)
+            continue
+        best = _read(composed, delta=delta, delta_error=delta_error, error=error)
+        if error <= 0.01 * best.estimate or error > 1.01 * _RELATIVE_ERROR * scale:
+            break
+        scale = best.upper  # a loose certified bound made for a coarse mesh; now the scale is known better
+    return best
 
 
 def _grid(reach: float, error: float, mesh_per_error: float) -> tuple[int, float]:

@@ -21,6 +21,9 @@ SERVER_UPDATES: tuple[ServerUpdate, ...] = get_args(ServerUpdate)
 IDS: tuple[IdsVisibility, ...] = get_args(IdsVisibility)
 NEIGHBOURS: tuple[NeighbourRelation, ...] = get_args(NeighbourRelation)
 
+_SCALES = 1e50
+"""Noise further than this from a record's contribution is a mistake; its square would leave the floats."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
@@ -44,7 +47,9 @@ class Release:
     """How the server's parameters move; `none` where it has none (it sums the embeddings, say)."""
     clients: int = 1
     participations: int | None = None
-    """Realised largest count of scalars that a record takes part in, over all clients; None: by sampler."""
+    """Realised largest count of scalars that a record takes part in, over all clients; `shuffled` only.
+
+    The schedule does not depend on the data, so the count may be read off it; None: passes begun."""
     clip_rule: ClipRule = "symmetric"
     participation_cap: int | None = None
     """Participations of a record, all clients' rounds together, that the server enforces; None: no cap."""
@@ -67,6 +72,12 @@ class Release:
                 self._set(name, _whole(name, getattr(self, name)))
         for name in ("clip", "sigma"):
             self._set(name, float(check_positive(name, getattr(self, name))))
+        scale = self.clip / self.batch_size
+        if not 1.0 / _SCALES < self.sigma / scale < _SCALES:
+            raise InputError(
+                f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} "
+                "times clip / batch_size"
+            )
         if self.server_mu is not None:
             self._set("server_mu", float(check_positive("server_mu", self.server_mu)))
         if self.batch_size > self.dataset_size:
@@ -78,6 +89,11 @@ class Release:
             raise InputError(
                 f"participations is {self.participations}, must lie in [1, rounds = {self.rounds}]: "
                 "a record takes part at most once a round"
+            )
+        if self.participations is not None and self.sampler != "shuffled":
+            raise InputError(
+                f"participations is {self.participations} with sampler {self.sampler!r}, must be left out: "
+                "participations are Binomial(T, r) there"
             )
         for name, allowed in (
             ("sampler", SAMPLERS),
@@ -126,8 +142,8 @@ class Release:
     def fixed_participations(self) -> int | None:
         """Largest number of scalars a record takes part in, where fixed; None where it is Binomial(T, r).
 
-        The realised count where it is given (the schedule does not depend on the data), passes begun for
-        shuffled batches, T where every record is in every batch; never more than the enforced cap.
+        For shuffled batches the realised count, or the passes begun; T where every record is in every batch.
+        Never more than the enforced cap.
         """
         count = self.participations
         if count is None and self.sampler == "shuffled":

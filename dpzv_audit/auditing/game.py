@@ -20,9 +20,10 @@ from torch import Tensor
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZVRun, Plan, plan
+from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData, Turn, dtype_of
-from mechanisms.replicas import Evaluator, Views
+from mechanisms.plan import Plan, plan
+from mechanisms.replicas import Evaluator, ParameterStack
 from mechanisms.views import Adversary, View, ViewRecorder
 
 CANARY_STRENGTH = 10.0
@@ -98,10 +99,11 @@ class CanaryClient:
 
 
 def _normalised(vectors: Tensor) -> Tensor:
-    return vectors / vectors.norm(dim=-1, keepdim=True)
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / norms
 
 
-def logit_directions(server: Evaluator, parameters: Views, *, rows: Tensor, classes: int) -> Tensor:
+def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Tensor, classes: int) -> Tensor:
     """Gradient of every logit at one row of embeddings, shape (K, classes, M * width); `rows` (K, 1, M * width)."""
     logits, pullback = server.forward_with_pullback(parameters, rows)
     directions = []
@@ -207,12 +209,8 @@ def _play_chunk(
     )
     fed = run.federation
     centre = torch.zeros(fed.stack, 1, fed.table.shape[1], dtype=fed.dtype, device=device)
-    directions = logit_directions(
-        fed.server, fed.server_parameters.views, rows=centre, classes=dataset.classes
-    )
-    for part, canary in zip(
-        directions.unflatten(2, (dataset.clients, -1)).unbind(2), canaries.values(), strict=True
-    ):
+    directions = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=dataset.classes)
+    for part, canary in zip(directions.unflatten(2, (dataset.clients, -1)).unbind(2), canaries.values(), strict=True):
         canary.aim(part, data.labels)
     for _ in the_plan.active:
         run.step()
@@ -223,8 +221,6 @@ def score(view: View, game: LabelGame) -> tuple[np.ndarray, np.ndarray]:
     """Score (K,) of each run, from the adversary's view alone, and how many of its rounds held the canary."""
     scalars, ids = view.scalars().double(), view.batches()
     held = (ids == game.canary).any(2)
-    others = (
-        (ids.shape[2] - 1) * game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0
-    )
+    others = (ids.shape[2] - 1) * game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0
     residuals = (scalars - others) * held
     return residuals.sum(0).cpu().numpy(), held.sum(0).cpu().numpy()

@@ -29,9 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = typer.main.get_command(app).main(
-            arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False
-        )
+        code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TyperException as error:
         print(f"dpzv-audit: error: {error.format_message()}", file=sys.stderr)

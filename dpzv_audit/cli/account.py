@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption
-from dpzv_audit.errors import InputError, check_positive, check_probability
+from dpzv_audit.errors import InputError, check_positive, check_probability, unknown_name
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation, UpperBound
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def account(
     ] = "secret",
     participations: Annotated[
         int | None,
-        typer.Option("--participations", help="Realised largest number of scalars a record takes part in."),
+        typer.Option("--participations", help="Realised largest count of a record's scalars, shuffled."),
     ] = None,
     participation_cap: Annotated[
         int | None,
@@ -145,11 +144,9 @@ def account(
 
 
 def _choice(flag: str, given: str, allowed: Sequence[str]) -> str:
-    if given in allowed:
-        return given
-    near = difflib.get_close_matches(given, allowed, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    raise InputError(f"{flag} is {given!r}, must be one of {', '.join(allowed)}{hint}")
+    if given not in allowed:
+        raise unknown_name(flag, given, allowed)
+    return given
 
 
 def _choices(flag: str, given: str, allowed: Sequence[str]) -> tuple[str, ...]:
@@ -164,7 +161,8 @@ def describe(release: Release, *, delta: float, claim_epsilon: float | None = No
     return (
         f"Release: {release.rounds} scalars{clients}, B = {release.batch_size} of D = {release.dataset_size} "
         f"({release.sampler}), C = {release.clip:g} ({release.clip_rule}), "
-        f"sigma = {release.sigma:.6g}{origin}, server update {release.server_update}, batch ids {release.ids}, delta = {delta:g}"
+        f"sigma = {release.sigma:.6g}{origin}, "
+        f"server update {release.server_update}, batch ids {release.ids}, delta = {delta:g}"
     )
 
 

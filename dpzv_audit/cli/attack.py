@@ -14,6 +14,8 @@ from dpzv_audit.cli.common import (
     Output,
     QuietOption,
     SeedOption,
+    at_least,
+    check_choice,
     choose_device,
     progress_reporter,
 )
@@ -35,12 +37,20 @@ from dpzv_audit.cli.options import (
     TrialsOption,
     choose,
 )
-from dpzv_audit.errors import check_probability
+from dpzv_audit.errors import InputError, check_probability
 
-AttackOption = Annotated[str, typer.Option("--attack", help="Attack to mount; see `dpzv-audit list attacks`.")]
+AttackOption = Annotated[
+    str, typer.Option("--attack", metavar="NAME", help="Attack to mount; see `dpzv-audit list attacks`.")
+]
 AdversaryOption = Annotated[str, typer.Option("--adversary", metavar="client|eavesdropper", help="Who attacks.")]
 QueriesOption = Annotated[
-    int, typer.Option("--queries", min=1, help="How often the curious client asks about each batch of its first pass.")
+    int,
+    typer.Option(
+        "--queries",
+        metavar="Q",
+        callback=at_least("--queries", 1),
+        help="How often the curious client asks about each batch of its first pass.",
+    ),
 ]
 RuleOption = Annotated[
     str, typer.Option("--rule", metavar="argmin|first-negative", help="How a label is read off a gradient.")
@@ -48,7 +58,9 @@ RuleOption = Annotated[
 EstimatorOption = Annotated[
     str,
     typer.Option(
-        "--estimator", metavar="ridge|minimum-norm|correlation", help="How gradients are estimated from scalars."
+        "--estimator",
+        metavar="ridge|minimum-norm|correlation",
+        help="How gradients are estimated from scalars.",
     ),
 ]
 
@@ -80,19 +92,24 @@ def attack(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a method, attack it, audit its claimed epsilon, and write a report.
+    """Attack a method, audit its claim, and write a report.
 
-    Prints the attack's success beside its baselines and controls, the claimed epsilon beside the sound upper bound and
-    the audited lower bound against the same adversary, and what it all means.
+    Trains the method with the adversary in place. Prints the attack's success beside its baselines and controls, the
+    claimed epsilon beside the sound upper bound and the audited lower bound against the same adversary, and what it
+    all means.
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
     """
     from attacks import attack_named
+    from attacks.label_direct import ESTIMATORS
+    from attacks.label_rules import RULES
     from attacks.mount import AttackSetting
 
     output = Output(as_json=as_json, quiet=quiet)
     check_probability("--confidence", confidence)
     spec = attack_named(attack)
+    check_choice("--rule", rule, RULES)
+    check_choice("--estimator", estimator, ESTIMATORS)
     choice = choose(
         method,
         dataset,
@@ -109,6 +126,10 @@ def attack(
         },
         require=lambda options: spec.check(adversary, options),
     )
+    if queries > 1 and (adversary != "client" or choice.method.downlink != "scalar"):
+        raise InputError(
+            f"--queries is {queries}, but only a curious client of a method with a scalar downlink asks; must be 1"
+        )
     where = choose_device(device)
     with output.progress() as bars:
         from dpzv_audit.evaluation import AuditPlan, attack_result
@@ -138,4 +159,3 @@ def attack(
     attack_table(output.console, result)
     output.say(result["sentence"])
     output.path(folder)
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, check_count, unknown_name
 from dpzv_audit.evidence import to_jsonable
 
 if TYPE_CHECKING:
@@ -21,13 +21,33 @@ if TYPE_CHECKING:
 
     from dpzv_audit.evaluation import Reporter
 
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Every random stream follows from this number.")]
+
+def at_least(flag: str, least: int) -> Callable[[int | None], int | None]:
+    """Return a check for the whole number of `flag`: `InputError` below `least`; None, not given, passes."""
+
+    def check(value: int | None) -> int | None:
+        return None if value is None else check_count(flag, value, least=least)
+
+    return check
+
+
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        callback=at_least("--seed", 0),
+        help="Every random stream follows from this number.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Where tensors live.")]
 OutOption = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="Folder that receives the run folder.", show_default=True)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress, no tables: only the result's path.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", help="No progress and no tables: print only where the result is.")
+]
 DEFAULT_OUT = Path("dpzv-runs")
 
 
@@ -76,9 +96,7 @@ class Output:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with Progress(
-            *columns, console=console, transient=True, disable=self.quiet or not console.is_terminal
-        ) as bars:
+        with Progress(*columns, console=console, transient=True, disable=self.quiet or not console.is_terminal) as bars:
             yield bars
 
 
@@ -91,6 +109,13 @@ def progress_reporter(bars: Progress) -> Reporter:
         return lambda done: bars.update(task, completed=done)
 
     return Reporter(stage)
+
+
+def check_choice(flag: str, given: str, allowed: Iterable[str]) -> None:
+    """Raise `InputError` naming `flag`, and the nearest of `allowed`, unless `given` is one of them."""
+    names = list(allowed)
+    if given not in names:
+        raise unknown_name(flag, given, names)
 
 
 def choose_device(name: str) -> str:

@@ -25,9 +25,7 @@ def _formats(chosen: list[str]) -> tuple[str, ...]:
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, each with a result.json in it.")
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, each with a result.json in it.")],
     formats: Annotated[
         list[str],
         typer.Option("--format", metavar="html|md|json", help="What to draw; may be given several times."),
@@ -37,9 +35,9 @@ def report(
 ) -> None:
     """Render run folders again, from their result.json alone.
 
-    Writes report.html, and report.md with its figures, into each folder; nothing trains again. Example:
+    Writes report.html, and report.md with its figures, into each folder; nothing trains again.
 
-    dpzv-audit report dpzv-runs/*
+    Example: dpzv-audit report dpzv-runs/*
     """
     from dpzv_audit.runs import load_run
     from reports.content import check_schema

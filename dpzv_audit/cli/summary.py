@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dpzv_audit.runs import environment, run_name, write_run
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def save(result: Mapping[str, Any], out: Path, command: str, seed: int, files: Mapping[str, bytes] | None = None) -> Path:
+def save(
+    result: Mapping[str, Any], out: Path, command: str, seed: int, files: Mapping[str, bytes] | None = None
+) -> Path:
     """Write the run folder of `result` with its report under `out`, as one step, and return its path.
 
     `files` are further files by name. Nothing is left behind if anything fails.
@@ -63,11 +67,11 @@ def audit_table(console: Console, result: Mapping[str, Any]) -> None:
         words = f"at {100 * bound['confidence']:g}%, could certify at most {bound['ceiling']:.2f}"
         if bound["assumes"]:
             words += f"; assumes {bound['assumes']}"
-        table.add_row(f"lower: {bound['name']}", f"{bound['epsilon_lower']:.3f}", words)
+        table.add_row(f"lower: {bound['name']}", _number(bound["epsilon_lower"], np.floor), words)
     for bound in privacy["bounds"]:
         epsilon = bound["epsilon"]
         words = "sound" if bound["sound"] else f"not sound: {bound['gap']}"
-        table.add_row(f"upper: {bound['accountant']}", f"{epsilon['upper']:.3f}" if epsilon else "none", words)
+        table.add_row(f"upper: {bound['accountant']}", _number(epsilon["upper"] if epsilon else None, np.ceil), words)
     _privacy_rows(table, privacy)
     console.print(table)
 
@@ -83,7 +87,10 @@ def _table(title: str) -> Table:
 
 
 def _measured(rate: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{rate['value']:.3f}", f"{100 * rate['confidence']:g}%: {rate['low']:.3f} to {rate['high']:.3f}, n = {rate['n']:,}"
+    return (
+        f"{rate['value']:.3f}",
+        f"{100 * rate['confidence']:g}%: {rate['low']:.3f} to {rate['high']:.3f}, n = {rate['n']:,}",
+    )
 
 
 def _accuracy_rows(table: Table, utility: Mapping[str, Any]) -> None:
@@ -103,12 +110,14 @@ def _privacy_rows(table: Table, privacy: Mapping[str, Any]) -> None:
     delta = "" if privacy["delta"] is None else f"delta {privacy['delta']:g}, {privacy['neighbours']}"
     table.add_row("epsilon claimed", _number(privacy["claimed"]), delta)
     sound = f"gap: {privacy['gap']}" if privacy["upper"] is None else f"sound, against the {privacy['adversary']}"
-    table.add_row("epsilon at most", _number(privacy["upper"]), sound)
+    table.add_row("epsilon at most", _number(privacy["upper"], np.ceil), sound)
     lower = privacy.get("not_audited", privacy["verdict"] or "")
     if privacy["empirical_lower"] is not None:
-        lower = f"{100 * privacy['confidence']:g}% confidence; claim {privacy['verdict'] or 'none'}"
-    table.add_row("epsilon at least", _number(privacy["empirical_lower"]), lower)
+        given = f", {privacy['given']}" if privacy["given"] else ""
+        lower = f"{100 * privacy['confidence']:g}% confidence{given}; claim {privacy['verdict'] or 'none'}"
+    table.add_row("epsilon at least", _number(privacy["empirical_lower"], np.floor), lower)
 
 
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.3f}"
+def _number(value: float | None, rounding: Callable[[float], float] = np.rint) -> str:
+    """Three decimals: upper bounds are rounded up, lower bounds down, and what is missing is `none`."""
+    return "none" if value is None else f"{rounding(value * 1000.0) / 1000.0:.3f}"

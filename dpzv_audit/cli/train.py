@@ -61,9 +61,10 @@ def train(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a method alone: accuracy beside its controls, bytes, rounds, memory, claimed and recomputed epsilon.
+    """Train a method alone, beside its controls, and report its costs.
 
-    The controls are frozen clients at the method's own server rate, and at the best rate of a grid.
+    Prints accuracy, bytes, rounds, memory, and the claimed beside the recomputed epsilon. The controls are frozen
+    clients at the method's own server rate, and at the best rate of a grid.
 
     Example: dpzv-audit train --method dpzv --epochs 40
     """

@@ -120,6 +120,12 @@ def privacy() -> dict[str, Any]:
         ],
         "estimators": [estimator, gaussian],
         "verdict": "refuted",
+        "confidence": 0.95,
+        "release": {
+            "sigma": 0.7537218264,
+            "noise_multiplier": 2.4119,
+            "rounds_by_client": [330, 330, 330, 330],
+        },
         "gap_explanations": {
             "server-state": "The server's updates use the labels without noise, so later scalars carry them.",
             "shuffled-as-poisson": "The formula assumes Poisson sampling; batches here come from shuffling.",
@@ -150,6 +156,8 @@ ATTACK: dict[str, Any] = {
         "final_loss": 0.4318,
     },
     "bytes": {"up": 5767168, "down": 90112, "by_kind": {"embedding": 5767424, "scalar": 90368}},
+    "rounds": 1320,
+    "attack_setting": {"queries": 1, "rule": "argmin", "estimator": "ridge", "trials": 16},
     "protects": "the scalars that the server sends to each client; embeddings go up without noise.",
     "config": {
         "batch_size": 64,

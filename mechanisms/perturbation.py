@@ -1,0 +1,51 @@
+"""Two-sided perturbations of a stack of models, on copies or in place (MeZO), and the step that follows them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mechanisms.directions import Directions
+from mechanisms.replicas import ParameterStack
+
+
+class TwoSided:
+    """Storage for the 2K models w + scale u and w - scale u of K models w, used again every round."""
+
+    def __init__(self, parameters: ParameterStack) -> None:
+        self._parameters = parameters
+        self.stack = ParameterStack.empty(parameters.layout, 2 * len(parameters.flat), parameters.flat)
+        self._plus, self._minus = self.stack.flat.chunk(2)
+
+    def around(self, direction: Tensor, scale: float) -> ParameterStack:
+        """The 2K models around the present parameters along `direction` (K, d): all plus, then all minus."""
+        torch.add(self._parameters.flat, direction, alpha=scale, out=self._plus)
+        torch.sub(self._parameters.flat, direction, alpha=scale, out=self._minus)
+        return self.stack
+
+
+def shift_in_place(parameters: ParameterStack, directions: Directions, round_: int, scale: float | Tensor) -> None:
+    """Add `scale` (a number, or (K, 1)) times the direction of `round_` to the parameters, piece by piece.
+
+    Neither the direction nor a copy of the model is ever held whole (MeZO; paper 001, section 2).
+    """
+    for start, stop, piece in directions.pieces(round_):
+        parameters.flat[:, start:stop].add_(piece * scale)
+
+
+def momentum_step(parameters: Tensor, buffer: Tensor, gradient: Tensor, rate: float, momentum: float) -> None:
+    """In place, as torch's SGD: buffer <- momentum * buffer + gradient; parameters <- parameters - rate * buffer."""
+    if momentum:
+        gradient = buffer.mul_(momentum).add_(gradient)
+    parameters.add_(gradient, alpha=-rate)
+
+
+def step_along(
+    parameters: Tensor, buffer: Tensor, direction: Tensor, scalar: Tensor, rate: float, momentum: float
+) -> None:
+    """`momentum_step` with the gradient estimate scalar * direction, of (K,) and (K, d), never formed."""
+    if momentum:
+        buffer.mul_(momentum).addcmul_(direction, scalar.unsqueeze(1))
+        parameters.add_(buffer, alpha=-rate)
+    else:
+        parameters.addcmul_(direction, scalar.unsqueeze(1), value=-rate)

@@ -1,0 +1,107 @@
+"""What is decided before any data is touched: who is active when, how often a record takes part, how much noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import NeighbourRelation
+from mechanisms.config import DPZVConfig
+from mechanisms.federation import ClientBehaviour, rounds_of
+from mechanisms.schedules import by_compute_times, cyclic, largest_participation, random_activation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Activation by round, rounds by client, largest participation of a record (None: random), and the noise."""
+
+    active: tuple[int, ...]
+    rounds_by_client: tuple[int, ...]
+    participations: int | None
+    sigma: float
+
+    def release(self, config: DPZVConfig, records: int) -> Release:
+        """The scalars that this plan releases, as an accountant takes them."""
+        server_mu = None
+        if config.server_update == "dp-sgd" and self.participations is not None:
+            server_mu = 2.0 * self.participations**0.5 / config.server_noise_multiplier
+        return Release(
+            batch_size=config.batch_size,
+            dataset_size=records,
+            rounds=len(self.active),
+            clip=config.clip,
+            sigma=self.sigma,
+            sampler=config.sampler,
+            clients=len(self.rounds_by_client),
+            participations=self.participations,
+            clip_rule=config.clip_rule,
+            server_update=config.server_update if config.top_model else "none",
+            participation_cap=config.participation_cap,
+            distinct_ids=config.distinct_ids,
+            server_mu=server_mu,
+        )
+
+
+def plan(
+    config: DPZVConfig,
+    *,
+    records: int,
+    clients: int,
+    seed: int,
+    behaviours: Mapping[int, ClientBehaviour] | None = None,
+    neighbours: NeighbourRelation = "replace-label",
+) -> Plan:
+    """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data."""
+    if config.batch_size > records:
+        raise InputError(f"batch_size is {config.batch_size}, must be at most the {records} training records")
+    for name in ("activation_probabilities", "compute_times"):
+        values = getattr(config, name)
+        if values is not None and len(values) != clients:
+            raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
+    rounds = rounds_of(config, records)
+    active = tuple(islice(_activation(config, clients, seed), rounds))
+    by_client = tuple(active.count(m) for m in range(1, clients + 1))
+    repeats = {m: b.first_pass_repeats for m, b in (behaviours or {}).items()}
+    participations = None
+    if config.sampler == "shuffled":
+        participations = sum(
+            largest_participation(r, steps_per_pass=records // config.batch_size, first_pass_repeats=repeats.get(m, 1))
+            for m, r in enumerate(by_client, start=1)
+        )
+    elif any(r > 1 for r in repeats.values()):
+        raise InputError(f"sampler is {config.sampler!r}, must be shuffled where a client queries a batch repeatedly")
+    if config.participation_cap is not None and participations is not None:
+        participations = min(participations, config.participation_cap)
+    return Plan(active, by_client, participations, _sigma(config, records, rounds, participations, neighbours))
+
+
+def _activation(config: DPZVConfig, clients: int, seed: int) -> Iterator[int]:
+    if config.compute_times is not None:
+        return by_compute_times(config.compute_times)
+    if config.activation == "random":
+        return random_activation(config.activation_probabilities or [1.0 / clients] * clients, seed=seed)
+    return cyclic(clients)
+
+
+def _sigma(
+    config: DPZVConfig, records: int, rounds: int, participations: int | None, neighbours: NeighbourRelation
+) -> float:
+    if config.sigma is not None:
+        return config.sigma
+    if config.calibration == "none" or config.epsilon is None:
+        return 0.0
+    if config.calibration == "paper":
+        return sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=records, rounds=rounds)
+    if participations is None:
+        raise InputError(f"calibration is 'sound' with sampler {config.sampler!r}, must be used with sampler shuffled")
+    return sigma_sound(
+        config.epsilon,
+        config.delta,
+        clip=config.clip,
+        batch_size=config.batch_size,
+        participations=participations,
+        neighbours=neighbours,
+    )

@@ -1,0 +1,109 @@
+"""How DPZV's server evaluates the two uploads and trains its top model: options i and ii of paper 001, and sound ones.
+
+`sgd` and `zo` step by true labels without noise; `joint-zo` perturbs the server in the same two evaluations and steps
+by the released scalar; `dp-sgd` clips and noises per-record gradients; `frozen` does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dpzv_audit.seeds import Purpose
+from mechanisms.config import DPZVConfig
+from mechanisms.directions import Directions
+from mechanisms.federation import Federation
+from mechanisms.messages import SERVER
+from mechanisms.models import dimension
+from mechanisms.noise import GaussianNoise
+from mechanisms.perturbation import TwoSided, momentum_step, step_along
+from mechanisms.servers import loss_difference, loss_gradient, per_record_gradients
+
+
+class ServerTrainer:
+    """The server's part of a round beside the scalar: the loss differences it computes, and its own update."""
+
+    def __init__(self, federation: Federation, config: DPZVConfig, *, seed: int, replicas: Sequence[int]) -> None:
+        self._fed = federation
+        self._config = config
+        d = dimension(federation.server.layout)
+        self.update = config.server_update if d and config.server_rate > 0 else "frozen"
+        self._two_sided = TwoSided(federation.server_parameters)
+        self._directions = Directions(
+            "sphere",
+            d,
+            seed=seed,
+            party=SERVER,
+            replicas=replicas,
+            dtype=federation.dtype,
+            device=federation.device,
+            purpose=Purpose.SERVER_DIRECTIONS,
+        )
+        std = config.server_noise_multiplier * config.server_clip / config.batch_size
+        self._noise = GaussianNoise(
+            std if self.update == "dp-sgd" else 0.0,
+            size=d,
+            seed=seed,
+            replicas=replicas,
+            dtype=federation.dtype,
+            device=federation.device,
+            purpose=Purpose.SERVER_NOISE,
+        )
+
+    def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
+        """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
+
+        `rows` (K, B, M * width) are the table's rows, whose `slot` gives way to `uploads` (2, K, B, width).
+        """
+        server, parameters = self._fed.server, self._fed.server_parameters
+        if self.update != "joint-zo":
+            logits = server.pair_logits(parameters, rows, uploads, slot)
+            return loss_difference(logits[:, 0], logits[:, 1], labels)
+        pair = rows.expand(2, *rows.shape).clone()
+        pair[..., slot] = uploads
+        moved = self._two_sided.around(self._directions.at(round_), self._config.server_smoothing)
+        plus, minus = server.forward(moved, pair.flatten(0, 1)).chunk(2)
+        return loss_difference(plus, minus, labels)
+
+    def step(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None, scalar: Tensor) -> None:
+        """Update w_0; `weights` (K, B) say which records count, `scalar` (K,) is what this round releases."""
+        if self.update == "frozen":
+            return
+        fed, config = self._fed, self._config
+        flat, buffer = fed.server_parameters.flat, fed.server_momentum
+        if self.update == "joint-zo":
+            ratio = config.smoothing / config.server_smoothing
+            direction = self._directions.at(round_)
+            step_along(flat, buffer, direction, scalar * ratio, config.server_rate, config.server_momentum)
+            return
+        if self.update == "sgd":
+            logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, rows)
+            gradient, _ = pullback(loss_gradient(logits, labels, weights, config.batch_size), at_inputs=False)
+        elif self.update == "zo":
+            gradient = self._zeroth_order_gradient(round_, rows, labels, weights)
+        else:
+            gradient = self._private_gradient(rows, labels, weights)
+        momentum_step(flat, buffer, gradient, config.server_rate, config.server_momentum)
+
+    def _zeroth_order_gradient(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+        """The server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
+        smoothing = self._config.server_smoothing
+        direction = self._directions.at(round_)
+        moved = self._two_sided.around(direction, smoothing)
+        plus, minus = self._fed.server.forward(moved, rows.expand(2, *rows.shape).flatten(0, 1)).chunk(2)
+        differences = loss_difference(plus, minus, labels)
+        if weights is not None:
+            differences = differences * weights
+        return direction * (differences.sum(1, keepdim=True) / (2.0 * smoothing * self._config.batch_size))
+
+    def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+        """DP-SGD: per-record gradients clipped to `server_clip`, averaged, noised."""
+        config = self._config
+        gradients = per_record_gradients(self._fed.server, self._fed.server_parameters, rows, labels)
+        norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
+        clipped = gradients * (config.server_clip / norms.clamp(min=config.server_clip))
+        if weights is not None:
+            clipped = clipped * weights.unsqueeze(2)
+        return self._noise.next() + clipped.sum(1) / config.batch_size

@@ -1,0 +1,267 @@
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpzv_audit.accounting import (
+    ACCOUNTANTS,
+    Release,
+    gdp_clt,
+    gdp_exact,
+    gdp_paper,
+    prv,
+    sigma_from_paper,
+    tightest_sound,
+    upper_bounds,
+)
+from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
+from dpzv_audit.accounting.release import CLIP_RULES, NEIGHBOURS, SAMPLERS, SERVER_UPDATES
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import to_jsonable
+
+
+def release(**changes):
+    values = {
+        "batch_size": 50,
+        "dataset_size": 1000,
+        "rounds": 400,
+        "clip": 10.0,
+        "sigma": 0.5,
+        "sampler": "poisson",
+        "server_update": "joint-zo",
+    }
+    return Release(**(values | changes))
+
+
+releases = st.builds(
+    release,
+    batch_size=st.sampled_from([1, 50, 1000]),
+    rounds=st.integers(1, 2000),
+    sigma=st.floats(0.02, 20.0),
+    sampler=st.sampled_from(SAMPLERS),
+    server_update=st.sampled_from(SERVER_UPDATES),
+    clients=st.integers(1, 5),
+    clip_rule=st.sampled_from(CLIP_RULES),
+    participation_cap=st.one_of(st.none(), st.integers(1, 50)),
+    distinct_ids=st.booleans(),
+    batch_coupling=st.booleans(),
+    ids=st.sampled_from(["secret", "public"]),
+    padded=st.booleans(),
+    server_mu=st.one_of(st.none(), st.floats(0.01, 2.0)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(made=releases, delta=st.sampled_from([1e-8, 1e-5, 1e-3]))
+def test_every_accountant_keeps_the_contract(made, delta):
+    bounds = upper_bounds(made, delta=delta)
+    asked = [(n, a, name) for n in NEIGHBOURS for a in ADVERSARY_NAMES for name in ACCOUNTANTS]
+    assert [(b.neighbours, b.adversary, b.accountant) for b in bounds] == asked
+    json.dumps(to_jsonable(bounds), allow_nan=False)
+    for bound in bounds:
+        gaps = bound.gap.split(",") if bound.gap else []
+        assert bound.sound == (not gaps)
+        assert set(gaps) <= set(GAPS)
+        assert (bound.epsilon is None) == bool(NO_NUMBER.intersection(gaps))
+        assert bound.note
+        assert bound.delta == delta
+        if bound.epsilon is None:
+            assert bound.mu is None
+        else:
+            e = bound.epsilon
+            assert 0.0 <= e.lower <= e.estimate <= e.upper < math.inf
+        if bound.accountant in ("gdp-paper", "gdp-clt") or bound.adversary == "server":
+            assert not bound.sound
+    for relation in NEIGHBOURS:
+        for adversary in ADVERSARY_NAMES:
+            row = [b for b in bounds if b.adversary == adversary and b.neighbours == relation]
+            best = tightest_sound(row)
+            sound = [b.epsilon.upper for b in row if b.sound]
+            assert (best.epsilon.upper if best else None) == (min(sound) if sound else None)
+
+
+@pytest.mark.parametrize("change", [{"clip_rule": "paper-one-sided"}])
+def test_one_sided_clip_has_no_number_anywhere(change):
+    for bound in upper_bounds(release(**change), delta=1e-5):
+        assert bound.epsilon is None
+        assert not bound.sound
+
+
+def test_a_gap_keeps_the_number_that_would_be_without_it():
+    clean = gdp_exact(release(), "client", "replace-label", 1e-5)
+    gapped = gdp_exact(release(server_update="sgd"), "client", "replace-label", 1e-5)
+    assert clean.sound
+    assert (gapped.sound, gapped.gap, gapped.epsilon) == (False, "server-state", clean.epsilon)
+    paper = gdp_paper(release(server_update="sgd", batch_coupling=True), "client", "replace-label", 1e-5)
+    assert paper.gap == "known-ids,server-state,batch-coupling"
+
+
+def test_paper_is_never_sound_and_says_why():
+    known = gdp_paper(release(), "colluding-clients", "replace-label", 1e-5)
+    secret = gdp_paper(release(), "release", "replace-label", 1e-5)
+    assert known.mu == secret.mu == pytest.approx(2 * 10.0 * math.sqrt(400) / (1000 * 0.5))
+    assert (known.gap, secret.gap) == ("known-ids", "clt")
+
+
+def test_exact_composes_the_server_and_the_cap():
+    base = release(sampler="shuffled", rounds=200)  # 20 rounds a pass, so 10 passes
+    z = base.noise_multiplier("replace-label")
+    alone = gdp_exact(base, "client", "replace-label", 1e-5)
+    assert alone.mu == pytest.approx(math.sqrt(10) / z)
+    server = gdp_exact(
+        release(sampler="shuffled", rounds=200, server_update="dp-sgd", server_mu=0.7),
+        "client",
+        "replace-label",
+        1e-5,
+    )
+    assert server.sound
+    assert server.mu == pytest.approx(math.hypot(math.sqrt(10) / z, 0.7))
+    capped = release(sampler="shuffled", rounds=200, participation_cap=40, distinct_ids=True)
+    assert gdp_exact(capped, "malicious-client", "replace-label", 1e-5).mu == pytest.approx(math.sqrt(40) / z)
+    assert gdp_exact(capped, "client", "replace-label", 1e-5).mu == pytest.approx(alone.mu)
+    zero_out = gdp_exact(base, "client", "zero-out", 1e-5)
+    assert zero_out.mu == pytest.approx(alone.mu / 2)
+
+
+def test_a_cap_above_every_count_changes_nothing_and_below_the_mean_fixes_it():
+    free = gdp_exact(release(), "client", "zero-out", 1e-5).epsilon
+    loose = gdp_exact(release(participation_cap=400), "client", "zero-out", 1e-5).epsilon
+    tight = gdp_exact(release(participation_cap=1), "client", "zero-out", 1e-5).epsilon
+    fixed = gdp_exact(release(sampler="shuffled", participations=1), "client", "zero-out", 1e-5).epsilon
+    assert loose.estimate == pytest.approx(free.estimate, rel=1e-9)
+    assert tight.estimate == pytest.approx(fixed.estimate, rel=1e-6)
+
+
+def test_uniform_and_poisson_with_known_ids_are_the_same_mixture():
+    one, other = (
+        gdp_exact(release(sampler=s), "client", "replace-label", 1e-5) for s in ("uniform", "poisson")
+    )
+    assert one.epsilon == other.epsilon
+    assert one.mu is None
+
+
+def test_hiding_the_ids_never_hurts():
+    made = release()
+    for relation in ("replace-label", "zero-out"):
+        known = gdp_exact(made, "client", relation, 1e-5)
+        hidden = gdp_exact(made, "release", relation, 1e-5)
+        sampled = prv(made, "release", relation, 1e-5)
+        assert known.epsilon == hidden.epsilon
+        assert hidden.sound
+        assert sampled.sound
+        assert sampled.epsilon.upper < hidden.epsilon.upper
+        row = upper_bounds(made, delta=1e-5, adversaries=["release"], neighbours=[relation])
+        assert tightest_sound(row).accountant == "prv"
+
+
+def test_clt_formula_and_its_reach():
+    made = release(sigma=0.8)
+    bound = gdp_clt(made, "release", "add-remove", 1e-5)
+    z = 0.8 / (10.0 / 50)
+    assert bound.mu == pytest.approx(0.05 * math.sqrt(400 * (math.exp(1 / z**2) - 1)), rel=1e-12)
+    assert (bound.sound, bound.gap) == (False, "clt")
+    # near the numerical truth when no round dominates
+    assert bound.epsilon.estimate == pytest.approx(
+        prv(made, "release", "add-remove", 1e-5).epsilon.estimate, rel=0.1
+    )
+    assert gdp_clt(made, "release", "replace-label", 1e-5).epsilon is None
+    assert gdp_clt(release(sigma=1e-3), "release", "add-remove", 1e-5).epsilon is None
+    assert gdp_clt(made, "client", "add-remove", 1e-5).gap == "undefined"
+
+
+def test_prv_needs_poisson_and_secret_ids():
+    assert prv(release(sampler="uniform"), "release", "replace-label", 1e-5).gap == "no-accountant"
+    assert prv(release(participation_cap=3), "release", "replace-label", 1e-5).gap == "no-accountant"
+    assert (
+        prv(release(server_update="dp-sgd", server_mu=0.1), "release", "zero-out", 1e-5).gap
+        == "no-accountant"
+    )
+    assert prv(release(), "client", "replace-label", 1e-5).gap == "known-ids"
+    assert prv(release(ids="public"), "eavesdropper", "replace-label", 1e-5).gap == "known-ids"
+    assert prv(release(), "eavesdropper", "add-remove", 1e-5).gap == "batch-size"
+    assert prv(release(padded=True), "eavesdropper", "add-remove", 1e-5).sound
+
+
+@pytest.mark.parametrize("sigma", [1e-45, 1e-10, 1e10, 1e45])
+def test_absurd_noise_gives_finite_answers_or_none(sigma):
+    bounds = upper_bounds(release(sigma=sigma), delta=1e-5)
+    json.dumps(to_jsonable(bounds), allow_nan=False)
+    exact = gdp_exact(release(sigma=sigma), "client", "replace-label", 1e-5).epsilon
+    assert (exact.upper == 0.0) if sigma > 1 else (exact.lower > 1e10)
+
+
+def test_tightest_sound_refuses_to_compare_different_things():
+    with pytest.raises(ValueError, match="one adversary"):
+        tightest_sound(upper_bounds(release(), delta=1e-5))
+    assert tightest_sound([]) is None
+
+
+def test_delta_is_checked():
+    for delta in (0.0, 1.0, -1e-5, math.nan):
+        with pytest.raises(InputError, match="delta"):
+            upper_bounds(release(), delta=delta)
+
+
+# B, T, (eps, delta), mu, z, PRV add-remove, PRV replace, known ids n = 100, n = 101, binomial
+REFERENCE = [
+    (64, 93_750, 1.0, 1e-3, 0.3884, 0.8409, 0.490, 1.012, (106.58, 0.005), 107.47, (115.1, 0.05)),
+    (128, 46_900, 0.1, 1e-3, 0.0575, 8.041, 0.041, 0.100, (4.119, 0.0005), 4.145, (4.18, 0.005)),
+    (128, 46_900, 1.0, 1e-3, 0.3884, 1.190, 0.464, 1.003, (60.47, 0.005), 60.95, (64.1, 0.05)),
+    (1024, 5_900, 10.0, 1e-5, 2.0004, 0.6553, 5.346, 10.25, (180.63, 0.005), 182.12, (205.649, 5e-4)),
+]
+
+
+@pytest.mark.parametrize(
+    ("batch", "rounds", "claim", "delta", "mu", "z", "added", "replaced", "hundred", "one_more", "binomial"),
+    REFERENCE,
+)
+def test_reference_values(batch, rounds, claim, delta, mu, z, added, replaced, hundred, one_more, binomial):
+    sigma = sigma_from_paper(claim, delta, clip=10.0, dataset_size=60_000, rounds=rounds)
+
+    def made(sampler, **changes):
+        return release(
+            batch_size=batch, dataset_size=60_000, rounds=rounds, sigma=sigma, sampler=sampler, **changes
+        )
+
+    paper = gdp_paper(made("poisson"), "client", "replace-label", delta)
+    assert paper.mu == pytest.approx(mu, abs=5e-5)
+    assert paper.epsilon.estimate == pytest.approx(claim, rel=1e-9)
+    multiplier = made("poisson").noise_multiplier("replace-label")
+    assert multiplier == pytest.approx(z, rel=6e-4)
+    assert made("poisson").noise_multiplier("add-remove") == pytest.approx(2 * multiplier)
+    assert prv(made("poisson"), "release", "add-remove", delta).epsilon.estimate == pytest.approx(
+        added, abs=0.01
+    )
+    sampled = prv(made("poisson"), "release", "replace-label", delta)
+    assert sampled.epsilon.estimate == pytest.approx(replaced, abs=0.01)
+    assert sampled.sound
+    value, tolerance = hundred
+    for count, expected in ((100, value), (101, one_more)):
+        known = gdp_exact(made("shuffled", participations=count), "client", "replace-label", delta)
+        assert known.epsilon.estimate == pytest.approx(expected, abs=tolerance)
+        assert known.mu == pytest.approx(math.sqrt(count) / multiplier)
+    mixture = gdp_exact(made("uniform"), "client", "replace-label", delta)
+    assert mixture.epsilon.upper == pytest.approx(binomial[0], abs=binomial[1])
+
+
+def test_low_noise_breaks_for_everybody():
+    sigma = sigma_from_paper(10.0, 1e-3, clip=10.0, dataset_size=60_000, rounds=93_750)
+    made = release(batch_size=64, dataset_size=60_000, rounds=93_750, sigma=sigma)
+    bound = prv(made, "release", "add-remove", 1e-3)
+    assert "vacuous (> 100)" in bound.note
+    assert bound.epsilon.lower <= 234 <= bound.epsilon.upper
+    assert bound.epsilon.estimate == pytest.approx(234, abs=0.5)
+
+
+def test_importing_loads_nothing_heavy():
+    code = (
+        "import sys, dpzv_audit.accounting; "
+        "heavy = {'torch', 'matplotlib', 'scipy.stats', 'prv_accountant', 'sklearn'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,101 @@
+import pytest
+
+from dpzv_audit.accounting import GAPS, TABLE, gaps_of, treatment
+from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER
+from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, Release
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import ADVERSARIES
+
+
+def release(**changes):
+    values = {
+        "batch_size": 64,
+        "dataset_size": 1000,
+        "rounds": 300,
+        "clip": 10.0,
+        "sigma": 0.5,
+        "sampler": "shuffled",
+        "server_update": "joint-zo",
+    }
+    return Release(**(values | changes))
+
+
+def test_table_has_every_cell_with_a_reason():
+    assert set(TABLE) == {(a, n, s) for a in ADVERSARIES for n in NEIGHBOURS for s in SAMPLERS}
+    assert all(cell.reason for cell in TABLE.values())
+    assert tuple(ADVERSARIES) == ADVERSARY_NAMES
+
+
+def test_table_as_specified():
+    for (adversary, relation, sampler), cell in TABLE.items():
+        if adversary == "server":
+            assert cell.treatment == "no bound"
+        elif relation == "add-remove":
+            secret = adversary in ("eavesdropper", "release") and sampler == "poisson"
+            assert cell.treatment == ("secret-ids" if secret else "undefined")
+        elif adversary in ("eavesdropper", "release"):
+            assert cell.treatment == "secret-ids"
+        else:
+            assert cell.treatment == "known-ids"
+
+
+def test_public_ids_make_the_eavesdropper_a_client():
+    for relation in NEIGHBOURS:
+        for sampler in SAMPLERS:
+            public = treatment("eavesdropper", relation, sampler, ids="public")
+            assert public == treatment("client", relation, sampler)
+            assert (
+                treatment("release", relation, sampler, ids="public") == TABLE["release", relation, sampler]
+            )
+
+
+@pytest.mark.parametrize(
+    ("changes", "adversary", "relation", "gaps"),
+    [
+        ({}, "client", "replace-label", ()),
+        ({"server_update": "sgd"}, "client", "replace-label", ("server-state",)),
+        ({"server_update": "zo"}, "release", "zero-out", ("server-state",)),
+        ({"server_update": "frozen"}, "release", "zero-out", ()),
+        ({"server_update": "none"}, "release", "zero-out", ()),
+        ({"server_update": "dp-sgd"}, "client", "replace-label", ("server-state",)),
+        ({"server_update": "dp-sgd", "server_mu": 0.3}, "client", "replace-label", ()),
+        ({"clip_rule": "paper-one-sided"}, "client", "replace-label", ("one-sided-clip",)),
+        ({"batch_coupling": True}, "client", "replace-label", ("batch-coupling",)),
+        ({}, "malicious-client", "replace-label", ("unbounded-participation",)),
+        ({"participation_cap": 9}, "malicious-client", "replace-label", ("unbounded-participation",)),
+        ({"distinct_ids": True}, "malicious-client", "replace-label", ("unbounded-participation",)),
+        ({"participation_cap": 9, "distinct_ids": True}, "malicious-client", "replace-label", ()),
+        ({"sampler": "poisson"}, "eavesdropper", "add-remove", ("batch-size",)),
+        ({"sampler": "poisson", "padded": True}, "eavesdropper", "add-remove", ()),
+        ({"sampler": "poisson"}, "eavesdropper", "zero-out", ()),
+        ({"sampler": "poisson"}, "release", "add-remove", ()),
+        ({}, "release", "add-remove", ("undefined",)),
+        ({"server_update": "sgd"}, "server", "replace-label", ("unprotected-channel",)),
+        (
+            {"server_update": "sgd", "batch_coupling": True},
+            "client",
+            "replace-label",
+            ("server-state", "batch-coupling"),
+        ),
+    ],
+)
+def test_gaps_of(changes, adversary, relation, gaps):
+    assert gaps_of(release(**changes), adversary, relation) == gaps
+    assert set(gaps) <= set(GAPS)
+
+
+def test_every_gap_is_explained_in_one_sentence():
+    assert set(GAPS) >= NO_NUMBER
+    for text in GAPS.values():
+        assert 20 < len(text) < 250
+        assert ". " not in text
+
+
+def test_unknown_names():
+    for names in [
+        ("clint", "zero-out", "poisson"),
+        ("client", "zero", "poisson"),
+        ("client", "zero-out", "x"),
+    ]:
+        with pytest.raises(InputError, match="must be one of"):
+            treatment(*names)

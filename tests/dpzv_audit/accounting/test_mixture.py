@@ -1,0 +1,95 @@
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpzv_audit.accounting import epsilon_from_mu
+from dpzv_audit.accounting.mixture import binomial_counts, known_ids_epsilon
+from dpzv_audit.errors import InputError
+
+
+def exact_delta(epsilon, rounds, rate, z, cap, server_mu=0.0):
+    """The mixture at 40 digits over ALL counts 0..T, from equation 11 and exact binomial weights."""
+    with mpmath.workdps(60):
+        total, e, r = mpmath.mpf(0), mpmath.mpf(epsilon), mpmath.mpf(rate)
+        for n in range(rounds + 1):
+            mu = mpmath.sqrt(mpmath.mpf(min(n, cap)) / mpmath.mpf(z) ** 2 + mpmath.mpf(server_mu) ** 2)
+            if mu == 0:
+                continue
+            first, second = (mpmath.erfc((e / mu + s * mu / 2) / mpmath.sqrt(2)) / 2 for s in (-1, 1))
+            weight = mpmath.binomial(rounds, n) * r**n * (1 - r) ** (rounds - n)
+            total += weight * (first - mpmath.exp(e) * second)
+        return total
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rounds=st.integers(1, 60),
+    rate=st.floats(0.001, 0.99),
+    z=st.floats(0.2, 20.0),
+    log_delta=st.floats(-25.0, -2.0),
+    cap=st.one_of(st.none(), st.integers(1, 70)),
+    server_mu=st.sampled_from([0.0, 0.7]),
+)
+def test_mixture_is_the_exact_sum(rounds, rate, z, log_delta, cap, server_mu):
+    delta = math.exp(log_delta)
+    found = known_ids_epsilon(
+        noise_multiplier=z,
+        delta=delta,
+        rounds=rounds,
+        rate=rate,
+        fixed=None,
+        cap=cap,
+        server_mu=server_mu or None,
+    )
+    whole = cap or rounds
+    at = exact_delta(found.estimate, rounds, rate, z, whole, server_mu)
+    if found.upper == 0.0:
+        assert at <= delta * (1 + 1e-9)
+    else:
+        assert float(at / delta) == pytest.approx(1.0, rel=1e-7)
+        # `upper` is a bound, up to the rounding of delta itself
+        assert exact_delta(found.upper, rounds, rate, z, whole, server_mu) <= delta * (1 + 1e-10)
+    assert found.lower <= found.estimate <= found.upper <= found.lower * (1 + 1e-6) + 1e-9
+
+
+@given(
+    rounds=st.one_of(st.integers(1, 300), st.just(10**7)),
+    rate=st.floats(1e-7, 0.999),
+    tail=st.floats(1e-20, 1e-3),
+    cap=st.one_of(st.none(), st.integers(1, 400)),
+)
+def test_counts_hold_the_whole_mass(rounds, rate, tail, cap):
+    counts = binomial_counts(rounds, rate, tail=tail, cap=cap)
+    assert counts.below <= tail * (1 + 1e-9)
+    assert counts.above <= tail * (1 + 1e-9)
+    assert counts.weights.sum() + counts.below + counts.above == pytest.approx(1.0, abs=1e-12)
+    assert counts.low + len(counts.weights) - 1 <= min(rounds, cap or rounds)
+    if cap is None:
+        n = counts.low + np.arange(len(counts.weights))
+        assert counts.weights @ n == pytest.approx(rounds * rate, rel=1e-9, abs=rounds * tail * 4 + 1e-12)
+
+
+def test_fixed_counts_are_gaussian():
+    found = known_ids_epsilon(noise_multiplier=0.8, delta=1e-5, rounds=50, rate=0.1, fixed=9, server_mu=2.0)
+    assert found.lower == found.upper == epsilon_from_mu(math.hypot(3.0 / 0.8, 2.0), 1e-5)
+
+
+def test_ten_million_rounds():
+    found = known_ids_epsilon(noise_multiplier=20.0, delta=1e-12, rounds=10**7, rate=0.5, fixed=None)
+    # n = 5e6 +- a few thousand: near the fixed count, above it by the spread
+    fixed = epsilon_from_mu(math.sqrt(5e6) / 20.0, 1e-12)
+    assert fixed < found.estimate < 1.01 * fixed
+
+
+def test_rare_participation_costs_nothing():
+    found = known_ids_epsilon(noise_multiplier=0.01, delta=1e-5, rounds=10, rate=1e-7, fixed=None)
+    assert found.upper == 0.0
+
+
+def test_absurdly_little_noise_is_named():
+    with pytest.raises(InputError, match="noise_multiplier"):
+        known_ids_epsilon(noise_multiplier=1e-200, delta=1e-5, rounds=10, rate=0.1, fixed=None)

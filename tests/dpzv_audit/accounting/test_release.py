@@ -1,0 +1,117 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpzv_audit.accounting import Release
+from dpzv_audit.accounting.release import NEIGHBOURS
+from dpzv_audit.errors import InputError
+
+
+def release(**changes):
+    values = {
+        "batch_size": 64,
+        "dataset_size": 1000,
+        "rounds": 300,
+        "clip": 10.0,
+        "sigma": 0.5,
+        "sampler": "shuffled",
+        "server_update": "joint-zo",
+    }
+    return Release(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": 1001}, r"batch_size is 1001, must lie in \[1, dataset_size = 1000\]"),
+        ({"dataset_size": -1}, "dataset_size is -1"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": 2.5}, "rounds is 2.5"),
+        ({"rounds": math.nan}, "rounds is nan"),
+        ({"rounds": math.inf}, "rounds is inf"),
+        ({"rounds": True}, "rounds is True"),
+        ({"rounds": "many"}, "rounds is 'many'"),
+        ({"clip": 0.0}, "clip is 0"),
+        ({"clip": math.inf}, "clip is inf"),
+        ({"sigma": 0.0}, "sigma is 0"),
+        ({"sigma": -1.0}, "sigma is -1"),
+        ({"sigma": 1e-300}, "sigma is 1e-300, must lie between"),
+        ({"sigma": 1e300}, "sigma is 1e\\+300, must lie between"),
+        ({"sigma": math.nan}, "sigma is nan"),
+        ({"clients": 0}, "clients is 0"),
+        ({"participations": 0}, "participations is 0"),
+        ({"participations": 301}, "participations is 301"),
+        ({"participations": 5, "sampler": "poisson"}, "participations is 5 with sampler 'poisson'"),
+        ({"participation_cap": 0}, "participation_cap is 0"),
+        ({"server_mu": 0.0}, "server_mu is 0"),
+        ({"sampler": "poison"}, "sampler is 'poison', must be one of shuffled, uniform, poisson"),
+        ({"clip_rule": "both"}, "clip_rule is 'both'"),
+        ({"server_update": "adam"}, "server_update is 'adam'"),
+        ({"ids": "hidden"}, "ids is 'hidden'"),
+    ],
+)
+def test_impossible_input_names_the_field(changes, says):
+    with pytest.raises(InputError, match=says):
+        release(**changes)
+
+
+def test_numpy_numbers_become_pythons():
+    made = release(rounds=np.int64(300), batch_size=np.int32(64), sigma=np.float32(0.5), dataset_size=1000.0)
+    assert made == release()
+    assert [type(v) for v in (made.rounds, made.batch_size, made.sigma, made.dataset_size)] == [
+        int,
+        int,
+        float,
+        int,
+    ]
+
+
+def test_sensitivity_and_noise_multiplier():
+    made = release()
+    assert made.rate == 0.064
+    assert {r: made.sensitivity(r) for r in NEIGHBOURS} == {
+        "replace-label": 20.0 / 64,
+        "replace-record": 20.0 / 64,
+        "zero-out": 10.0 / 64,
+        "add-remove": 10.0 / 64,
+    }
+    assert made.noise_multiplier("add-remove") == pytest.approx(3.2)
+    one_sided = release(clip_rule="paper-one-sided")
+    assert one_sided.sensitivity("zero-out") == math.inf
+    assert one_sided.noise_multiplier("zero-out") == 0.0
+    with pytest.raises(InputError, match="neighbours"):
+        made.sensitivity("replace")
+
+
+@given(
+    dataset_size=st.integers(1, 60),
+    batch=st.integers(1, 60),
+    rounds=st.integers(1, 200),
+    clients=st.integers(1, 8),
+)
+def test_passes_begun_is_the_largest_count_of_a_played_schedule(dataset_size, batch, rounds, clients):
+    batch = min(batch, dataset_size)
+    a_pass = dataset_size // batch
+    made = release(
+        dataset_size=dataset_size, batch_size=batch, rounds=rounds, clients=clients, participation_cap=None
+    )
+    # The unluckiest record is in the first batch of every client's every pass.
+    counts = [0] * clients
+    for t in range(rounds):
+        counts[t % clients] += 1
+    worst = sum(1 for count in counts for k in range(count) if k % a_pass == 0)
+    assert made.passes_begun == worst
+    assert made.fixed_participations == worst
+
+
+def test_fixed_participations():
+    assert release(participations=7).fixed_participations == 7
+    assert release(participations=7, participation_cap=3).fixed_participations == 3
+    assert release(sampler="poisson").fixed_participations is None
+    assert release(sampler="poisson", batch_size=1000).fixed_participations == 300
+    assert release(sampler="uniform", participation_cap=3).fixed_participations is None
+    assert release(batch_size=128, dataset_size=60_000, rounds=46_900).fixed_participations == 101
