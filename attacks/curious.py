@@ -49,7 +49,7 @@ class QueryingClient:
             self._draw(turn, (batch, width), number, which)
             for which in (0, 1 + query)  # one dummy output a batch, one direction a query
         )
-        return torch.stack((c * DUMMY_STD + self._smoothing * u, c * DUMMY_STD - self._smoothing * u))
+        return torch.stack((c * DUMMY_STD + self._smoothing * u, c * DUMMY_STD - self._smoothing * u), 1)
 
     def _draw(self, turn: Turn, shape: tuple[int, int], number: int, which: int) -> Tensor:
         key = (self._client, number, which)

@@ -8,10 +8,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attacks.curious import QueryingClient
-from attacks.label_direct import Knowledge, LabelGuesses, correctness, from_gradients, from_scalars, from_wire
+from attacks.label_direct import (
+    ESTIMATORS,
+    Knowledge,
+    LabelGuesses,
+    correctness,
+    from_gradients,
+    from_scalars,
+    from_wire,
+)
+from attacks.label_rules import RULES
 from attacks.metrics import majority_baseline, prior_baseline, rate_interval
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, check_count, unknown_name
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, DPZVConfig, MethodSpec, TrainingConfig
@@ -63,6 +72,7 @@ def mount_label_direct(setting: AttackSetting) -> AttackOutcome:
 
     The positive control is the same attack on split learning without a top model, where it must succeed always.
     """
+    _check(setting)
     labels = setting.dataset.train.labels
     correct, trained, the_plan = _run(setting, None)
     permuted = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
@@ -80,6 +90,22 @@ def mount_label_direct(setting: AttackSetting) -> AttackOutcome:
         trained=trained,
         plan=the_plan,
     )
+
+
+def _check(setting: AttackSetting) -> None:
+    """`InputError` naming what of `setting` the attack cannot work on, before anything is trained."""
+    if setting.config.top_model:
+        raise InputError("top_model is True, must be False for label_direct: it reads the gradient at summed logits")
+    if setting.adversary not in ("client", "eavesdropper"):
+        raise InputError(f"--adversary is {setting.adversary!r}, must be client or eavesdropper for label_direct")
+    if setting.config.sampler == "poisson":
+        raise InputError("sampler is 'poisson', must be shuffled or uniform for label_direct: batches of one size")
+    if setting.rule not in RULES:
+        raise unknown_name("rule", setting.rule, RULES)
+    if setting.estimator not in ESTIMATORS:
+        raise unknown_name("estimator", setting.estimator, ESTIMATORS)
+    check_count("--trials", setting.trials)
+    check_count("--queries", setting.queries)
 
 
 def _positive_control(setting: AttackSetting) -> np.ndarray:

@@ -80,17 +80,16 @@ class DPZVRun:
         # Client: two embeddings of its batch (eq. 6), or whatever a client that deviates sends.
         uploads = None
         if behaviour is not None:
-            shape = (2, *batch.ids.shape, fed.width)
+            shape = (fed.stack, 2, batch.ids.shape[1], fed.width)
             uploads = behaviour.uploads(Turn(self.round, number, own_round, batch, shape, fed.dtype, fed.device))
         honest = uploads is None
         if uploads is None:
             uploads = self._embed_twice(client, number, own_round, batch)
-        message = Message(self.round, number, SERVER, "embeddings", uploads.transpose(0, 1), batch.ids)
-        received = fed.channel.send(message).transpose(0, 1)
+        received = fed.channel.send(Message(self.round, number, SERVER, "embeddings", uploads, batch.members))
 
         # Server: one clipped, noised scalar (eqs. 7 and 8), its own update, the answer.
         scalar = self._serve(number, batch, received)
-        answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", scalar, batch.ids))
+        answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", scalar, batch.members))
 
         # Client: a step along the direction it chose (eq. 9).
         if honest and config.client_rate > 0:
@@ -98,7 +97,7 @@ class DPZVRun:
         self.round += 1
 
     def _embed_twice(self, client: ClientState, number: int, own_round: int, batch: Batch) -> Tensor:
-        """h+ and h- (eq. 6), shape (2, K, B, width)."""
+        """h+ and h- (eq. 6), shape (K, 2, B, width)."""
         fed, smoothing, directions = self.federation, self.config.smoothing, self._directions[number - 1]
         inputs = fed.inputs(client, batch)
         if self.config.perturbation == "in-place":
@@ -107,19 +106,19 @@ class DPZVRun:
             shift_in_place(client.parameters, directions, own_round, -2.0 * smoothing)
             minus = client.evaluator.forward(client.parameters, inputs)
             shift_in_place(client.parameters, directions, own_round, smoothing)
-            return torch.stack((plus, minus))
+            return torch.stack((plus, minus), 1)
         direction = directions.at(own_round)
         fed.channel.note(number, self.round, "direction", direction)
         moved = self._two_sided[number - 1].around(direction, smoothing)
-        doubled = inputs.expand(2, *inputs.shape).flatten(0, 1)
-        return client.evaluator.forward(moved, doubled).view(2, *batch.ids.shape, -1)
+        doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
+        return client.evaluator.forward(moved, doubled).view(fed.stack, 2, -1, fed.width)
 
     def _serve(self, number: int, batch: Batch, uploads: Tensor) -> Tensor:
         """Refresh the table with the mean of h+ and h-, compute the scalar (K,), update the server."""
         fed, config = self.federation, self.config
         labels = fed.data.batch_labels(batch)
         weights = self._accepted(batch)
-        plus, minus = uploads.unbind()
+        plus, minus = uploads.unbind(1)
         rows = fed.refresh(number, batch, torch.lerp(plus, minus, 0.5))
         differences = self._server.loss_differences(self.round, rows, uploads, labels, fed.slots[number - 1])
         clipped = clip(differences.mul_(self._scale), config.clip, config.clip_rule)

@@ -45,7 +45,7 @@ class ClientBehaviour(Protocol):
     """How many successive own rounds each batch of its first pass serves (1: every round draws a new batch)."""
 
     def uploads(self, turn: Turn) -> Tensor | None:
-        """The two embeddings (2, K, B, width) to send instead of the model's, or None to follow the protocol."""
+        """The two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
 
 
 @dataclass

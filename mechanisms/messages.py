@@ -25,8 +25,9 @@ class Message:
         receiver: Party number.
         kind: What it is: `table`, `embeddings`, `scalar` or `gradient`.
         payload: Tensor of shape (K, ...): the numbers that travel, with a leading replica axis.
-        ids: Record ids of shape (K, B) that both ends need to know, or None. They cost no bytes here because
-            the parties derive them from a shared seed; whether an outsider learns them is a property of the view.
+        ids: Record ids of shape (K, B) that both ends need to know, -1 where a place is padding, or None. They cost
+            no bytes here because the parties derive them from a shared seed; whether an outsider learns them is a
+            property of the view.
     """
 
     round: int

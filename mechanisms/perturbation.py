@@ -10,15 +10,15 @@ from mechanisms.replicas import ParameterStack
 
 
 class TwoSided:
-    """Storage for the 2K models w + scale u and w - scale u of K models w, used again every round."""
+    """Storage for the 2K models w_k + scale u_k and w_k - scale u_k of K models w_k, used again every round."""
 
     def __init__(self, parameters: ParameterStack) -> None:
         self._parameters = parameters
         self.stack = ParameterStack.empty(parameters.layout, 2 * len(parameters.flat), parameters.flat)
-        self._plus, self._minus = self.stack.flat.chunk(2)
+        self._plus, self._minus = self.stack.flat.unflatten(0, (-1, 2)).unbind(1)
 
     def around(self, direction: Tensor, scale: float) -> ParameterStack:
-        """The 2K models around the present parameters along `direction` (K, d): all plus, then all minus."""
+        """The 2K models around the present parameters along `direction` (K, d): plus and minus of each in turn."""
         torch.add(self._parameters.flat, direction, alpha=scale, out=self._plus)
         torch.sub(self._parameters.flat, direction, alpha=scale, out=self._minus)
         return self.stack

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, Protocol
 
 import torch
@@ -28,7 +29,10 @@ class Pullback(Protocol):
     """Pulls a gradient at the outputs (S, n, out) back."""
 
     def __call__(self, gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
-        """(flat parameter gradient (S, d), gradient at the inputs; without `at_inputs` the latter means nothing)."""
+        """(flat parameter gradient (S, d), gradient at the inputs; without `at_inputs` the latter means nothing).
+
+        The flat gradient may be storage that the next pullback through the same parameters writes again.
+        """
 
 
 def views_of(flat: Tensor, layout: Layout) -> Views:
@@ -52,6 +56,11 @@ class ParameterStack:
         self.layout = layout
         self.views = views_of(flat, layout)
         self.operands: tuple[tuple[Tensor, Tensor, Tensor], ...] | None = None
+
+    @cached_property
+    def gradient(self) -> ParameterStack:
+        """Storage for one gradient of the same layout, overwritten by every fused backward pass."""
+        return ParameterStack.empty(self.layout, len(self.flat), self.flat)
 
     @classmethod
     def initial(
@@ -125,15 +134,16 @@ class FusedMLP:
         operands = self._operands(parameters)
 
         def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
-            pieces: list[Tensor] = []
+            found = parameters.gradient
             for index in reversed(range(len(operands))):
+                weight, bias = self._layers[index]
                 if self._activated[index]:
                     gradient = torch.ops.aten.threshold_backward(gradient, values[index + 1], 0)
-                weight = torch.bmm(gradient.transpose(1, 2), values[index])
-                pieces += (gradient.sum(1), weight.flatten(1))
+                torch.bmm(gradient.transpose(1, 2), values[index], out=found.views[weight])
+                torch.sum(gradient, 1, out=found.views[bias])
                 if index or at_inputs:
                     gradient = torch.bmm(gradient, operands[index][1])
-            return torch.cat(pieces[::-1], 1), gradient.view_as(inputs) if at_inputs else gradient
+            return found.flat, gradient.view_as(inputs) if at_inputs else gradient
 
         return values[-1], pullback
 

@@ -68,6 +68,11 @@ class Batch:
     places: Tensor
     weights: Tensor | None = None
 
+    @property
+    def members(self) -> Tensor:
+        """Ids (K, B) of the records that take part, -1 where a place is padding: what travels beside messages."""
+        return self.ids if self.weights is None else self.ids.masked_fill(self.weights == 0, -1)
+
 
 class BatchStream:
     """One client's batches, round after round, for each replica from its own stream.

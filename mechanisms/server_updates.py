@@ -19,7 +19,7 @@ from mechanisms.messages import SERVER
 from mechanisms.models import dimension
 from mechanisms.noise import GaussianNoise
 from mechanisms.perturbation import TwoSided, momentum_step, step_along
-from mechanisms.servers import loss_difference, loss_gradient, per_record_gradients
+from mechanisms.servers import loss_differences, loss_gradient, per_record_gradients
 
 
 class ServerTrainer:
@@ -28,6 +28,7 @@ class ServerTrainer:
     def __init__(self, federation: Federation, config: DPZVConfig, *, seed: int, replicas: Sequence[int]) -> None:
         self._fed = federation
         self._config = config
+        self._classes = federation.data.classes
         d = dimension(federation.server.layout)
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
         self._two_sided = TwoSided(federation.server_parameters)
@@ -55,17 +56,15 @@ class ServerTrainer:
     def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
         """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
 
-        `rows` (K, B, M * width) are the table's rows, whose `slot` gives way to `uploads` (2, K, B, width).
+        `rows` (K, B, M * width) are the table's rows, whose `slot` gives way to `uploads` (K, 2, B, width).
         """
         server, parameters = self._fed.server, self._fed.server_parameters
         if self.update != "joint-zo":
-            logits = server.pair_logits(parameters, rows, uploads, slot)
-            return loss_difference(logits[:, 0], logits[:, 1], labels)
-        pair = rows.expand(2, *rows.shape).clone()
+            return loss_differences(server.pair_logits(parameters, rows, uploads, slot), labels)
+        pair = rows.unsqueeze(1).repeat(1, 2, 1, 1)
         pair[..., slot] = uploads
         moved = self._two_sided.around(self._directions.at(round_), self._config.server_smoothing)
-        plus, minus = server.forward(moved, pair.flatten(0, 1)).chunk(2)
-        return loss_difference(plus, minus, labels)
+        return loss_differences(server.forward(moved, pair.flatten(0, 1)).view(len(rows), -1, self._classes), labels)
 
     def step(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None, scalar: Tensor) -> None:
         """Update w_0; `weights` (K, B) say which records count, `scalar` (K,) is what this round releases."""
@@ -92,8 +91,8 @@ class ServerTrainer:
         smoothing = self._config.server_smoothing
         direction = self._directions.at(round_)
         moved = self._two_sided.around(direction, smoothing)
-        plus, minus = self._fed.server.forward(moved, rows.expand(2, *rows.shape).flatten(0, 1)).chunk(2)
-        differences = loss_difference(plus, minus, labels)
+        logits = self._fed.server.forward(moved, rows.repeat_interleave(2, 0))
+        differences = loss_differences(logits.view(len(rows), -1, self._classes), labels)
         if weights is not None:
             differences = differences * weights
         return direction * (differences.sum(1, keepdim=True) / (2.0 * smoothing * self._config.batch_size))
@@ -104,6 +103,8 @@ class ServerTrainer:
         gradients = per_record_gradients(self._fed.server, self._fed.server_parameters, rows, labels)
         norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
         clipped = gradients * (config.server_clip / norms.clamp(min=config.server_clip))
+        # Embeddings sent to overflow must not reach w_0 as a number that is none, where the label may decide it.
+        clipped = clipped.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         if weights is not None:
             clipped = clipped * weights.unsqueeze(2)
         return self._noise.next() + clipped.sum(1) / config.batch_size

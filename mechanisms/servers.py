@@ -16,7 +16,10 @@ class Server(Evaluator, Protocol):
     """An evaluator that maps rows (S, n, M * width) of the clients' embeddings side by side to logits."""
 
     def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
-        """Logits (K, 2, B, classes) of `rows` (K, B, M * width) with `slot` replaced by `uploads` (2, K, B, width)."""
+        """Logits (K, 2B, classes) of `rows` (K, B, M * width) with `slot` replaced by either of `uploads`.
+
+        `uploads` (K, 2, B, width) are evaluated one after the other: first the B rows of h+, then those of h-.
+        """
 
 
 class TopModel:
@@ -31,8 +34,8 @@ class TopModel:
         """See `Server.pair_logits`. Both evaluations share the parameters, so they go as one batch of 2B rows."""
         replicas, batch, width = rows.shape
         pair = torch.cat((rows, rows), 1)
-        pair.view(replicas, 2, batch, width)[..., slot] = uploads.transpose(0, 1)
-        return self.forward(parameters, pair).view(replicas, 2, batch, -1)
+        pair.view(replicas, 2, batch, width)[..., slot] = uploads
+        return self.forward(parameters, pair)
 
 
 class SumServer:
@@ -59,7 +62,7 @@ class SumServer:
     def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
         """See `Server.pair_logits`: what the others add is summed once."""
         others = self.forward(parameters, rows).sub_(rows[..., slot])
-        return (others + uploads).transpose(0, 1)
+        return (others.unsqueeze(1) + uploads).flatten(1, 2)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -68,18 +71,25 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return losses.view(labels.shape)
 
 
-def loss_difference(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy at `first` less that at `second`, shape (K, B), of logits (K, B, classes) and `labels` (K, B)."""
-    gap = torch.log_softmax(second, 2).sub_(torch.log_softmax(first, 2))
-    return gap.gather(2, labels.unsqueeze(2)).squeeze(2)
+def loss_differences(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of the first B rows less that of the last B, shape (K, B).
+
+    `logits` (K, 2B, classes) hold two evaluations of a batch with `labels` (K, B). Softmax runs over classes as the
+    second axis, where torch's kernel is vectorised along the records (nine times faster than over ten last entries).
+    """
+    first, second = torch.log_softmax(logits.transpose(1, 2), 1).chunk(2, 2)
+    gap = second - first
+    return gap.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 def loss_gradient(logits: Tensor, labels: Tensor, weights: Tensor | None, divisor: int) -> Tensor:
     """Gradient at the logits of the batch loss (sum over records / `divisor`): (softmax - one-hot) / divisor."""
-    gradient = torch.softmax(logits, -1)
-    gradient.scatter_(2, labels.unsqueeze(2), -1.0, reduce="add")
+    gradient = torch.softmax(logits.transpose(1, 2), 1)
+    gradient.scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")
     gradient.mul_(1.0 / divisor)
-    return gradient if weights is None else gradient * weights.unsqueeze(2)
+    if weights is not None:
+        gradient *= weights.unsqueeze(1)
+    return gradient.transpose(1, 2)
 
 
 def per_record_gradients(server: Evaluator, parameters: ParameterStack, rows: Tensor, labels: Tensor) -> Tensor:

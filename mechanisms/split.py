@@ -53,7 +53,7 @@ def _step(fed: Federation, config: SplitConfig, round_: int) -> None:
     embeddings, pullbacks = [], []
     for number, client in enumerate(fed.clients, start=1):
         output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
-        embeddings.append(fed.channel.send(Message(round_, number, SERVER, "embeddings", output, batch.ids)))
+        embeddings.append(fed.channel.send(Message(round_, number, SERVER, "embeddings", output, batch.members)))
         pullbacks.append(pullback)
     rows = torch.cat(embeddings, 2)
     logits, pull_server = fed.server.forward_with_pullback(fed.server_parameters, rows)
@@ -68,6 +68,6 @@ def _step(fed: Federation, config: SplitConfig, round_: int) -> None:
     )
     for number, (client, pullback) in enumerate(zip(fed.clients, pullbacks, strict=True), start=1):
         part = at_rows[:, :, (number - 1) * fed.width : number * fed.width].contiguous()
-        received = fed.channel.send(Message(round_, SERVER, number, "gradient", part, batch.ids))
+        received = fed.channel.send(Message(round_, SERVER, number, "gradient", part, batch.members))
         client_gradient, _ = pullback(received, at_inputs=False)
         momentum_step(client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -65,7 +66,7 @@ class View:
         ids = [m.ids for m in self.received("scalar") if m.ids is not None]
         if not ids:
             raise InputError(f"the view of {self.adversary.kind!r} holds no batch ids")
-        return torch.stack(ids)
+        return _stacked(ids)
 
     def noted(self, party: int, name: str) -> torch.Tensor:
         """What `party` noted under `name`, stacked over its rounds; `InputError` if the view does not hold it."""
@@ -119,5 +120,11 @@ class BatchLog:
         """Notes are not logged."""
 
     def stacked(self) -> torch.Tensor:
-        """Ids of shape (answers, K, B)."""
-        return torch.stack(self._ids)
+        """Ids of shape (answers, K, B), -1 where a place is padding."""
+        return _stacked(self._ids)
+
+
+def _stacked(ids: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Ids (K, B) of rounds as one tensor; Poisson batches of different blocks differ in width and are padded by -1."""
+    width = max(i.shape[1] for i in ids)
+    return torch.stack([torch.nn.functional.pad(i, (0, width - i.shape[1]), value=-1) for i in ids])

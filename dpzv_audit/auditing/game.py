@@ -9,7 +9,7 @@ which is known. Given the batch ids this is the exact log-likelihood ratio up to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,15 +19,17 @@ from torch import Tensor
 
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
+from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData, Turn, dtype_of
+from mechanisms.federation import Federation, TrainingData, Turn, dtype_of
 from mechanisms.plan import Plan, plan
 from mechanisms.replicas import Evaluator, ParameterStack
 from mechanisms.views import Adversary, View, ViewRecorder
 
+RANDOM_CANDIDATES = 64
 CANARY_STRENGTH = 10.0
-"""Norm of the canary's embeddings: the loss difference it makes, of order 10, is far above C * 2 lambda = 0.02."""
+"""Norm of the canary's embeddings in units of the loss difference that saturates the clip, and at least this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,16 @@ class GameScores:
     plan: Plan
 
 
+def saturating_difference(config: DPZVConfig) -> float:
+    """Loss difference at which the clip saturates: C * 2 lambda (C * lambda as eq. 7 is printed)."""
+    return config.clip * config.smoothing * (2.0 if config.difference == "central" else 1.0)
+
+
+def strength(config: DPZVConfig) -> float:
+    """Norm of the canary's embeddings: the loss difference it makes is of that order, far above what saturates."""
+    return CANARY_STRENGTH * max(1.0, saturating_difference(config))
+
+
 class CanaryClient:
     """Sends the canary's saturating embeddings, and for every other record embeddings that contribute 0 or +C."""
 
@@ -72,35 +84,36 @@ class CanaryClient:
         self.first_pass_repeats = first_pass_repeats
         self._game = game
 
-    def aim(self, directions: Tensor, labels: Tensor) -> None:
-        """Tell it `directions` (K, classes, width), how each logit rises with its embedding, and `labels` (K, N).
+    def aim(self, candidates: Tensor, differences: Tensor, labels: Tensor) -> None:
+        """Choose what to send, with knowledge of the server's start and of the other records: a worst-case record.
 
-        It is a worst-case record: made with knowledge of the server's start and of the other records.
+        Args:
+            candidates: (K, n, width) embeddings v to choose from; v goes out as h+ and -v as h-.
+            differences: (K, n, classes) loss at h+ less loss at h- under every label.
+            labels: Labels (K, N) of all records.
         """
         low, high = self._game.labels
-        self._toward_low = _normalised(directions[:, low] - directions[:, high])
-        self._own_label = _normalised(directions)
+        reach = torch.minimum(-differences[..., low], differences[..., high])
+        self.reach, best = reach.max(1)
+        self.embedding = candidates[torch.arange(len(best), device=best.device), best]
+        # For every class the candidate under which its own loss difference is largest: it contributes +C.
+        most = differences.argmax(1)
+        self._own_label = candidates.gather(1, most.unsqueeze(2).expand(-1, -1, candidates.shape[2]))
         self._labels = labels
 
     def uploads(self, turn: Turn) -> Tensor:
-        """Embeddings (2, K, B, width), see `mechanisms.federation.ClientBehaviour.uploads`.
+        """Embeddings (K, 2, B, width), see `mechanisms.federation.ClientBehaviour.uploads`.
 
         h+ raises the logit of the label "out" over that of "in", h- does the reverse: the loss difference is
         far below 0 under the label "out" and far above 0 under "in".
         """
         ids = turn.batch.ids
-        plus = torch.zeros(turn.shape[1:], dtype=turn.dtype, device=turn.device)
+        plus = torch.zeros(*ids.shape, turn.shape[-1], dtype=turn.dtype, device=turn.device)
         if self._game.others == "saturated":
             own = self._labels.gather(1, ids).unsqueeze(2)
-            plus = -self._own_label.gather(1, own.expand(*ids.shape, turn.shape[-1]))
-        plus = torch.where((ids == self._game.canary).unsqueeze(2), self._toward_low.unsqueeze(1), plus)
-        plus = plus * CANARY_STRENGTH
-        return torch.stack((plus, -plus))
-
-
-def _normalised(vectors: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / norms
+            plus = self._own_label.gather(1, own.expand(*ids.shape, turn.shape[-1]))
+        plus = torch.where((ids == self._game.canary).unsqueeze(2), self.embedding.unsqueeze(1), plus)
+        return torch.stack((plus, -plus), 1)
 
 
 def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Tensor, classes: int) -> Tensor:
@@ -147,7 +160,7 @@ def play(
     Raises:
         InputError: No such record or label, or a configuration that does not fit the data.
     """
-    _check(game, dataset, runs)
+    _check(game, dataset, runs, chunk)
     the_plan = plan(
         game.config,
         records=len(dataset.train),
@@ -155,6 +168,8 @@ def play(
         seed=seed,
         behaviours=_canaries(game, dataset.clients),
     )
+    if game.adversary == "client" and the_plan.rounds_by_client[0] == 0:
+        raise InputError("client 1 is never active in so few rounds, must be for its view to be scored: more epochs")
     scores, counts = np.empty(2 * runs), np.empty(2 * runs, dtype=np.int64)
     # Run k of the world "out" is replica 2k, of the world "in" replica 2k + 1: a chunk holds both.
     for start in range(0, 2 * runs, chunk):
@@ -164,7 +179,8 @@ def play(
         )
         if progress is not None:
             progress(replicas.stop)
-    fixed = int(counts.min()) == int(counts.max())
+    # Under a cap the canary stops counting at a round that depends on other clients' batches.
+    fixed = int(counts.min()) == int(counts.max()) and game.config.participation_cap is None
     # With joint-zo the perturbed server makes the other records contribute too, so the score is a mixture.
     alone = not game.config.top_model or game.config.server_update != "joint-zo"
     return GameScores(
@@ -176,9 +192,10 @@ def play(
     )
 
 
-def _check(game: LabelGame, dataset: VerticalDataset, runs: int) -> None:
-    if runs < 1:
-        raise InputError(f"--runs is {runs}, must be at least 1")
+def _check(game: LabelGame, dataset: VerticalDataset, runs: int, chunk: int) -> None:
+    for name, value in (("--runs", runs), ("chunk", chunk)):
+        if value < 1:
+            raise InputError(f"{name} is {value}, must be at least 1")
     if not 0 <= game.canary < len(dataset.train):
         raise InputError(f"canary is record {game.canary}, must be from 0 to {len(dataset.train) - 1}")
     low, high = game.labels
@@ -207,20 +224,62 @@ def _play_chunk(
         observers=(recorder,),
         device=device,
     )
-    fed = run.federation
-    centre = torch.zeros(fed.stack, 1, fed.table.shape[1], dtype=fed.dtype, device=device)
-    directions = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=dataset.classes)
-    for part, canary in zip(directions.unflatten(2, (dataset.clients, -1)).unbind(2), canaries.values(), strict=True):
-        canary.aim(part, data.labels)
+    for number, canary in canaries.items():
+        candidates = _candidates(game, run.federation, number, seed)
+        canary.aim(candidates, _loss_differences(run.federation, number, candidates), data.labels)
+    _check_reach(game, canaries)
     for _ in the_plan.active:
         run.step()
     return score(recorder.view, game)
+
+
+def _candidates(game: LabelGame, fed: Federation, number: int, seed: int) -> Tensor:
+    """Embeddings (K, n, width) of client `number` that may saturate: along the logits' gradients, and random ones."""
+    centre = torch.zeros(fed.stack, 1, fed.table.shape[1], dtype=fed.dtype, device=fed.device)
+    gradients = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=fed.data.classes)
+    rising = gradients[..., fed.slots[number - 1]]
+    low, high = game.labels
+    toward_low = (rising[:, low] - rising[:, high]).unsqueeze(1)
+    draws = [
+        stream(seed, Purpose.CANARY, number, k).standard_normal((RANDOM_CANDIDATES, fed.width)) for k in fed.replicas
+    ]
+    random = torch.from_numpy(np.stack(draws)).to(device=fed.device, dtype=fed.dtype)
+    found = torch.cat((toward_low, -rising, random), 1)
+    norms: Tensor = torch.linalg.vector_norm(found, dim=2, keepdim=True)
+    # A dead server has no gradient: such a candidate stays 0 and reaches nothing.
+    return strength(game.config) * found / norms.clamp(min=torch.finfo(fed.dtype).tiny)
+
+
+def _loss_differences(fed: Federation, number: int, candidates: Tensor) -> Tensor:
+    """Loss at v less loss at -v, for every label, (K, n, classes), where only client `number`'s embedding is not 0."""
+    both = torch.cat((candidates, -candidates), 1)
+    rows = both.new_zeros(*both.shape[:2], fed.table.shape[1])
+    rows[..., fed.slots[number - 1]] = both
+    plus, minus = torch.log_softmax(fed.server.forward(fed.server_parameters, rows), 2).chunk(2, 1)
+    return minus - plus
+
+
+def _check_reach(game: LabelGame, canaries: Mapping[int, CanaryClient]) -> None:
+    """`InputError` unless the canary saturates the clip at the start, on both sides, whichever client is active.
+
+    A canary that does not would make the audit blind without a word: a top model so small that all its hidden units
+    are dead at the start has no embedding to send.
+    """
+    wanted = saturating_difference(game.config)
+    reached = min(float(canary.reach.min()) for canary in canaries.values())
+    if not reached >= wanted:
+        raise InputError(
+            f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
+            f"{wanted:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
+        )
 
 
 def score(view: View, game: LabelGame) -> tuple[np.ndarray, np.ndarray]:
     """Score (K,) of each run, from the adversary's view alone, and how many of its rounds held the canary."""
     scalars, ids = view.scalars().double(), view.batches()
     held = (ids == game.canary).any(2)
-    others = (ids.shape[2] - 1) * game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0
+    others = ((ids >= 0).sum(2) - 1) * (
+        game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0
+    )
     residuals = (scalars - others) * held
     return residuals.sum(0).cpu().numpy(), held.sum(0).cpu().numpy()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpzv_audit.errors import AuditError
 from dpzv_audit.runs import environment, run_name, write_run
 
 if TYPE_CHECKING:
@@ -30,7 +31,13 @@ def save(
         folder.write_json("environment.json", environment())
         for file, data in (files or {}).items():
             folder.write_bytes(file, data)
-        write_report(folder.path)
+        try:
+            write_report(folder.path)
+        except OSError as error:
+            raise AuditError(
+                f"cannot write the report under {out}: {error.strerror or error}; "
+                "nothing of the run was kept, make room or give another --out DIR"
+            ) from error
     return folder.path
 
 
