@@ -32,6 +32,13 @@ ADVERSARY_CLIENT = 1
 """The client that is curious; which one makes no difference to a server that sums."""
 
 
+CONTROL_WORDS = {
+    "shuffled_labels": "trained on permuted labels, scored against the true ones: must be at chance",
+    "positive": "label_direct on split without a top model: must be 1",
+}
+"""What each control is and what it must give."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttackSetting:
     """One attack on one method: everything its result depends on.

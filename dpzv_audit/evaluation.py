@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from attacks import AttackSpec
 from attacks.metrics import majority_baseline, rate_interval
-from attacks.mount import AttackOutcome, AttackSetting
+from attacks.mount import CONTROL_WORDS, AttackOutcome, AttackSetting
 from dpzv_audit.accounting import (
     GAPS,
     Release,
@@ -32,7 +33,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound, to_jsonable
 from dpzv_audit.runs import environment
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.controls import frozen_clients, tuned_frozen_clients
+from mechanisms.controls import FrozenControl, frozen_clients, tuned_frozen_clients
 from mechanisms.federation import TrainedStack, TrainingData, dtype_of
 from mechanisms.plan import Plan, plan
 
@@ -97,7 +98,9 @@ def attack_result(
         "adversary": setting.adversary,
         "success": to_jsonable(outcome.success),
         "baselines": outcome.baselines,
-        "controls": to_jsonable(outcome.controls),
+        "controls": {
+            name: {**to_jsonable(control), "what": CONTROL_WORDS[name]} for name, control in outcome.controls.items()
+        },
         "privacy": privacy,
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, privacy),
         "tradeoff": tradeoff,
@@ -110,7 +113,7 @@ def attack_result(
             "trials": setting.trials,
             "set_up": f"trained with {_listed(spec.requires)}: {spec.requires_because}",
         },
-        **_provenance(setting.config, setting.dataset, setting.seed),
+        **_provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk),
     }
 
 
@@ -129,7 +132,7 @@ def _frozen_control(setting: AttackSetting) -> Result:
         replicas=range(setting.trials),
         device=setting.device,
     )
-    return {"frozen-clients": {**_rate(frozen.correct, setting.confidence), "server_rate": frozen.server_rate}}
+    return {"frozen-clients": _control(frozen, setting.confidence)}
 
 
 def train_result(
@@ -168,8 +171,8 @@ def train_result(
             progress=reporter.stage("controls", 7),
         )
         compared = {
-            "frozen-clients": {**_rate(at_rate.correct, confidence), "server_rate": at_rate.server_rate},
-            "frozen-clients-tuned": {**_rate(tuned.correct, confidence), "server_rate": tuned.server_rate},
+            "frozen-clients": _control(at_rate, confidence),
+            "frozen-clients-tuned": _control(tuned, confidence),
         }
     the_plan = None
     if isinstance(config, DPZVConfig):
@@ -187,7 +190,7 @@ def train_result(
         "sentence": train_sentence(method.name, utility, privacy),
         "tradeoff": tradeoff,
         **_costs(trained, method),
-        **_provenance(config, dataset, seed),
+        **_provenance(config, dataset, seed, device, None),
     }
     return result, trained
 
@@ -236,7 +239,7 @@ def audit_result(
         "sentence": privacy_sentence(privacy),
         "tradeoff": tradeoff,
         "protects": method.protects,
-        **_provenance(config, dataset, seed),
+        **_provenance(config, dataset, seed, device, audit.chunk),
     }
 
 
@@ -423,6 +426,11 @@ def utility_section(
     return section
 
 
+def _control(control: FrozenControl, confidence: float) -> Result:
+    what = f"server rate {control.server_rate:g}"
+    return {**_rate(control.correct, confidence), "server_rate": control.server_rate, "what": what}
+
+
 def _rate(correct: np.ndarray, confidence: float) -> Result:
     rate: Result = to_jsonable(rate_interval(correct, confidence))
     return rate
@@ -442,11 +450,13 @@ def _costs(trained: TrainedStack, method: MethodSpec) -> Result:
     }
 
 
-def _provenance(config: TrainingConfig, dataset: VerticalDataset, seed: int) -> Result:
+def _provenance(config: TrainingConfig, dataset: VerticalDataset, seed: int, device: str, chunk: int | None) -> Result:
+    """What a repeat needs: the same settings, data, versions, and for the same bytes the same threads and chunk."""
     facts = environment([])
     return {
         "config": config.model_dump(mode="json"),
         "seed": seed,
+        "compute": {"device": device, "threads": torch.get_num_threads(), "audit_chunk": chunk},
         "data": {"partition": dataset.partition, "digests": dataset.digests},
         "versions": {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]},
     }

@@ -211,9 +211,7 @@ def _make_out(out: Path) -> None:
     for part in (folder, *folder.parents):
         if part.name in PACKAGE_FOLDERS and (part == folder or not part.exists()):
             names = ", ".join(sorted(PACKAGE_FOLDERS))
-            raise InputError(
-                f"--out is {out}, must not be a folder named like a package of the tool: {names}"
-            )
+            raise InputError(f"--out is {out}, must not be a folder named like a package of the tool: {names}")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

@@ -51,9 +51,7 @@ def estimator_blocks(estimators: Sequence[Mapped], lower: object) -> list[Block]
         "directions/looks",
     )
     columns = tuple(Column(title=t, kind="number" if t in numeric else "text") for t in titles)
-    strong = frozenset(
-        i for i, e in enumerate(estimators) if lower is not None and e.get("epsilon_lower") == lower
-    )
+    strong = frozenset(i for i, e in enumerate(estimators) if lower is not None and e.get("epsilon_lower") == lower)
     table = Table(
         caption="Lower bounds on ε from the distinguishing game",
         columns=columns,
@@ -84,9 +82,7 @@ def _matrix(bounds: Sequence[Mapped]) -> Table | None:
 
     def cell(adversary: str, accountant: str) -> str:
         found = [
-            b
-            for b in bounds
-            if (words(b.get("adversary")), words(b.get("accountant"))) == (adversary, accountant)
+            b for b in bounds if (words(b.get("adversary")), words(b.get("accountant"))) == (adversary, accountant)
         ]
         several = len({b.get("neighbours") for b in found}) > 1
         texts = [
@@ -106,9 +102,7 @@ def _matrix(bounds: Sequence[Mapped]) -> Table | None:
 
 def _bound_row(bound: Mapped) -> tuple[str, ...]:
     epsilon = bound.get("epsilon") or {}
-    spread = (
-        f"{lower_bound(epsilon.get('lower'))} / {number(epsilon.get('estimate'))}" if epsilon else MISSING
-    )
+    spread = f"{lower_bound(epsilon.get('lower'))} / {number(epsilon.get('estimate'))}" if epsilon else MISSING
     sound = {True: "yes", False: "no"}.get(bound.get("sound"), MISSING)  # type: ignore[arg-type]
     sound = sound if epsilon else MISSING
     return (

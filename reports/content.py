@@ -52,11 +52,7 @@ def _common_form(result: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(common.get("meaning"), str) and "sentence" not in common:
         common["sentence"] = common.pop("meaning")
     claim = common.get("claim")
-    if (
-        not isinstance(claim, dict)
-        or not set(claim) <= {"epsilon", "delta", "verdict"}
-        or "privacy" in common
-    ):
+    if not isinstance(claim, dict) or not set(claim) <= {"epsilon", "delta", "verdict"} or "privacy" in common:
         return common
     del common["claim"]
     estimators = split_result(common)[0].get("estimators") or []

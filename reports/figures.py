@@ -99,9 +99,7 @@ def _paint_label(axes: Axes, row: float, left: str, right: str, *, strong: bool)
 def _paint_reference(axes: Axes, at: float, count: int) -> None:
     """Mark the value `at` on every row, between the lines of text that it would otherwise strike through."""
     rows = range(count)
-    axes.vlines(
-        [at] * count, [r - 0.17 for r in rows], [r + 0.17 for r in rows], color=svg.INK, linewidth=1.3
-    )
+    axes.vlines([at] * count, [r - 0.17 for r in rows], [r + 0.17 for r in rows], color=svg.INK, linewidth=1.3)
 
 
 def success_figure(result: Mapping[str, Any]) -> str:
@@ -138,9 +136,7 @@ def success_figure(result: Mapping[str, Any]) -> str:
 def privacy_numbers(result: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
     """Return (claimed epsilon, empirical lower bound, recomputed upper bound), None where there is none."""
     privacy = split_result(result)[0].get("privacy") or {}
-    claimed, lower, upper = (
-        within(privacy.get(k), 0.0, _LARGEST) for k in ("claimed", "empirical_lower", "upper")
-    )
+    claimed, lower, upper = (within(privacy.get(k), 0.0, _LARGEST) for k in ("claimed", "empirical_lower", "upper"))
     return claimed, lower, upper
 
 
@@ -185,9 +181,7 @@ def _tradeoff_alt(tradeoff: Mapping[str, Any]) -> str:
     names = {"claimed": "claimed", "recomputed": "recomputed", "empirical": "measured"}
     alpha = tradeoff["alpha"]
     middle = min(range(len(alpha)), key=lambda i: abs(alpha[i] - 0.1))
-    parts = [
-        f"{words} {proportion(tradeoff[key][middle], 3)}" for key, words in names.items() if tradeoff.get(key)
-    ]
+    parts = [f"{words} {proportion(tradeoff[key][middle], 3)}" for key, words in names.items() if tradeoff.get(key)]
     return (
         f"Trade-off curves. At a false positive rate of {proportion(alpha[middle], 3)} the false negative "
         f"rates are: " + "; ".join(parts)
@@ -241,9 +235,7 @@ def accuracy_figure(result: Mapping[str, Any]) -> str:
     ]
     if len(points) < 2:
         return ""
-    levels = [
-        mark for k, v in (utility.get("controls") or {}).items() if (mark := _mark(control_label(k, v), v))
-    ]
+    levels = [mark for k, v in (utility.get("controls") or {}).items() if (mark := _mark(control_label(k, v), v))]
     method = short(result.get("method") or "test accuracy")
     dashes = [(0, (5, 2.5)), (0, (1, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 4))]
 

@@ -19,8 +19,7 @@ def _table(table: Table) -> str:
     rows = (
         "| "
         + " | ".join(
-            _cell(cell, column, index in table.strong)
-            for cell, column in zip(row, table.columns, strict=True)
+            _cell(cell, column, index in table.strong) for cell, column in zip(row, table.columns, strict=True)
         )
         + " |"
         for index, row in enumerate(table.rows)

@@ -63,11 +63,7 @@ def success_tile(known: Mapped) -> list[Tile]:
         notes.append(f"{proportion(success['low'], 3)} to {proportion(success['high'], 3)}")
     if chance is not None:
         notes.append(f"a blind guess: {proportion(chance, 3)}")
-    return [
-        Tile(
-            label="Attack success", value=proportion(success["value"], 3), note="; ".join(notes), strong=True
-        )
-    ]
+    return [Tile(label="Attack success", value=proportion(success["value"], 3), note="; ".join(notes), strong=True)]
 
 
 def accuracy_tile(known: Mapped) -> list[Tile]:
@@ -89,10 +85,7 @@ def success_section(known: Mapped) -> Section | None:
         if known.get("success")
         else []
     )
-    rows += [
-        _measurement_row(k.replace("_", " "), "baseline", v)
-        for k, v in (known.get("baselines") or {}).items()
-    ]
+    rows += [_measurement_row(k.replace("_", " "), "baseline", v) for k, v in (known.get("baselines") or {}).items()]
     rows += _controls(known.get("controls"))
     if not rows:
         return None
@@ -115,8 +108,7 @@ def game_section(known: Mapped) -> Section | None:
     if not game:
         return None
     rows = tuple(
-        (clean(k).replace("_", " "), number(v) if not isinstance(v, str) else clean(v))
-        for k, v in game.items()
+        (clean(k).replace("_", " "), number(v) if not isinstance(v, str) else clean(v)) for k, v in game.items()
     )
     columns = (Column(title="part"), Column(title="value"))
     table = Table(caption="The distinguishing game", columns=columns, rows=rows)
@@ -214,6 +206,7 @@ def repeat_section(known: Mapped) -> Section | None:
     data = known.get("data") or {}
     run = {k: known[k] for k in labels if known.get(k) is not None}
     run |= {f"scores: {k}": v for k, v in (known.get("scores") or {}).items() if v is not None}
+    run |= {f"compute: {k}": v for k, v in (known.get("compute") or {}).items() if v is not None}
     run |= {f"data: {k}": v for k, v in data.items() if k != "digests" and v is not None}
     tables = (
         _settings("The run", run, "what"),

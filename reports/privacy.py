@@ -85,10 +85,14 @@ def _claim_in_words(privacy: Mapped) -> list[Block]:
     parts += [f"neighbours {clean(neighbours)}"] if neighbours else []
     parts += [f"against {clean(adversary)}" + (f" ({meaning})" if meaning else "")] if adversary else []
     level = privacy.get("confidence")
-    parts += [] if level is None else [f"audited at {percent(level)} confidence"]
+    audited = privacy.get("empirical_lower") is not None
+    parts += [f"audited at {percent(level)} confidence"] if audited and level is not None else []
+    parts += [clean(privacy["given"])] if privacy.get("given") else []
     if parts:
         start = "Claimed" if privacy.get("claimed") is not None else "No epsilon is claimed. The setting"
         blocks.append(Prose(text=f"{start}: {', '.join(parts)}."))
+    if privacy.get("not_audited"):
+        blocks.append(Prose(text=f"Not audited: {clean(privacy['not_audited'])}."))
     if privacy.get("gap"):
         blocks.append(Prose(text=f"Proof gap: {clean(privacy['gap'])}."))
     return blocks

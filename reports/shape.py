@@ -18,6 +18,7 @@ INTERVAL: Shape = {
     "n": "number",
     "confidence": "number",
     "what": "text",
+    "server_rate": "number",
 }
 MEASURED: Shape = (INTERVAL, "number")
 RANGE: Shape = {"lower": "number", "estimate": "number", "upper": "number"}
@@ -71,6 +72,8 @@ RESULT: Shape = {
         "estimators": [ESTIMATOR],
         "verdict": "verdict",
         "confidence": "number",
+        "given": "text",
+        "not_audited": "text",
         "release": {"*": True},
         "gap_explanations": {"*": "text"},
     },
@@ -100,6 +103,7 @@ RESULT: Shape = {
     "command_line": True,
     "data": {"partition": "text", "digests": {"*": "text"}, "*": "plain"},
     "versions": {"*": True},
+    "compute": {"*": "plain"},
     "environment": {"*": True},
     "run": "text",
     "scores": {"*": "plain"},

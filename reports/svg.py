@@ -27,9 +27,7 @@ _DARK = {INK: "#eceef3", MUTED: "#a3a8b4", RULE: "#3b404b", ACCENT: "#ff9460", B
 
 WIDTH = 5.0
 """Width of a figure in inches; 360 units of the drawing, close to a phone's width in pixels."""
-_FONT = (
-    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', sans-serif"
-)
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', sans-serif"
 _RC: dict[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,

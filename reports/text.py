@@ -59,9 +59,7 @@ def _formatted(value: object, rounding: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return (
-            f"{value:,}" if abs(value) < 10**15 else f"{value:.3e}" if abs(value) < 10**300 else "very large"
-        )
+        return f"{value:,}" if abs(value) < 10**15 else f"{value:.3e}" if abs(value) < 10**300 else "very large"
     if isinstance(value, float):
         if math.isfinite(value):
             return _rounded(value, rounding)

@@ -77,9 +77,7 @@ def _knows_ids(release: Release, adversary: AdversaryName, neighbours: Neighbour
     return treatment(adversary, neighbours, release.sampler, ids=release.ids).treatment == "known-ids"
 
 
-def gdp_paper(
-    release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float
-) -> UpperBound:
+def gdp_paper(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
     """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Never sound.
 
     Its proof scales the noise by the sampling rate (theorem C.2), which no adversary who knows the batch ids
@@ -103,9 +101,7 @@ def gdp_paper(
     )
 
 
-def gdp_clt(
-    release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float
-) -> UpperBound:
+def gdp_clt(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
     """Central-limit approximation for Poisson sampling: mu = r sqrt(T (e^(1/z^2) - 1)). Never sound.
 
     For the relations whose pair is that of add-remove (`add-remove`, `zero-out`).
@@ -130,13 +126,9 @@ def gdp_clt(
 
     def compute() -> _Number:
         mu = math.exp(log_mu)
-        return _Number(
-            epsilon=_exactly(epsilon_from_mu(mu, delta)), mu=mu, note="central-limit approximation"
-        )
+        return _Number(epsilon=_exactly(epsilon_from_mu(mu, delta)), mu=mu, note="central-limit approximation")
 
-    return _bound(
-        "gdp-clt", release, adversary, neighbours, delta, own_gaps=own, reason=reason, compute=compute
-    )
+    return _bound("gdp-clt", release, adversary, neighbours, delta, own_gaps=own, reason=reason, compute=compute)
 
 
 def _log_clt_mu(rate: float, rounds: int, z: float) -> float:
@@ -145,9 +137,7 @@ def _log_clt_mu(rate: float, rounds: int, z: float) -> float:
     return math.log(rate) + 0.5 * (math.log(rounds) + log_excess)
 
 
-def gdp_exact(
-    release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float
-) -> UpperBound:
+def gdp_exact(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
     """Exact for an adversary who knows the batch ids: mu = sqrt(n)/z, or its mixture over n ~ Binomial(T, r).
 
     Sound with secret ids too (hiding the ids is post-processing). A malicious client takes part as often as
@@ -178,18 +168,12 @@ def gdp_exact(
             mu = math.hypot(math.sqrt(fixed) / z, extra)
             return _Number(epsilon=epsilon, mu=mu, note=f"{fixed} participations of a record")
         limit = "" if cap is None else f", at most {cap}"
-        return _Number(
-            epsilon=epsilon, note=f"Binomial({release.rounds}, {release.rate:.6g}) participations{limit}"
-        )
+        return _Number(epsilon=epsilon, note=f"Binomial({release.rounds}, {release.rate:.6g}) participations{limit}")
 
-    return _bound(
-        "gdp-exact", release, adversary, neighbours, delta, own_gaps=own, reason=reason, compute=compute
-    )
+    return _bound("gdp-exact", release, adversary, neighbours, delta, own_gaps=own, reason=reason, compute=compute)
 
 
-def prv(
-    release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float
-) -> UpperBound:
+def prv(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
     """PRV accounting of Poisson sampling with secret ids: both directions of add-remove, or the replace pair.
 
     `add-remove` and `zero-out` compose both directions and take the larger; the replace pair is symmetric.
@@ -215,8 +199,7 @@ def prv(
         noise = release.noise_multiplier("zero-out")
         kinds = ("replace",) if neighbours.startswith("replace") else ("remove", "add")
         answers = [
-            prv_epsilon(kind=kind, rate=release.rate, noise=noise, rounds=release.rounds, delta=delta)
-            for kind in kinds
+            prv_epsilon(kind=kind, rate=release.rate, noise=noise, rounds=release.rounds, delta=delta) for kind in kinds
         ]
         worst = max(answers, key=lambda answer: answer.epsilon.upper)
         epsilon = EpsilonRange(
@@ -281,10 +264,6 @@ def tightest_sound(bounds: Iterable[UpperBound]) -> UpperBound | None:
     candidates = list(bounds)
     about = {(bound.adversary, bound.neighbours, bound.delta) for bound in candidates}
     if len(about) > 1:
-        raise ValueError(
-            "tightest_sound compares bounds for one adversary, neighbour relation and delta only"
-        )
-    sound = [
-        (bound.epsilon.upper, bound) for bound in candidates if bound.sound and bound.epsilon is not None
-    ]
+        raise ValueError("tightest_sound compares bounds for one adversary, neighbour relation and delta only")
+    sound = [(bound.epsilon.upper, bound) for bound in candidates if bound.sound and bound.epsilon is not None]
     return min(sound, key=lambda pair: pair[0])[1] if sound else None

@@ -42,9 +42,7 @@ def sigma_sound(
     check_count("participations", participations)
     if neighbours not in NEIGHBOURS or neighbours == "add-remove":
         allowed = ", ".join(name for name in NEIGHBOURS if name != "add-remove")
-        raise InputError(
-            f"neighbours is {neighbours!r}, must be one of {allowed}: known ids show who is there"
-        )
+        raise InputError(f"neighbours is {neighbours!r}, must be one of {allowed}: known ids show who is there")
     mu = mu_from_epsilon(check_positive("epsilon", epsilon), delta)
     sensitivity = (1.0 if neighbours == "zero-out" else 2.0) * clip / batch_size
     sigma = sensitivity * math.sqrt(participations) / mu

@@ -88,9 +88,7 @@ def treatment(
             reason="only with distinct ids and a participation cap, both enforced by the server" + held,
         )
     if known:
-        return Cell(
-            treatment="known-ids", reason="the batch ids are known: every participation counts in full" + held
-        )
+        return Cell(treatment="known-ids", reason="the batch ids are known: every participation counts in full" + held)
     accountants = "known ids and PRV, the smaller" if sampler == "poisson" else "known ids alone"
     return Cell(
         treatment="secret-ids",
@@ -106,9 +104,7 @@ def _add_remove(known: bool, sampler: SamplerName) -> Cell:
             treatment="undefined",
             reason=f"with the {sampler} sampler the other records' batches change with the number of records",
         )
-    return Cell(
-        treatment="secret-ids", reason="PRV of Poisson sampling, where messages do not show the batch's size"
-    )
+    return Cell(treatment="secret-ids", reason="PRV of Poisson sampling, where messages do not show the batch's size")
 
 
 TABLE: dict[tuple[AdversaryName, NeighbourRelation, SamplerName], Cell] = {

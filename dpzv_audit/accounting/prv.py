@@ -74,16 +74,12 @@ def prv_epsilon(*, kind: PairKind, rate: float, noise: float, rounds: int, delta
     pair = SampledGaussian(kind=kind, rate=rate, noise=noise)
     delta_error = delta * 1e-3
     moments = loss_moments(pair, outside=delta_error / (1e3 * rounds))
-    certified = known_ids_epsilon(
-        noise_multiplier=1.0 / step, delta=delta, rounds=rounds, rate=rate, fixed=None
-    ).upper
+    certified = known_ids_epsilon(noise_multiplier=1.0 / step, delta=delta, rounds=rounds, rate=rate, fixed=None).upper
     if moments is not None:
         certified = min(certified, moments.epsilon(rounds, delta))
 
     def alone(why: str) -> PrvAnswer:
-        return PrvAnswer(
-            epsilon=EpsilonRange(lower=0.0, estimate=certified, upper=certified), composed=False, note=why
-        )
+        return PrvAnswer(epsilon=EpsilonRange(lower=0.0, estimate=certified, upper=certified), composed=False, note=why)
 
     if certified == 0.0:
         return alone("certified bound without composition: delta(0) is below delta")
@@ -92,9 +88,7 @@ def prv_epsilon(*, kind: PairKind, rate: float, noise: float, rounds: int, delta
     rounding = _ROUNDING * rounds
     if moments is None or rounding > delta / 10.0:
         return alone("certified bound alone: beyond the reach of double-precision composition")
-    answer = _compose(
-        pair, moments, rounds=rounds, delta=delta, delta_error=delta_error + rounding, scale=certified
-    )
+    answer = _compose(pair, moments, rounds=rounds, delta=delta, delta_error=delta_error + rounding, scale=certified)
     if answer is None:
         return alone("certified bound alone: a mesh that decides anything would not fit")
     if answer.lower > certified * (1.0 + 1e-9):
@@ -190,9 +184,7 @@ def _grid(reach: float, error: float, mesh_per_error: float) -> tuple[int, float
     return 2 * half, reach / span if span > 0.0 else math.inf
 
 
-def _composed(
-    pair: SampledGaussian, moments: LossMoments, *, rounds: int, mesh: float, size: int
-) -> tuple[Any, float]:
+def _composed(pair: SampledGaussian, moments: LossMoments, *, rounds: int, mesh: float, size: int) -> tuple[Any, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from prv_accountant.composers import Fourier

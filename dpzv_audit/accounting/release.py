@@ -75,8 +75,7 @@ class Release:
         scale = self.clip / self.batch_size
         if not 1.0 / _SCALES < self.sigma / scale < _SCALES:
             raise InputError(
-                f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} "
-                "times clip / batch_size"
+                f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} times clip / batch_size"
             )
         if self.server_mu is not None:
             self._set("server_mu", float(check_positive("server_mu", self.server_mu)))

@@ -125,11 +125,7 @@ class SampledGaussian:
         def density(mean: float) -> FloatArray:
             return np.asarray(np.exp(-0.5 * ((x - mean) / self.noise) ** 2 - _LOG_SQRT_TWO_PI) / self.noise)
 
-        p = (
-            density(0.0)
-            if self.shifted == 0.0
-            else (1.0 - self.rate) * density(0.0) + self.rate * density(1.0)
-        )
+        p = density(0.0) if self.shifted == 0.0 else (1.0 - self.rate) * density(0.0) + self.rate * density(1.0)
         return x, weights * p, width
 
 
@@ -179,9 +175,7 @@ def loss_moments(pair: SampledGaussian, *, outside: float) -> LossMoments | None
     x, weights, width = rule
     y = pair.loss(x)
     ends = pair.loss(np.array([low, low + width, high - width, high]))
-    steepest = float(
-        max(ends[1] - ends[0], ends[3] - ends[2], np.max(np.diff(y[:: len(_NODES)]), initial=0.0))
-    )
+    steepest = float(max(ends[1] - ends[0], ends[3] - ends[2], np.max(np.diff(y[:: len(_NODES)]), initial=0.0)))
     usable = _ORDERS[_ORDERS * steepest <= _STEEPEST]
     return LossMoments(
         orders=_ORDERS,

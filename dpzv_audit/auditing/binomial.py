@@ -53,6 +53,4 @@ def proportion_interval(successes: int, n: int, confidence: float = 0.95) -> Int
         raise InputError(f"successes is {count}, must be at most n = {trials}")
     check_probability("confidence", confidence)
     low, high = two_sided_limits(count, trials, confidence)
-    return Interval(
-        value=count / trials, low=float(low), high=float(high), n=trials, confidence=float(confidence)
-    )
+    return Interval(value=count / trials, low=float(low), high=float(high), n=trials, confidence=float(confidence))

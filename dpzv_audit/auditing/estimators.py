@@ -76,9 +76,7 @@ def _mu_objective(strict: NDArray[np.float64], other: NDArray[np.float64]) -> ND
     return np.asarray(-ndtri(strict) - ndtri(other), dtype=np.float64)
 
 
-def _largest_provable(
-    n_in: int, n_out: int, error: float, objective: Objective, shares: Sequence[float]
-) -> float:
+def _largest_provable(n_in: int, n_out: int, error: float, objective: Objective, shares: Sequence[float]) -> float:
     """Return the value at no error in `n_in` + `n_out` scores, at the best share and tail."""
     spent = np.asarray(shares, dtype=np.float64)
     sizes = ((n_out, n_in), (n_in, n_out))

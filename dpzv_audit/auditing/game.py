@@ -57,13 +57,16 @@ class LabelGame:
 class GameScores:
     """Scores of both worlds, and whether theory says that they are exactly Gaussian.
 
-    `participations` counts the adversary's own rounds that held the canary: (smallest, largest) over runs.
+    `participations` counts the adversary's own rounds that held the canary: (smallest, largest) over runs. `saturated`
+    says whether the canary still saturated the clip after every pass of every run: a server that moved far from its
+    start may undo it, and the bound is then weaker than the mechanism allows.
     """
 
     out_scores: np.ndarray
     in_scores: np.ndarray
     participations: tuple[int, int]
     exactly_gaussian: bool
+    saturated: bool
     plan: Plan
 
 
@@ -171,12 +174,14 @@ def play(
     if game.adversary == "client" and the_plan.rounds_by_client[0] == 0:
         raise InputError("client 1 is never active in so few rounds, must be for its view to be scored: more epochs")
     scores, counts = np.empty(2 * runs), np.empty(2 * runs, dtype=np.int64)
+    saturated = True
     # Run k of the world "out" is replica 2k, of the world "in" replica 2k + 1: a chunk holds both.
     for start in range(0, 2 * runs, chunk):
         replicas = range(start, min(start + chunk, 2 * runs))
-        scores[start : replicas.stop], counts[start : replicas.stop] = _play_chunk(
+        scores[start : replicas.stop], counts[start : replicas.stop], kept = _play_chunk(
             game, dataset, the_plan, replicas, seed, device
         )
+        saturated = saturated and kept
         if progress is not None:
             progress(replicas.stop)
     # Under a cap the canary stops counting at a round that depends on other clients' batches.
@@ -187,7 +192,8 @@ def play(
         out_scores=scores[0::2],
         in_scores=scores[1::2],
         participations=(int(counts.min()), int(counts.max())),
-        exactly_gaussian=fixed and alone and the_plan.sigma > 0 and game.config.clip_rule == "symmetric",
+        exactly_gaussian=fixed and alone and saturated and the_plan.sigma > 0 and game.config.clip_rule == "symmetric",
+        saturated=saturated,
         plan=the_plan,
     )
 
@@ -207,7 +213,7 @@ def _check(game: LabelGame, dataset: VerticalDataset, runs: int, chunk: int) -> 
 
 def _play_chunk(
     game: LabelGame, dataset: VerticalDataset, the_plan: Plan, replicas: Sequence[int], seed: int, device: str
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, bool]:
     labels = np.tile(dataset.train.labels, (len(replicas), 1))
     labels[:, game.canary] = [game.labels[k % 2] for k in replicas]
     data = TrainingData.of(dataset, dtype=dtype_of(game.config), device=device, labels=labels)
@@ -228,9 +234,12 @@ def _play_chunk(
         candidates = _candidates(game, run.federation, number, seed)
         canary.aim(candidates, _loss_differences(run.federation, number, candidates), data.labels)
     _check_reach(game, canaries)
-    for _ in the_plan.active:
+    saturated = True
+    for done in range(1, len(the_plan.active) + 1):
         run.step()
-    return score(recorder.view, game)
+        if done % run.federation.steps_per_pass == 0:
+            saturated = saturated and _saturates(game, run.federation, canaries)
+    return *score(recorder.view, game), saturated
 
 
 def _candidates(game: LabelGame, fed: Federation, number: int, seed: int) -> Tensor:
@@ -272,6 +281,16 @@ def _check_reach(game: LabelGame, canaries: Mapping[int, CanaryClient]) -> None:
             f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
             f"{wanted:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
         )
+
+
+def _saturates(game: LabelGame, fed: Federation, canaries: Mapping[int, CanaryClient]) -> bool:
+    """Whether what the canary's clients send saturates the clip under the server's present parameters."""
+    low, high = game.labels
+    differences = torch.cat(
+        [_loss_differences(fed, number, canary.embedding.unsqueeze(1)) for number, canary in canaries.items()], 1
+    )
+    reach = torch.minimum(-differences[..., low], differences[..., high])
+    return bool((reach >= saturating_difference(game.config)).all())
 
 
 def score(view: View, game: LabelGame) -> tuple[np.ndarray, np.ndarray]:

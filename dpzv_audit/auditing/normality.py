@@ -82,9 +82,7 @@ def normality_p_value(in_scores: Scores, out_scores: Scores) -> float:
     """
     for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
         if scores.size < LEAST_SCORES:
-            raise InputError(
-                f"{name} has {scores.size} scores, a test of normality needs at least {LEAST_SCORES}"
-            )
+            raise InputError(f"{name} has {scores.size} scores, a test of normality needs at least {LEAST_SCORES}")
     p_values = (
         anderson_darling_p_value(in_scores),
         anderson_darling_p_value(out_scores),

@@ -44,9 +44,7 @@ def load_scores(path: Path) -> Scores:
         reason = error.strerror or str(error)
         raise InputError(f"scores file {path}: cannot be read ({reason}), must be a readable file") from error
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"scores file {path}: byte {error.start + 1} is not UTF-8, must be UTF-8 text"
-        ) from error
+        raise InputError(f"scores file {path}: byte {error.start + 1} is not UTF-8, must be UTF-8 text") from error
     if values.size == 0:
         raise InputError(f"scores file {path}: holds no score, must hold at least one")
     wrong = np.flatnonzero(~np.isfinite(values))
@@ -92,9 +90,7 @@ def _read_csv(path: Path) -> Scores:
         try:
             cells = next(csv.reader([text], strict=True))
         except csv.Error as error:
-            raise InputError(
-                f"scores file {path}, row {row}: is no CSV ({error}), must be one number"
-            ) from error
+            raise InputError(f"scores file {path}, row {row}: is no CSV ({error}), must be one number") from error
         if len(cells) != 1:
             raise InputError(f"scores file {path}, row {row}: found {len(cells)} columns, must be one number")
         cell = cells[0].strip()
@@ -116,9 +112,7 @@ def _read_json_lines(path: Path) -> Scores:
             found = found.get("score")
         # bool is an int to Python, and true is no score; int() may be too large for a float.
         try:
-            value = (
-                float(found) if isinstance(found, int | float) and not isinstance(found, bool) else math.nan
-            )
+            value = float(found) if isinstance(found, int | float) and not isinstance(found, bool) else math.nan
         except OverflowError:
             value = math.nan
         if not math.isfinite(value):

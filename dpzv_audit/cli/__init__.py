@@ -7,6 +7,7 @@ import sys
 import typer
 from typer.exceptions import Abort, TyperException
 
+from dpzv_audit.cli.common import ARGUMENTS
 from dpzv_audit.errors import AuditError
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     from dpzv_audit.cli import commands  # noqa: F401  registers every command
 
     arguments = sys.argv[1:] if arguments is None else arguments
+    ARGUMENTS.set(tuple(arguments))
     try:
         code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +50,21 @@ QuietOption = Annotated[
     bool, typer.Option("--quiet", help="No progress and no tables: print only where the result is.")
 ]
 DEFAULT_OUT = Path("dpzv-runs")
+
+ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
+"""The command line being run, set by `main`."""
+
+
+def repeatable_command_line() -> list[str]:
+    """The command line without what does not change the result (`--out DIR`, `--json`, `--quiet`)."""
+    kept = ["dpzv-audit"]
+    arguments = iter(ARGUMENTS.get())
+    for argument in arguments:
+        if argument == "--out":
+            next(arguments, None)
+        elif not argument.startswith("--out=") and argument not in ("--json", "--quiet"):
+            kept.append(argument)
+    return kept
 
 
 @dataclass(frozen=True)

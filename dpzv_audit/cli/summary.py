@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpzv_audit.cli.common import repeatable_command_line
 from dpzv_audit.errors import AuditError
 from dpzv_audit.runs import environment, run_name, write_run
 
@@ -27,7 +28,7 @@ def save(
 
     name = run_name(command, result.get("method"), result.get("dataset"), result.get("attack"), seed=seed)
     with write_run(out, name) as folder:
-        folder.write_json("result.json", result)
+        folder.write_json("result.json", {**result, "command_line": repeatable_command_line()})
         folder.write_json("environment.json", environment())
         for file, data in (files or {}).items():
             folder.write_bytes(file, data)
@@ -106,7 +107,7 @@ def _accuracy_rows(table: Table, utility: Mapping[str, Any]) -> None:
     for name, control in utility["controls"].items():
         if isinstance(control, Mapping):
             value, words = _measured(control)
-            table.add_row(f"control: {name}", value, f"{words}, server rate {control['server_rate']:g}")
+            table.add_row(f"control: {name}", value, f"{words}, {control['what']}")
         else:
             table.add_row(f"control: {name}", f"{control:.3f}", "")
     table.add_section()

@@ -124,6 +124,4 @@ def _times(shape: tuple[int, ...]) -> str:
 
 
 def _wrong(path: Path, what: str, expected: IdxFile) -> InputError:
-    return InputError(
-        f"{path}: {what}; put the original {expected.name}.gz (md5 {expected.md5_gzip}) in its place"
-    )
+    return InputError(f"{path}: {what}; put the original {expected.name}.gz (md5 {expected.md5_gzip}) in its place")

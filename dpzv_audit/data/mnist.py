@@ -115,9 +115,7 @@ def mnist_folder(data_dir: Path | None) -> Path:
         source = DATA_VARIABLE
         value = os.environ.get(DATA_VARIABLE, "")
         if not value:
-            raise InputError(
-                f"mnist needs its files: give --data-dir DIR, {RIGHT_FOLDER}, or set {DATA_VARIABLE}"
-            )
+            raise InputError(f"mnist needs its files: give --data-dir DIR, {RIGHT_FOLDER}, or set {DATA_VARIABLE}")
         data_dir = Path(value)
     if not data_dir.is_dir():
         found = "is no folder" if data_dir.exists() else "does not exist"
@@ -134,6 +132,4 @@ def _describe(kind: str, clients: int, shape: tuple[int, ...]) -> str:
     height, width = shape
     if kind == "strips":
         return f"{clients} clients, strips: {height // clients} of the {height} image rows each"
-    return (
-        f"{clients} clients, runs: {height * width // clients} of the {height * width} flattened pixels each"
-    )
+    return f"{clients} clients, runs: {height * width // clients} of the {height * width} flattened pixels each"

@@ -76,9 +76,7 @@ def equal_runs(records: npt.NDArray[Any], clients: int) -> Blocks:
         raise InputError(f"records have shape {records.shape}, must be (N, ...)")
     flat = records.reshape(len(records), -1)
     length = split_evenly(flat.shape[1], clients, name="clients", of="features")
-    return tuple(
-        np.ascontiguousarray(flat[:, start : start + length]) for start in range(0, flat.shape[1], length)
-    )
+    return tuple(np.ascontiguousarray(flat[:, start : start + length]) for start in range(0, flat.shape[1], length))
 
 
 def scaled(blocks: Blocks, divisor: float) -> tuple[npt.NDArray[np.float32], ...]:

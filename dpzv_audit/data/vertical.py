@@ -62,9 +62,7 @@ class VerticalDataset:
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
         if self.shapes != tuple(block.shape[1:] for block in self.test.features):
-            raise InputError(
-                f"{self.name}: train and test blocks differ in number or shape, must be the same"
-            )
+            raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
         for part, records in (("train", self.train), ("test", self.test)):
             low, high = int(records.labels.min()), int(records.labels.max())
             if low < 0 or high >= self.classes:
