@@ -1,0 +1,278 @@
+"""Direct label inference through the real training paths, with its controls."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attacks import attack_named
+from attacks.curious import DUMMY_STD, QueryingClient
+from attacks.label_direct import Knowledge, LabelGuesses, correctness, from_gradients, from_scalars, from_wire
+from attacks.mount import AttackSetting, mount_label_direct
+from dpzv_audit.data.digits import load_digits
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError
+from dpzv_audit.intervals import clopper_pearson
+from mechanisms import METHODS
+from mechanisms.federation import TrainingData, Turn
+from mechanisms.schedules import BatchStream
+from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
+
+CONFIDENCE = 1 - 1e-4
+"""Every interval here misses the truth with probability at most 1e-4."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_digits()
+
+
+def dataset(records=48, clients=3, classes=4, seed=0):
+    generator = np.random.default_rng(seed)
+
+    def part(count):
+        blocks = tuple(generator.uniform(-1, 1, (count, 3)).astype(np.float32) for _ in range(clients))
+        return Records(features=blocks, labels=generator.integers(classes, size=count))
+
+    return VerticalDataset("random", part(records), part(4), classes, "random blocks", {})
+
+
+def setting(method="dpzv", data=None, *, options=None, **rest):
+    spec = METHODS[method]
+    base = {"top_model": False, "batch_size": 8, "epochs": 6}
+    if method != "split":
+        base["calibration"] = "none"
+    config = spec.configure(**{**base, **(options or {})})
+    return AttackSetting(
+        method=spec, config=config, dataset=data or dataset(), confidence=CONFIDENCE, **{"trials": 4, **rest}
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("batch_size", [1, 7, 48])
+@pytest.mark.parametrize("rule", ["argmin", "first-negative"])
+@pytest.mark.parametrize("adversary", ["client", "eavesdropper"])
+def test_first_order_gradients_give_every_label(classes, batch_size, rule, adversary):
+    outcome = mount_label_direct(
+        setting(
+            "split",
+            dataset(classes=classes),
+            options={"batch_size": batch_size, "epochs": 1},
+            rule=rule,
+            adversary=adversary,
+            trials=2,
+        )
+    )
+    assert outcome.success.value == 1.0
+    assert outcome.success.n == 2 * (48 // batch_size) * batch_size
+    assert outcome.controls["positive"].value == 1.0
+    # Labels permuted before training are read off as exactly, and score what agreement by chance gives.
+    assert outcome.controls["shuffled_labels"].value < 0.9
+    assert outcome.plan is None
+
+
+def test_the_shuffled_control_is_at_chance(digits):
+    """Permutations agree with the truth in sum p_k^2 of places in expectation; interval over trials at 1 - 1e-4."""
+    outcome = mount_label_direct(setting("split", digits, options={"batch_size": 64, "epochs": 1}, trials=16))
+    control = outcome.controls["shuffled_labels"]
+    assert control.low <= outcome.baselines["prior"] <= control.high
+    assert control.high - control.low < 0.03
+    assert outcome.success.value == 1.0
+
+
+SWEEP = {1: 0.117, 10: 0.173}
+
+
+# At one query the estimators differ by a positive factor, so that the smallest coordinate is the same.
+@pytest.mark.parametrize(
+    ("queries", "estimator"), [(1, "ridge"), (10, "ridge"), (10, "correlation"), (10, "minimum-norm")]
+)
+def test_query_sweep_through_the_real_path(queries, estimator, digits):
+    """A curious client of DPZV without noise, B = 64, 10 classes: the figures of synthetic logits within 0.03."""
+    outcome = mount_label_direct(
+        setting(
+            data=digits,
+            options={"batch_size": 64, "epochs": 4 * queries},
+            queries=queries,
+            estimator=estimator,
+            trials=16,
+        )
+    )
+    assert outcome.success.value == pytest.approx(SWEEP[queries], abs=0.03)
+    if queries == 10:
+        assert outcome.success.low > 0.13
+    control = outcome.controls["shuffled_labels"]
+    assert control.low <= outcome.baselines["prior"] <= control.high
+    assert outcome.controls["positive"].value == 1.0
+    trained = outcome.trained
+    assert trained.rounds == 22 * 4 * queries
+    assert outcome.plan is not None
+    assert outcome.plan.sigma == 0.0
+
+
+def test_a_batch_of_one_record_is_known_after_as_many_queries_as_classes():
+    """Exact at q >= dimension without noise: four classes, four queries of a batch of one, float64."""
+    outcome = mount_label_direct(
+        setting(
+            data=dataset(records=20),
+            options={"batch_size": 1, "epochs": 18, "dtype": "float64", "smoothing": 1e-5},
+            queries=6,
+        )
+    )
+    assert outcome.success.n == 4 * 20
+    assert outcome.success.value == 1.0
+
+
+def test_noise_hides_what_queries_would_show():
+    """The same attack against a scalar whose noise is a hundred times the signal is at chance: exact binomial, 1e-4."""
+    quiet = setting(
+        data=dataset(records=20),
+        options={"batch_size": 1, "epochs": 18, "dtype": "float64", "smoothing": 1e-5, "sigma": 100.0},
+        queries=6,
+        trials=40,
+    )
+    success = mount_label_direct(quiet).success
+    prior = mount_label_direct(replace(quiet, trials=1)).baselines["majority"]
+    assert success.value < min(1.0, prior + 0.15)
+
+
+@pytest.mark.parametrize("estimator", ["ridge", "correlation", "minimum-norm"])
+def test_an_eavesdropper_on_scalars_is_at_chance(estimator, digits):
+    """Its own directions are exchangeable over classes, so hits are Binomial(n, 1/10): exact interval, level 1e-4."""
+    outcome = mount_label_direct(
+        setting(
+            data=digits,
+            options={"batch_size": 64, "epochs": 1},
+            adversary="eavesdropper",
+            estimator=estimator,
+            trials=6,
+        )
+    )
+    hits = round(outcome.success.value * outcome.success.n)
+    low, high = clopper_pearson(hits, outcome.success.n, CONFIDENCE)
+    assert outcome.success.n == 6 * 1408
+    assert low <= 0.1 <= high
+
+
+@pytest.mark.parametrize("method", ["split", "dpzv"])
+def test_results_follow_the_seed(method):
+    first, again, other = (
+        mount_label_direct(setting(method, options={"batch_size": 8}, seed=seed, queries=2)) for seed in (1, 1, 2)
+    )
+    assert first.success == again.success
+    assert first.controls == again.controls
+    if method == "dpzv":
+        assert first.success != other.success
+    assert np.array_equal(first.trained.correct, again.trained.correct)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"options": {"top_model": True}}, "top_model is True, must be False"),
+        ({"options": {"sampler": "poisson"}}, "sampler is 'poisson', must be shuffled or uniform"),
+        ({"rule": "argmax"}, "rule is 'argmax': did you mean 'argmin'"),
+        ({"estimator": "rigde"}, "estimator is 'rigde': did you mean 'ridge'"),
+        ({"adversary": "server"}, "--adversary is 'server'"),
+        ({"queries": 100}, r"--epochs 6 gives client 1 12 rounds, too few for --queries 100"),
+        ({"queries": 0}, "--queries is 0"),
+        ({"trials": 0}, "--trials is 0"),
+        ({"queries": 2, "options": {"sampler": "uniform"}}, "sampler is 'uniform', must be shuffled"),
+        ({"options": {"batch_size": 49}}, "batch_size is 49"),
+    ],
+)
+def test_what_does_not_apply_is_one_line(change, message):
+    with pytest.raises(InputError, match=message) as caught:
+        mount_label_direct(setting(**change))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_registry_says_who_can_mount_it_and_on_what():
+    spec = attack_named("label_direct")
+    assert spec.check("client", {"epochs": 3}) == {"epochs": 3, "top_model": False}
+    with pytest.raises(InputError, match="label_direct does not apply with top_model True"):
+        spec.check("client", {"top_model": True})
+    with pytest.raises(InputError, match="--adversary is 'release', but label_direct is mounted by client or"):
+        spec.check("release", {})
+    with pytest.raises(InputError, match=r"--attack is 'label_drect': did you mean 'label_direct'"):
+        attack_named("label_drect")
+
+
+def turn(own_round, replicas=2, batch=5, width=3, dtype=torch.float64):
+    drawn = BatchStream("shuffled", records=20, batch_size=batch, seed=0, client=1, replicas=range(replicas)).next()
+    return Turn(0, 1, own_round, drawn, (replicas, 2, batch, width), dtype, "cpu")
+
+
+def test_a_querying_client_asks_about_each_batch_at_one_point_with_fresh_directions():
+    client = QueryingClient(1, queries=3, smoothing=1e-2, steps_per_pass=2, seed=0, replicas=(0, 1))
+    assert client.first_pass_repeats == 3
+    sent = [client.uploads(turn(t)) for t in range(6)]
+    assert all(s.shape == (2, 2, 5, 3) for s in sent)
+    centres = [s.mean(1) for s in sent]
+    directions = [(s[:, 0] - s[:, 1]) / 2e-2 for s in sent]
+    assert torch.allclose(centres[0], centres[1], rtol=1e-12)
+    assert torch.allclose(centres[0], centres[2], rtol=1e-12)
+    assert not torch.isclose(centres[0], centres[3]).any()
+    for i in range(6):
+        for j in range(i):
+            assert not torch.isclose(directions[i], directions[j]).any()
+    assert not torch.isclose(directions[0][0], directions[0][1]).any()
+    # 180 standard normal numbers: the sum of squares is chi-square, 110 to 267 at level 1e-4.
+    numbers = torch.stack(directions)
+    assert 110 < (numbers**2).sum() < 267
+    assert torch.stack(centres).std() == pytest.approx(DUMMY_STD, rel=0.35)
+    assert client.uploads(turn(6)) is None
+
+
+def test_a_replicas_queries_do_not_depend_on_the_stack():
+    both = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(0, 5))
+    alone = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(5,))
+    for t in range(4):
+        assert torch.equal(both.uploads(turn(t))[1], alone.uploads(turn(t, replicas=1))[0])
+
+
+def test_the_attack_needs_its_view_alone():
+    """Guesses are a function of the view: another run of the recorder on the same messages gives the same guesses.
+
+    And nothing in the view of a client or an eavesdropper is a label.
+    """
+    one = setting(queries=2, trials=2)
+    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
+    recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
+    client = QueryingClient(1, queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
+    one.method.train(data, one.config, seed=0, replicas=(0, 1), behaviours={1: client}, observers=(recorder, log))
+    known = Knowledge(4, 8, 6, 2, 0.0, one.config.smoothing)
+    guesses = from_scalars(recorder.view, known)
+    copied = View(recorder.view.adversary, list(recorder.view.messages))
+    assert torch.equal(guesses.labels, from_scalars(copied, known).labels)
+    assert torch.equal(guesses.ids, log.stacked()[: 2 * len(guesses.ids) : 2])
+    assert {m.kind for m in recorder.view.messages} == {"table", "embeddings", "scalar"}
+    assert all(1 in (m.sender, m.receiver) for m in recorder.view.messages)
+    # Each record of the first pass is guessed once.
+    assert sorted(guesses.ids[:, 0].flatten().tolist()) == list(range(48))
+
+
+def test_correctness_scores_place_by_place():
+    guesses = LabelGuesses(torch.tensor([[[0, 1], [2, 2]]]), None)
+    ids = torch.tensor([[[3, 0], [1, 2]]])
+    right = correctness(guesses, ids, np.array([1, 2, 0, 0]))
+    assert right.tolist() == [[True, True], [True, False]]
+
+
+def test_an_empty_view_is_one_line():
+    view, known = View(Adversary("client", (1,))), Knowledge(4, 8, 6, 2, 0.0, 1e-3)
+    with pytest.raises(InputError, match="holds no answer"):
+        from_gradients(view, known)
+    with pytest.raises(InputError, match="holds 0 answers"):
+        from_scalars(view, known)
+    with pytest.raises(InputError, match="holds no answer"):
+        from_wire(view, known, seed=0)

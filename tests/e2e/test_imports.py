@@ -1,0 +1,60 @@
+"""What importing costs, and what happens where another package has the name of one of ours."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "matplotlib", "sklearn", "scipy.stats", "prv_accountant")
+
+
+def python(tool, code, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**tool.environment, **options.pop("env", {})},
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import dpzv_audit",
+        "from dpzv_audit import audit_scores; audit_scores([0.0] * 50, [1.0] * 50, delta=1e-5)",
+        "from dpzv_audit.cli import main; assert main(['--help']) == 0",
+        "from dpzv_audit.cli import main; assert main(['attack', '--help']) == 0",
+        "from dpzv_audit.cli import main; assert main(['list', 'adversaries']) == 0",
+    ],
+)
+def test_nothing_heavy_is_loaded(tool, tmp_path, code):
+    done = python(tool, f"{code}\nimport sys\nprint(sorted(set(sys.modules) & set({HEAVY})))", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("package", ["attacks", "mechanisms", "reports"])
+def test_a_shadowing_package_is_named_with_the_cure(tool, tmp_path, package):
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("")
+    done = python(tool, "import dpzv_audit", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: dpzv-audit needs its own package '{package}', but Python finds ")
+    assert str(tmp_path / package) in last
+    assert "PYTHONSAFEPATH=1" in last
+
+
+def test_the_cure_works(tool, tmp_path):
+    (tmp_path / "attacks").mkdir()
+    (tmp_path / "attacks" / "__init__.py").write_text("")
+    done = tool("list", "methods", module=True, cwd=tmp_path, env={"PYTHONSAFEPATH": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_installed_command_ignores_the_folder_it_runs_in(tool, tmp_path):
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / "__init__.py").write_text("raise SystemExit(9)")
+    assert tool("list", "methods", cwd=tmp_path).returncode == 0

@@ -1,0 +1,62 @@
+"""A run that cannot end leaves nothing behind: a full disk, and Ctrl-C."""
+
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+QUICK = ("--runs", "0", "--trials", "1", "--epochs", "1")
+
+
+def small_disk():
+    """No file of this process may grow beyond 8 kB: a write fails as on a full disk, in the middle of a file."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+
+def ordinary_interrupt():
+    """Let SIGINT act, also where the test run itself was started in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("main_run")  # its run has built matplotlib's font list, which is larger than the limit
+def test_a_full_disk_is_one_line_and_leaves_nothing(tool, refused, tmp_path):
+    out = tmp_path / "runs"
+    done = tool("attack", *QUICK, "--out", out, preexec_fn=small_disk)
+    line = refused(done, 3)
+    assert str(out) in line
+    assert "nothing of the run was kept" in line
+    assert list(out.iterdir()) == []
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path):
+    out = tmp_path / "runs"
+    process = subprocess.Popen(
+        [*tool.command, "attack", "--runs", "2000000", "--epochs", "1", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=tool.environment,
+        preexec_fn=ordinary_interrupt,
+    )
+    wait_for_training(process)
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert printed == ""
+    assert said == "dpzv-audit: interrupted\n"
+    assert not out.exists() or list(out.iterdir()) == []
+
+
+def wait_for_training(process: subprocess.Popen) -> None:
+    """Return a second and a half after the process has loaded torch (where that can be seen; else after 8 s)."""
+    maps = Path(f"/proc/{process.pid}/maps")
+    limit = time.monotonic() + 60
+    while maps.exists() and "libtorch_cpu" not in maps.read_text():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    time.sleep(1.5 if maps.exists() else 8.0)
+    assert process.poll() is None, process.communicate()

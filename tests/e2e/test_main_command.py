@@ -1,0 +1,79 @@
+import json
+import re
+
+import pytest
+
+SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed")
+
+
+def test_the_json_contract(main_run):
+    printed, _ = main_run
+    assert printed["schema"] == "dpzv-audit/attack/1"
+    named = {key: printed[key] for key in ("method", "dataset", "attack", "adversary")}
+    assert named == {"method": "dpzv", "dataset": "digits", "attack": "label_direct", "adversary": "client"}
+    assert {"value", "low", "high", "n"} <= set(printed["success"])
+    assert set(printed["baselines"]) == {"majority", "prior"}
+    assert {"value", "low", "high", "n"} <= set(printed["controls"]["shuffled_labels"])
+    assert {"claimed", "upper", "gap", "empirical_lower"} <= set(printed["privacy"])
+
+
+def test_the_numbers_are_of_the_right_kind(main_run):
+    printed, _ = main_run
+    for rate in (printed["success"], *printed["controls"].values()):
+        assert 0.0 <= rate["low"] <= rate["value"] <= rate["high"] <= 1.0
+        assert rate["n"] > 0
+    privacy = printed["privacy"]
+    assert privacy["claimed"] == 1.0
+    assert privacy["gap"] is None
+    # The paper's calibration takes mu down by the sampling rate, which does not hold against a client: the sound
+    # bound is far above the claim, and 200 runs in each world cannot certify more than it.
+    assert privacy["upper"] > privacy["claimed"]
+    assert 0.0 <= privacy["empirical_lower"] <= privacy["upper"]
+
+
+def test_the_controls_behave(main_run):
+    printed, _ = main_run
+    assert printed["controls"]["positive"]["value"] == 1.0
+    shuffled = printed["controls"]["shuffled_labels"]
+    assert shuffled["low"] <= printed["baselines"]["majority"]
+
+
+def test_the_run_folder_is_whole(main_run):
+    printed, folder = main_run
+    assert re.fullmatch(r"\d{8}-\d{6}-attack-dpzv-digits-label_direct-seed0", folder.name)
+    names = {path.name for path in folder.iterdir()}
+    assert {"result.json", "report.html", "report.md", "environment.json"} <= names
+    assert {"figure-success.svg", "figure-tradeoff.svg"} <= names
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    stored = json.loads((folder / "result.json").read_text())
+    assert stored.pop("command_line") == ["dpzv-audit", "attack", *SMALL, "0"]
+    assert {**stored, "run": str(folder)} == {k: v for k, v in printed.items() if k != "command_line"}
+
+
+def test_the_report_tells_the_result_and_needs_no_network(main_run):
+    printed, folder = main_run
+    page = (folder / "report.html").read_text()
+    assert f"{printed['privacy']['upper']:.2f}" in page
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
+    assert "<script" not in page
+    assert (folder / "report.md").read_text().startswith("# ")
+
+
+def test_environment_says_how_to_repeat_it(main_run):
+    _, folder = main_run
+    facts = json.loads((folder / "environment.json").read_text())
+    assert facts["command_line"][:2] == ["dpzv-audit", "attack"]
+    assert facts["packages"]["torch"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_result_is_a_function_of_the_seed(tool, main_run, tmp_path, seed):
+    """The same seed gives the same bytes, from another folder, without --json, as a module; another seed does not."""
+    done = tool("attack", *SMALL, seed, "--quiet", "--out", "runs", cwd=tmp_path, module=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert done.stdout == f"runs/{folder.name}\n"
+    first, second = ((run / "result.json").read_bytes() for run in (main_run[1], folder))
+    assert (first == second) == (seed == 0)
+    measured = [json.loads(text)["privacy"]["estimators"][0]["epsilon_lower"] for text in (first, second)]
+    assert (measured[0] == measured[1]) == (seed == 0)

@@ -1,0 +1,115 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpzv_audit.errors import InputError
+from mechanisms import METHODS, method_named
+from mechanisms.config import DPZVConfig, SplitConfig, build_config
+
+WRONG = {
+    "batch_size": [0, -1, 2.5, "many", None],
+    "epochs": [0, -3, 1.5],
+    "client_rate": [-1e-9, math.nan, math.inf, "fast"],
+    "server_rate": [-1.0, math.nan, math.inf],
+    "momentum": [-0.1, 1.0, 2.0, math.nan],
+    "server_momentum": [-0.1, 1.0, math.nan],
+    "embedding": [0, -4],
+    "hidden": [0],
+    "top_model": ["perhaps", 3],
+    "sampler": ["sorted", "Poisson", ""],
+    "dtype": ["float16", "double"],
+    "epsilon": [0.0, -1.0, math.nan, math.inf, "one"],
+    "delta": [0.0, 1.0, -1e-5, math.nan],
+    "calibration": ["papers", None],
+    "sigma": [-0.1, math.nan, math.inf],
+    "clip": [0.0, -1.0, math.inf, math.nan],
+    "clip_rule": ["one-sided"],
+    "difference": ["forward"],
+    "smoothing": [0.0, -1e-3, math.nan],
+    "server_smoothing": [0.0, -1e-3],
+    "server_update": ["adam", "SGD"],
+    "server_clip": [0.0, -1.0],
+    "server_noise_multiplier": [-1.0, math.nan],
+    "activation": ["asynchronous"],
+    "activation_probabilities": ["half", (0.5, "x")],
+    "compute_times": [("slow",), 3.0],
+    "perturbation": ["inplace"],
+    "participation_cap": [0, -1, 1.5],
+    "distinct_ids": ["often"],
+}
+TOGETHER = [
+    ({"compute_times": (1.0, 2.0), "activation": "random"}, "activation must be cyclic"),
+    ({"activation_probabilities": (0.5, 0.5)}, "need activation random"),
+    ({"activation": "random", "activation_probabilities": (0.5, 0.0)}, "must all be above 0"),
+    ({"compute_times": (1.0, -2.0)}, "must all be above 0"),
+    ({"server_update": "dp-sgd"}, "server_noise_multiplier above 0"),
+]
+
+
+def test_every_option_has_a_wrong_value_here():
+    assert set(WRONG) == set(DPZVConfig.model_fields)
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
+def test_a_wrong_option_is_one_line_with_its_name_and_value(key, value):
+    with pytest.raises(InputError) as caught:
+        method_named("dpzv").configure(**{key: value})
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(key)
+    if not isinstance(value, tuple):
+        assert repr(value) in message
+
+
+@pytest.mark.parametrize(("options", "rule"), TOGETHER)
+def test_options_that_do_not_go_together_are_one_line(options, rule):
+    with pytest.raises(InputError, match=rule) as caught:
+        build_config(DPZVConfig, options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_unknown_option_suggests_the_nearest(method):
+    with pytest.raises(InputError, match=rf"option of method {method} is 'batchsize': did you mean 'batch_size'"):
+        method_named(method).configure(batchsize=3)
+
+
+def test_an_unknown_method_suggests_the_nearest():
+    with pytest.raises(InputError, match=r"--method is 'dpvz': did you mean 'dpzv'"):
+        method_named("dpvz")
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.sampled_from(sorted(DPZVConfig.model_fields)), st.text(min_size=1, max_size=20))
+def test_text_is_taken_or_refused_in_one_line(key, text):
+    message = ""
+    try:
+        build_config(DPZVConfig, {key: text})
+    except InputError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert not message or message.startswith(key)
+
+
+def test_paper_001s_values_are_the_defaults():
+    config = DPZVConfig()
+    assert (config.clip, config.smoothing, config.momentum) == (10.0, 1e-3, 0.9)
+    assert (config.client_rate, config.server_rate) == (5e-4, 0.005)
+    assert (config.server_update, config.clip_rule, config.difference) == ("sgd", "symmetric", "central")
+    assert (config.epsilon, config.calibration, config.sampler) == (1.0, "paper", "shuffled")
+
+
+def test_methods_differ_in_what_they_say():
+    sound = method_named("dpzv-sound").configure()
+    assert (sound.server_update, sound.calibration) == ("joint-zo", "sound")
+    # What a user says comes before a method's defaults.
+    assert method_named("dpzv-sound").configure(server_update="frozen").server_update == "frozen"
+    assert isinstance(method_named("split").configure(), SplitConfig)
+    assert all(name == spec.name for name, spec in METHODS.items())
+
+
+def test_configs_cannot_be_changed():
+    with pytest.raises(Exception, match="frozen"):
+        DPZVConfig().clip = 1.0

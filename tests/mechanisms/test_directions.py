@@ -1,0 +1,156 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from mechanisms.directions import Directions, central_difference, forward_difference
+
+LEVEL = 1e-4
+"""False-alarm rate of every statistical test here."""
+
+
+def directions(kind="sphere", d=5, *, seed=0, party=1, replicas=(0,), dtype=torch.float64):
+    return Directions(kind, d, seed=seed, party=party, replicas=replicas, dtype=dtype)
+
+
+def many(source, rounds):
+    return torch.stack([source.at(t) for t in range(rounds)])
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.integers(1, 300), st.integers(0, 2**32), st.integers(0, 500))
+def test_lengths(d, seed, round_):
+    replicas = (0, 3)
+    sphere = directions("sphere", d, seed=seed, replicas=replicas).at(round_)
+    unit = directions("unit-sphere", d, seed=seed, replicas=replicas).at(round_)
+    assert sphere.shape == unit.shape == (2, d)
+    assert torch.allclose(sphere.norm(dim=1), torch.full((2,), math.sqrt(d), dtype=torch.float64), rtol=1e-12)
+    assert torch.allclose(unit * math.sqrt(d), sphere, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "variance"), [("sphere", 1.0), ("unit-sphere", 0.2), ("gaussian", 1.0)])
+def test_second_moment(kind, variance):
+    """E[u u^T] is `variance` times the identity: each entry's mean over n draws against 0 in standard errors.
+
+    By the CLT, level 1e-4 over the 15 entries together.
+    """
+    sample = many(directions(kind), 4000)[:, 0].numpy()
+    products = np.einsum("ni,nj->nij", sample, sample) - variance * np.eye(5)
+    rows, columns = np.triu_indices(5)
+    entries = products[:, rows, columns]
+    errors = entries.mean(0) / (entries.std(0) / math.sqrt(len(sample)) + 1e-300)
+    assert np.abs(errors).max() < stats.norm.isf(LEVEL / 2 / len(rows))
+
+
+def test_sphere_of_the_line_is_plus_or_minus_1():
+    sample = many(directions("sphere", 1), 200).flatten()
+    assert torch.allclose(sample.abs(), torch.ones_like(sample), rtol=1e-15)
+    assert sample.unique().sign().unique().tolist() == [-1.0, 1.0]
+
+
+def test_direction_depends_on_seed_party_replica_and_round_alone():
+    stack = directions(replicas=(4, 1, 9))
+    alone = directions(replicas=(9,))
+    late = directions(replicas=(9,))
+    wanted = stack.at(5000)[2]
+    assert torch.equal(alone.at(5000)[0], wanted)
+    late.at(17)
+    assert torch.equal(late.at(5000)[0], wanted)
+    late.at(3)
+    assert torch.equal(late.at(5000)[0], wanted)
+    for other in (directions(seed=1, replicas=(9,)), directions(party=2, replicas=(9,))):
+        assert not torch.isin(other.at(5000), wanted).any()
+    assert not torch.isin(alone.at(5001), wanted).any()
+    assert not torch.isin(stack.at(5000)[0], wanted).any()
+
+
+@pytest.mark.parametrize("kind", ["sphere", "unit-sphere", "gaussian"])
+@pytest.mark.parametrize("d", [7, 2**14, 2**14 + 3, 2**18 + 5, 2**19 + 2**18 + 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pieces_are_the_direction(kind, d, dtype):
+    source = directions(kind, d, replicas=(0, 2), dtype=dtype)
+    for round_ in (0, 2):
+        whole = source.at(round_)
+        joined = torch.full_like(whole, float("nan"))
+        for start, stop, piece in source.pieces(round_):
+            assert piece.shape == (2, stop - start)
+            assert piece.dtype == dtype
+            joined[:, start:stop] = piece
+        # Norms are summed in another order (and in float64), so float32 agrees to rounding.
+        assert torch.allclose(joined, whole, rtol=1e-6 if dtype == torch.float32 else 1e-12, atol=0)
+
+
+def test_large_directions_are_never_held_whole():
+    d = 2**18 + 5
+    sizes = [stop - start for start, stop, _ in directions("sphere", d, dtype=torch.float32).pieces(0)]
+    assert sum(sizes) == d
+    assert max(sizes) <= 2**18
+
+
+A = torch.tensor([[2.0, 0.3, -0.4], [0.3, 1.0, 0.2], [-0.4, 0.2, 1.5]], dtype=torch.float64)
+B = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+W = torch.tensor([0.3, -0.1, 0.7], dtype=torch.float64)
+
+
+def smooth(points):
+    """A function with curvature and a third derivative."""
+    quadratic = 0.5 * torch.einsum("ni,ij,nj->n", points, A, points)
+    return quadratic + points @ B + torch.sin(points).sum(1)
+
+
+GRADIENT = A @ W + B + torch.cos(W)
+
+
+def hotelling_p_value(estimates, truth):
+    """P-value of `truth` being the mean of the rows of `estimates`: Hotelling's T^2, exact up to the CLT."""
+    n, d = estimates.shape
+    mean = estimates.mean(0) - truth
+    statistic = n * mean @ np.linalg.solve(np.cov(estimates.T), mean)
+    return stats.f.sf(statistic * (n - d) / (d * (n - 1)), d, n - d)
+
+
+def samples(estimate, kind, mu, count=4000):
+    source = directions(kind, 3)
+    return np.stack([estimate(smooth, W, source.at(t), mu=mu).numpy() for t in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("estimate", "kind"),
+    [
+        (central_difference, "sphere"),
+        (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu), "sphere"),
+        (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu), "gaussian"),
+        (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu, phi=3.0), "unit-sphere"),
+    ],
+)
+def test_estimators_are_unbiased(estimate, kind):
+    """The mean of 4,000 single-direction estimates at mu = 1e-5 against the gradient: level 1e-4."""
+    assert hotelling_p_value(samples(estimate, kind, 1e-5), GRADIENT.numpy()) > LEVEL
+
+
+def test_the_test_of_bias_sees_a_wrong_scale():
+    wrong = samples(lambda f, w, u, mu: forward_difference(f, w, u, mu=mu, phi=1.3), "gaussian", 1e-5)
+    assert hotelling_p_value(wrong, GRADIENT.numpy()) < LEVEL
+
+
+def test_error_of_the_central_difference_falls_as_mu_squared():
+    """For directions sqrt(3) e_k the estimate is the gradient's central difference a coordinate: error ~ mu^2 f'''."""
+    axes = math.sqrt(3.0) * torch.eye(3, dtype=torch.float64)
+    errors = [(central_difference(smooth, W, axes, mu=mu) - GRADIENT).norm().item() for mu in (0.02, 0.01)]
+    assert errors[0] / errors[1] == pytest.approx(4.0, rel=0.01)
+
+
+def test_forward_difference_over_u_and_minus_u_is_central():
+    u = many(directions("sphere", 3), 5)[:, 0]
+    both = forward_difference(smooth, W, torch.cat((u, -u)), mu=0.1)
+    assert torch.allclose(both, central_difference(smooth, W, u, mu=0.1), rtol=1e-12)
+
+
+def test_average_over_q_is_the_mean_of_single_estimates():
+    u = many(directions("gaussian", 3), 4)[:, 0]
+    single = [forward_difference(smooth, W, row.unsqueeze(0), mu=0.01, phi=2.0) for row in u]
+    assert torch.allclose(forward_difference(smooth, W, u, mu=0.01, phi=2.0), torch.stack(single).mean(0))

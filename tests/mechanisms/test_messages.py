@@ -1,0 +1,69 @@
+import pytest
+import torch
+
+from mechanisms.config import DPZVConfig, SplitConfig
+from mechanisms.dpzv import train
+from mechanisms.federation import TrainingData
+from mechanisms.messages import SERVER, Channel, Ledger, Message
+from mechanisms.split import train as train_split
+
+
+def message(sender=1, receiver=SERVER, kind="embeddings", shape=(3, 2, 5, 4), dtype=torch.float32):
+    return Message(0, sender, receiver, kind, torch.zeros(shape, dtype=dtype))
+
+
+def test_bytes_are_those_of_one_replica_as_4_byte_floats():
+    assert message().nbytes == 2 * 5 * 4 * 4
+    assert message(dtype=torch.float64).nbytes == 2 * 5 * 4 * 4
+    assert message(shape=(7,)).nbytes == 4
+
+
+def test_ledger_counts_by_direction_and_kind():
+    ledger = Ledger()
+    for sent in (message(), message(), message(sender=SERVER, receiver=1, kind="scalar", shape=(3,))):
+        ledger.record(sent)
+    assert ledger.bytes_up == {"embeddings": 320}
+    assert ledger.bytes_down == {"scalar": 4}
+    assert (ledger.up, ledger.down, ledger.messages) == (320, 4, 3)
+
+
+def test_channel_delivers_counts_and_shows(message_log):
+    channel = Channel([message_log])
+    sent = message()
+    assert channel.send(sent) is sent.payload
+    channel.note(1, 0, "direction", torch.ones(1))
+    assert message_log.messages == [sent]
+    assert [note[:3] for note in message_log.notes] == [(1, 0, "direction")]
+    assert channel.ledger.messages == 1
+
+
+@pytest.mark.parametrize("replicas", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_dpzv_bytes_of_an_mnist_shaped_epoch(make_dataset, replicas, dtype):
+    """7 clients, d_h = 60: N d_h 4 bytes twice up an epoch, 4 bytes down a round, and the table once (methods.md)."""
+    records, clients, epochs, batch, width = 48, 7, 3, 8, 60
+    config = DPZVConfig(batch_size=batch, epochs=epochs, embedding=width, hidden=4, sigma=0.1, dtype=dtype)
+    data = TrainingData.of(make_dataset(records=records, clients=clients), dtype=getattr(torch, dtype), device="cpu")
+    ledger = train(data, config, seed=0, replicas=replicas).ledger
+    rounds = epochs * records // batch
+    assert ledger.bytes_up == {
+        "table": clients * records * width * 4,
+        "embeddings": epochs * records * width * 4 * 2,
+    }
+    assert ledger.bytes_down == {"scalar": 4 * rounds}
+    assert ledger.messages == clients + 2 * rounds
+
+
+def test_split_bytes(make_dataset):
+    """Each round B d_h 4 bytes up and as many down for each client, and no table."""
+    config = SplitConfig(batch_size=8, epochs=2, embedding=5, hidden=4)
+    data = TrainingData.of(make_dataset(records=24, clients=3), dtype=torch.float32, device="cpu")
+    ledger = train_split(data, config, seed=0, replicas=(0, 1)).ledger
+    assert ledger.bytes_up == {"embeddings": 2 * 24 * 5 * 4 * 3}
+    assert ledger.bytes_down == {"gradient": 2 * 24 * 5 * 4 * 3}
+
+
+def test_003s_vafl_sized_round():
+    """A round of 64 x 64 floats up is 16,384 bytes: 187,500 of them are the 3,072 MB of paper 003."""
+    sent = message(shape=(1, 64, 64))
+    assert sent.nbytes * 187_500 == 3_072_000_000

@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from mechanisms.directions import Directions
+from mechanisms.models import MLP, layout_of
+from mechanisms.perturbation import TwoSided, momentum_step, shift_in_place, step_along
+from mechanisms.replicas import ParameterStack, evaluator_for
+
+
+@pytest.fixture
+def parameters():
+    return ParameterStack.initial(
+        layout_of(MLP((3, 2))), seed=0, party=1, replicas=(0, 1), dtype=torch.float64, device="cpu"
+    )
+
+
+def test_two_sided_holds_every_replica_moved_both_ways(parameters):
+    two_sided = TwoSided(parameters)
+    direction = torch.randn(2, 8, dtype=torch.float64)
+    before = parameters.flat.clone()
+    for scale in (0.1, 0.3):
+        moved = two_sided.around(direction, scale)
+        expected = torch.cat([before + sign * scale * direction for sign in (1, -1)])
+        distances = (moved.flat.unsqueeze(1) - expected.unsqueeze(0)).abs().amax(2)
+        assert moved.flat.shape == expected.shape
+        assert ((distances < 1e-12).sum(0) == 1).all()
+        evaluator = evaluator_for(MLP((3, 2)), stack=4)
+        outputs = evaluator.forward(moved, torch.ones(4, 1, 3, dtype=torch.float64))
+        assert torch.allclose(outputs[:, 0], moved.views["1.weight"].sum(2) + moved.views["1.bias"])
+    assert torch.equal(parameters.flat, before)
+
+
+def test_three_shifts_in_place_come_back(parameters):
+    directions = Directions("sphere", 8, seed=0, party=1, replicas=(0, 1), dtype=torch.float64)
+    before = parameters.flat.clone()
+    shift_in_place(parameters, directions, 5, 0.1)
+    assert torch.allclose(parameters.flat, before + 0.1 * directions.at(5), rtol=1e-14)
+    shift_in_place(parameters, directions, 5, -0.2)
+    assert torch.allclose(parameters.flat, before - 0.1 * directions.at(5), rtol=1e-14)
+    shift_in_place(parameters, directions, 5, 0.1)
+    assert torch.allclose(parameters.flat, before, rtol=0, atol=1e-15)
+    shift_in_place(parameters, directions, 2, torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+    assert torch.allclose(parameters.flat[0], before[0] + directions.at(2)[0])
+    assert torch.allclose(parameters.flat[1], before[1], atol=1e-15)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_are_those_of_torchs_sgd(momentum):
+    start = torch.randn(2, 4, dtype=torch.float64)
+    theirs = start.clone().requires_grad_()
+    optimiser = torch.optim.SGD([theirs], lr=0.1, momentum=momentum)
+    mine, along = start.clone(), start.clone()
+    buffers = [torch.zeros_like(start) for _ in range(2)]
+    for _ in range(4):
+        direction, scalar = torch.randn(2, 4, dtype=torch.float64), torch.randn(2, dtype=torch.float64)
+        gradient = scalar.unsqueeze(1) * direction
+        kept = gradient.clone(), direction.clone(), scalar.clone()
+        theirs.grad = gradient.clone()
+        optimiser.step()
+        momentum_step(mine, buffers[0], gradient, 0.1, momentum)
+        step_along(along, buffers[1], direction, scalar, 0.1, momentum)
+        assert all(torch.equal(a, b) for a, b in zip(kept, (gradient, direction, scalar), strict=True))
+        assert torch.allclose(mine, theirs, rtol=1e-13, atol=1e-15)
+        assert torch.allclose(along, theirs, rtol=1e-13, atol=1e-15)

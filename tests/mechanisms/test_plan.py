@@ -1,0 +1,155 @@
+import math
+from collections import Counter
+from itertools import islice
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon
+from dpzv_audit.errors import InputError
+from mechanisms.config import DPZVConfig
+from mechanisms.plan import plan
+from mechanisms.schedules import BatchStream, by_compute_times, random_activation
+
+
+class Repeats:
+    def __init__(self, first_pass_repeats):
+        self.first_pass_repeats = first_pass_repeats
+
+    def uploads(self, turn):
+        return None
+
+
+def made(config=None, *, records=24, clients=3, seed=0, **options):
+    return plan(config or DPZVConfig(batch_size=6, epochs=5), records=records, clients=clients, seed=seed, **options)
+
+
+def counted(config, the_plan, *, records, clients, seed, repeats):
+    """Largest count of a record over all clients' rounds, by drawing every batch."""
+    counts = Counter()
+    for m in range(1, clients + 1):
+        stream = BatchStream(
+            "shuffled", records=records, batch_size=config.batch_size, seed=seed, client=m, replicas=(0,)
+        )
+        own, steps, batch = repeats.get(m, 1), records // config.batch_size, None
+        for round_ in range(the_plan.rounds_by_client[m - 1]):
+            if round_ >= own * steps or round_ % own == 0:
+                batch = stream.next()
+            counts.update(batch.ids[0].tolist())
+    return max(counts.values())
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(
+    records=st.integers(2, 20),
+    data=st.data(),
+    clients=st.integers(1, 4),
+    epochs=st.integers(1, 8),
+    seed=st.integers(0, 50),
+    repeats=st.integers(1, 4),
+    activation=st.sampled_from(["cyclic", "random"]),
+)
+def test_participations_bound_the_realised_count(records, data, clients, epochs, seed, repeats, activation):
+    config = DPZVConfig(batch_size=data.draw(st.integers(1, records)), epochs=epochs, activation=activation, sigma=1.0)
+    got = made(config, records=records, clients=clients, seed=seed, behaviours={1: Repeats(repeats)})
+    count = counted(config, got, records=records, clients=clients, seed=seed, repeats={1: repeats})
+    assert count <= got.participations
+    if clients == 1 and records % config.batch_size == 0:
+        assert count == got.participations
+
+
+def test_participations_are_exact_after_whole_passes():
+    config = DPZVConfig(batch_size=6, epochs=9, sigma=1.0)
+    got = made(config)
+    assert got.rounds_by_client == (12, 12, 12)
+    assert got.participations == 9 == counted(config, got, records=24, clients=3, seed=0, repeats={})
+    capped = made(config.model_copy(update={"participation_cap": 4}))
+    assert capped.participations == 4
+    assert made(config.model_copy(update={"participation_cap": 40})).participations == 9
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "poisson"])
+def test_random_participations_are_unknown(sampler):
+    config = DPZVConfig(batch_size=6, sampler=sampler, sigma=1.0)
+    assert made(config).participations is None
+    with pytest.raises(InputError, match=f"sampler is '{sampler}', must be shuffled"):
+        made(config, behaviours={1: Repeats(2)})
+    with pytest.raises(InputError, match="calibration is 'sound'"):
+        made(DPZVConfig(batch_size=6, sampler=sampler, calibration="sound"))
+
+
+def test_activation_follows_the_configuration():
+    rounds = 20
+    assert made().active == tuple(islice((1, 2, 3) * rounds, rounds))
+    weights = (0.2, 0.5, 0.3)
+    config = DPZVConfig(batch_size=6, epochs=5, activation="random", activation_probabilities=weights)
+    assert made(config, seed=4).active == tuple(islice(random_activation(weights, seed=4), rounds))
+    equal = DPZVConfig(batch_size=6, epochs=5, activation="random")
+    assert made(equal).active == tuple(islice(random_activation([1 / 3] * 3, seed=0), rounds))
+    clock = DPZVConfig(batch_size=6, epochs=5, compute_times=(1.0, 2.0, 4.0))
+    assert made(clock).active == tuple(islice(by_compute_times((1.0, 2.0, 4.0)), rounds))
+    for config in (equal, clock):
+        got = made(config)
+        assert got.rounds_by_client == tuple(got.active.count(m) for m in (1, 2, 3))
+        assert len(got.active) == rounds
+
+
+def test_noise_of_each_calibration():
+    base = {"batch_size": 6, "epochs": 5, "epsilon": 2.0, "delta": 1e-4, "clip": 3.0}
+    mu = mu_from_epsilon(2.0, 1e-4)
+    paper = made(DPZVConfig(**base))
+    assert paper.sigma == pytest.approx(2 * 3.0 * math.sqrt(20) / (24 * mu), rel=1e-9)
+    sound = made(DPZVConfig(**base, calibration="sound"))
+    assert sound.participations == 6  # two passes begun by each of three clients in 7, 7 and 6 rounds of 4 a pass
+    assert sound.sigma == pytest.approx(2 * 3.0 * math.sqrt(6) / (6 * mu), rel=1e-9)
+    z = sound.sigma / (2 * 3.0 / 6)
+    assert epsilon_from_mu(math.sqrt(sound.participations) / z, 1e-4) <= 2.0
+    assert made(DPZVConfig(**base, calibration="none")).sigma == 0.0
+    assert made(DPZVConfig(**base, sigma=0.123)).sigma == 0.123
+    repeated = made(DPZVConfig(**base, calibration="sound"), behaviours={1: Repeats(5)})
+    assert repeated.participations == 9
+    assert repeated.sigma > sound.sigma
+
+
+def test_the_release_is_what_the_plan_says():
+    config = DPZVConfig(batch_size=6, epochs=5, sigma=0.2, participation_cap=3, distinct_ids=True)
+    release = made(config).release(config, 24)
+    assert (release.batch_size, release.dataset_size, release.rounds, release.clients) == (6, 24, 20, 3)
+    assert (release.sigma, release.clip, release.participations) == (0.2, 10.0, 3)
+    assert (release.participation_cap, release.distinct_ids, release.server_update) == (3, True, "sgd")
+    summing = config.model_copy(update={"top_model": False})
+    assert made(summing).release(summing, 24).server_update == "none"
+
+
+def test_dp_sgds_own_release_is_accounted():
+    """Noise of z C_0 on a sum that a replaced label moves by 2 C_0: mu = 2 sqrt(n) / z over n participations."""
+    config = DPZVConfig(
+        batch_size=6, epochs=5, sigma=0.2, server_update="dp-sgd", server_noise_multiplier=4.0, server_clip=0.3
+    )
+    got = made(config)
+    assert got.release(config, 24).server_mu == pytest.approx(2 * math.sqrt(got.participations) / 4.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 25}, "batch_size is 25, must be at most the 24 training records"),
+        ({"compute_times": (1.0, 2.0)}, "compute_times has 2 entries, must have one for each of the 3 clients"),
+        (
+            {"activation": "random", "activation_probabilities": (1.0,)},
+            "activation_probabilities has 1 entries, must have one for each of the 3 clients",
+        ),
+    ],
+)
+def test_a_configuration_that_does_not_fit_the_data_is_one_line(options, message):
+    with pytest.raises(InputError, match=message):
+        made(DPZVConfig(**{"batch_size": 6, **options}))
+
+
+def test_nothing_in_a_plan_depends_on_data_or_replicas():
+    """A plan takes counts and a seed; that its signature stays so is what lets an accountant read it."""
+    assert made(seed=3) == made(seed=3)
+    torch.manual_seed(1)
+    assert made(seed=3) == made(seed=3)

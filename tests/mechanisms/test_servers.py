@@ -1,0 +1,129 @@
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from mechanisms.models import MLP, StripCNN
+from mechanisms.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.servers import (
+    SumServer,
+    TopModel,
+    cross_entropy,
+    loss_differences,
+    loss_gradient,
+    per_record_gradients,
+)
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_sum_server_sums_and_spreads_the_gradient():
+    server = SumServer(3)
+    rows = random(2, 5, 3 * 4)
+    nothing = ParameterStack(torch.empty(2, 0), ())
+    logits, pullback = server.forward_with_pullback(nothing, rows)
+    expected = rows[..., 0:4] + rows[..., 4:8] + rows[..., 8:12]
+    assert torch.allclose(logits, expected)
+    assert torch.equal(server.forward(nothing, rows), logits)
+    gradient = random(2, 5, 4, seed=1)
+    flat, at_rows = pullback(gradient)
+    assert flat.shape == (2, 0)
+    assert torch.equal(at_rows, torch.cat((gradient,) * 3, 2))
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.integers(1, 3), st.integers(1, 6), st.integers(2, 5), st.integers(0, 100))
+def test_losses_and_their_gradient(stack, records, classes, seed):
+    logits = random(stack, records, classes, seed=seed).requires_grad_()
+    labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
+    losses = cross_entropy(logits, labels)
+    for k in range(stack):
+        for i in range(records):
+            log_probability = functional.log_softmax(logits[k, i], 0)[labels[k, i]]
+            assert torch.allclose(losses[k, i], -log_probability)
+    weights = (random(stack, records, seed=seed + 1) > 0).double()
+    (expected,) = torch.autograd.grad((losses * weights).sum() / 7, logits)
+    assert torch.allclose(loss_gradient(logits.detach(), labels, weights, 7), expected, atol=1e-12)
+    (expected,) = torch.autograd.grad(cross_entropy(logits, labels).sum() / 3, logits)
+    assert torch.allclose(loss_gradient(logits.detach(), labels, None, 3), expected, atol=1e-12)
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 100), st.sampled_from(["fused", "loop", "vmap"]))
+def test_per_record_gradients_are_each_records_own(stack, records, seed, strategy):
+    architecture = MLP((4, 3, 2))
+    server = evaluator_for(architecture, stack=stack, strategy=strategy)
+    parameters = ParameterStack.initial(
+        server.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
+    )
+    rows = random(stack, records, 4, seed=seed)
+    labels = torch.randint(2, (stack, records), generator=torch.Generator().manual_seed(seed))
+    got = per_record_gradients(server, parameters, rows, labels)
+    for k in range(stack):
+        module = module_of(architecture, parameters, k).double()
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(parameters.views[name][k])
+        for i in range(records):
+            module.zero_grad()
+            functional.cross_entropy(module(rows[k, i : i + 1]), labels[k, i : i + 1]).backward()
+            own = torch.cat([p.grad.flatten() for p in module.parameters()])
+            assert torch.allclose(got[k, i], own, rtol=1e-10, atol=1e-12)
+
+
+def test_per_record_gradients_of_a_convolution():
+    architecture = StripCNN(4, 4, 2, channels=(2, 2))
+    server = evaluator_for(architecture, stack=2)
+    parameters = ParameterStack.initial(
+        server.layout, seed=0, party=0, replicas=range(2), dtype=torch.float64, device="cpu"
+    )
+    rows, labels = random(2, 3, 1, 4, 4), torch.tensor([[0, 1, 1], [1, 0, 1]])
+    each = per_record_gradients(server, parameters, rows, labels)
+    logits, pullback = server.forward_with_pullback(parameters, rows)
+    together, _ = pullback(loss_gradient(logits, labels, None, 1))
+    assert torch.allclose(each.sum(1), together, rtol=1e-10, atol=1e-12)
+
+
+def test_one_records_numbers_do_not_reach_anothers_loss_or_gradient():
+    """A record whose loss is not a number must not tell through its neighbours."""
+    architecture = MLP((4, 3, 2))
+    server = evaluator_for(architecture, stack=1)
+    parameters = ParameterStack.initial(
+        server.layout, seed=0, party=0, replicas=(0,), dtype=torch.float64, device="cpu"
+    )
+    rows, labels = random(1, 3, 4), torch.tensor([[0, 1, 1]])
+    clean = per_record_gradients(server, parameters, rows, labels)
+    losses = cross_entropy(server.forward(parameters, rows), labels)
+    rows[0, 1] = float("inf")
+    assert torch.equal(per_record_gradients(server, parameters, rows, labels)[0, ::2], clean[0, ::2])
+    assert torch.equal(cross_entropy(server.forward(parameters, rows), labels)[0, ::2], losses[0, ::2])
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(0, 2), st.integers(0, 100))
+def test_pair_logits_are_the_rows_with_one_clients_slot_replaced(stack, records, width, client, seed):
+    rows, uploads = random(stack, records, 3 * width, seed=seed), random(stack, 2, records, width, seed=seed + 1)
+    slot = slice(client * width, (client + 1) * width)
+    top = TopModel(evaluator_for(MLP((3 * width, 4, 2)), stack=stack))
+    parameters = ParameterStack.initial(
+        top.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
+    )
+    nothing = ParameterStack(torch.empty(stack, 0), ())
+    before = rows.clone()
+    for server, held in ((top, parameters), (SumServer(3), nothing)):
+        got = server.pair_logits(held, rows, uploads, slot)
+        for side in range(2):
+            replaced = rows.clone()
+            replaced[..., slot] = uploads[:, side]
+            half = got[:, side * records : (side + 1) * records]
+            assert torch.allclose(half, server.forward(held, replaced), rtol=1e-12, atol=1e-12)
+    assert torch.equal(rows, before)
+
+
+def test_loss_difference_is_the_difference_of_losses():
+    first, second, labels = random(2, 4, 3), random(2, 4, 3, seed=1), torch.randint(3, (2, 4))
+    expected = cross_entropy(first, labels) - cross_entropy(second, labels)
+    got = loss_differences(torch.cat((first, second), 1), labels)
+    assert torch.allclose(got, expected, rtol=1e-12, atol=1e-13)
