@@ -82,6 +82,8 @@ class DPZVRun:
         if behaviour is not None:
             shape = (fed.stack, 2, batch.ids.shape[1], fed.width)
             uploads = behaviour.uploads(Turn(self.round, number, own_round, batch, shape, fed.dtype, fed.device))
+            if uploads is not None and uploads.shape != shape:
+                raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}, must be {shape}")
         honest = uploads is None
         if uploads is None:
             uploads = self._embed_twice(client, number, own_round, batch)
