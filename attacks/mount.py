@@ -83,7 +83,8 @@ def mount_label_direct(setting: AttackSetting) -> AttackOutcome:
     labels = setting.dataset.train.labels
     correct, trained, the_plan = _run(setting, None)
     permuted = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
-    shuffled, _, _ = _run(setting, permuted)
+    # The control has streams of its own: an attack and its control must not share their luck.
+    shuffled, _, _ = _run(setting, permuted, first_replica=setting.trials)
     return AttackOutcome(
         success=rate_interval(correct, setting.confidence),
         baselines={
@@ -123,7 +124,9 @@ def _positive_control(setting: AttackSetting) -> np.ndarray:
     return correct
 
 
-def _run(setting: AttackSetting, labels: np.ndarray | None) -> tuple[np.ndarray, TrainedStack, Plan | None]:
+def _run(
+    setting: AttackSetting, labels: np.ndarray | None, first_replica: int = 0
+) -> tuple[np.ndarray, TrainedStack, Plan | None]:
     """One stack of trainings under attack: booleans (trials, guesses), the trained stack, and its plan.
 
     `labels` (trials, N) are trained on in place of the true ones; guesses are scored against the true ones always.
@@ -137,16 +140,17 @@ def _run(setting: AttackSetting, labels: np.ndarray | None) -> tuple[np.ndarray,
     attacked = (ADVERSARY_CLIENT,) if setting.adversary == "client" or not scalar else None
     recorder, log = ViewRecorder(adversary), BatchLog(setting.method.downlink, attacked)
     batches = len(dataset.train) // config.batch_size
+    replicas = range(first_replica, first_replica + setting.trials)
     options: dict[str, object] = {
         "seed": setting.seed,
-        "replicas": range(setting.trials),
+        "replicas": replicas,
         "observers": (recorder, log),
         "device": setting.device,
         "progress": setting.progress,
     }
     the_plan, known = None, Knowledge(dataset.classes, config.batch_size, batches, setting.queries, 0.0, 0.0)
     if isinstance(config, DPZVConfig):
-        behaviours = _curious_client(setting, config, batches)
+        behaviours = _curious_client(setting, config, batches, replicas)
         the_plan = plan(
             config,
             records=len(dataset.train),
@@ -168,7 +172,9 @@ def _run(setting: AttackSetting, labels: np.ndarray | None) -> tuple[np.ndarray,
     return correctness(guesses, ids, dataset.train.labels), trained, the_plan
 
 
-def _curious_client(setting: AttackSetting, config: DPZVConfig, batches: int) -> dict[int, ClientBehaviour]:
+def _curious_client(
+    setting: AttackSetting, config: DPZVConfig, batches: int, replicas: range
+) -> dict[int, ClientBehaviour]:
     """The querying client where the adversary is a client; an eavesdropper leaves all clients honest."""
     if setting.adversary != "client":
         return {}
@@ -178,7 +184,7 @@ def _curious_client(setting: AttackSetting, config: DPZVConfig, batches: int) ->
         smoothing=config.smoothing,
         steps_per_pass=batches,
         seed=setting.seed,
-        replicas=range(setting.trials),
+        replicas=replicas,
     )
     return {ADVERSARY_CLIENT: client}
 

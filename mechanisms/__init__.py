@@ -51,7 +51,7 @@ METHODS: dict[str, MethodSpec] = {
     for spec in (
         MethodSpec(
             "dpzv",
-            "asynchronous, zeroth order; the server answers with one clipped, noised scalar (papers 000, 001, 004)",
+            "asynchronous, zeroth order; the server answers with one clipped, noised scalar (DPZV, algorithm 1)",
             dpzv.train,
             DPZVConfig,
             "scalar",

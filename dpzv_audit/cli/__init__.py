@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 from typer.exceptions import Abort, TyperException
@@ -10,14 +11,32 @@ from typer.exceptions import Abort, TyperException
 from dpzv_audit.cli.common import ARGUMENTS
 from dpzv_audit.errors import AuditError
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="dpzv-audit",
-    help="How private is this vertical federated learning system, really?",
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"dpzv-audit {version('dpzv-audit')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """How private is this vertical federated learning system, really?"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     ARGUMENTS.set(tuple(arguments))
     try:
         code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
+        if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it
+            print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
     except TyperException as error:
         print(f"dpzv-audit: error: {error.format_message()}", file=sys.stderr)
@@ -41,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         print("dpzv-audit: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         print(f"dpzv-audit: error: {error.strerror or error}{place}", file=sys.stderr)

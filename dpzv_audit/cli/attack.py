@@ -154,8 +154,8 @@ def attack(
         )
     from dpzv_audit.cli.summary import attack_table, save
 
-    folder = save(result, out, "attack", seed)
-    output.result({**result, "run": str(folder)})
+    saved = save(result, out, "attack", seed)
+    output.result(saved)
     attack_table(output.console, result)
     output.say(result["sentence"])
-    output.path(folder)
+    output.path(saved["run"])

@@ -46,7 +46,11 @@ ScoresOption = Annotated[
         help="Scores with and without the canary: two files, CSV, NPY, NPZ or JSON lines.",
     ),
 ]
-DeltaOption = Annotated[float, typer.Option("--delta", help="The delta of (epsilon, delta), between 0 and 1.")]
+DEFAULT_DELTA = 1e-5
+DeltaOption = Annotated[
+    float | None,
+    typer.Option("--delta", help=f"The delta of (epsilon, delta), between 0 and 1; {DEFAULT_DELTA:g} if not given."),
+]
 ConfidenceOption = Annotated[
     float, typer.Option("--confidence", help="Chance that a verdict against a true claim is not given.")
 ]
@@ -89,7 +93,7 @@ def audit(
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
     epsilon: EpsilonOption = None,
-    delta: DeltaOption = 1e-5,
+    delta: DeltaOption = None,
     calibration: CalibrationOption = None,
     sigma: SigmaOption = None,
     settings: SetOption = None,
@@ -121,11 +125,23 @@ def audit(
         given = "both" if scores else "neither"
         raise InputError(f"{given} of --method and --scores given, must be one: --method NAME or --scores IN OUT")
     if scores is not None:
+        training = {
+            "--clients": clients,
+            "--data-dir": data_dir,
+            "--epochs": epochs,
+            "--batch-size": batch_size,
+            "--calibration": calibration,
+            "--sigma": sigma,
+            "--set": settings or None,
+        }
+        for flag, value in training.items():
+            if value is not None:
+                raise InputError(f"{flag} goes with --method; --scores trains nothing")
         _audit_score_files(
             scores,
             ScoreAuditOptions(
                 epsilon=epsilon,
-                delta=delta,
+                delta=DEFAULT_DELTA if delta is None else delta,
                 confidence=confidence,
                 estimators=tuple(estimator) if estimator else None,
                 exactly_gaussian=exactly_gaussian,
@@ -138,7 +154,8 @@ def audit(
     if estimator or exactly_gaussian:
         raise InputError("--estimator and --exactly-gaussian go with --scores; a trained method's game decides both")
     check_probability("--confidence", confidence)
-    check_probability("--delta", delta)
+    if delta is not None:
+        check_probability("--delta", delta)
     _check_choice("--fail-on", fail_on, (None, "refuted"))
     _check_choice("--others", others, ("zero", "saturated"))
     _check_choice("--adversary", adversary, ("client", "colluding-clients"))
@@ -173,11 +190,11 @@ def audit(
         )
     from dpzv_audit.cli.summary import audit_table, save
 
-    folder = save(result, out, "audit", seed)
-    output.result({**result, "run": str(folder)})
+    saved = save(result, out, "audit", seed)
+    output.result(saved)
     audit_table(output.console, result)
     output.say(result["sentence"])
-    output.path(folder)
+    output.path(saved["run"])
     if fail_on == "refuted" and result["privacy"]["verdict"] == "refuted":
         raise typer.Exit(1)
 

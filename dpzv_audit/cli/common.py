@@ -87,10 +87,10 @@ class Output:
 
         self.console.print(Text(text))
 
-    def path(self, path: Path) -> None:
+    def path(self, path: str) -> None:
         """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""
         if not self.as_json:
-            typer.echo(str(path))
+            typer.echo(path)
 
     def result(self, value: Any) -> None:
         """Print `value` as the one JSON object of `--json`; does nothing without it."""

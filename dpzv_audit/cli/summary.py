@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 def save(
     result: Mapping[str, Any], out: Path, command: str, seed: int, files: Mapping[str, bytes] | None = None
-) -> Path:
-    """Write the run folder of `result` with its report under `out`, as one step, and return its path.
+) -> dict[str, Any]:
+    """Write the run folder of `result` with its report under `out`, as one step.
+
+    Returns what goes out as JSON: the stored result with the folder's path as `run`.
 
     `files` are further files by name. Nothing is left behind if anything fails.
     """
@@ -28,7 +30,8 @@ def save(
 
     name = run_name(command, result.get("method"), result.get("dataset"), result.get("attack"), seed=seed)
     with write_run(out, name) as folder:
-        folder.write_json("result.json", {**result, "command_line": repeatable_command_line()})
+        stored = {**result, "command_line": repeatable_command_line()}
+        folder.write_json("result.json", stored)
         folder.write_json("environment.json", environment())
         for file, data in (files or {}).items():
             folder.write_bytes(file, data)
@@ -39,7 +42,7 @@ def save(
                 f"cannot write the report under {out}: {error.strerror or error}; "
                 "nothing of the run was kept, make room or give another --out DIR"
             ) from error
-    return folder.path
+    return {**stored, "run": str(folder.path)}
 
 
 def attack_table(console: Console, result: Mapping[str, Any]) -> None:

@@ -104,12 +104,12 @@ def train(
     from mechanisms.replicas import to_safetensors
 
     models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
-    folder = save(result, out, "train", seed, files={"models.safetensors": to_safetensors(models)})
-    shown = {**result, "peak_memory_mb": _peak_memory_mb(), "run": str(folder)}
+    saved = save(result, out, "train", seed, files={"models.safetensors": to_safetensors(models)})
+    shown = {**saved, "peak_memory_mb": _peak_memory_mb()}
     output.result(shown)
     train_table(output.console, shown)
     output.say(result["sentence"])
-    output.path(folder)
+    output.path(saved["run"])
 
 
 def _peak_memory_mb() -> float:

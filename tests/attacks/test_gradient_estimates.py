@@ -209,9 +209,7 @@ def test_forward_difference_error_is_that_of_cross_entropy(records):
     step, classes = 1e-3, 10
     u = _gaussian(40_000, records, classes, seed=31)
     labels = torch.zeros(40_000 * records, dtype=torch.int64)
-    loss = torch.nn.functional.cross_entropy((step * u).flatten(0, 1), labels, reduction="none") - math.log(
-        classes
-    )
+    loss = torch.nn.functional.cross_entropy((step * u).flatten(0, 1), labels, reduction="none") - math.log(classes)
     exact = u.mean(-1) - u[..., 0]
     error = (loss.reshape(-1, records) / step - exact).mean(-1)
     measured = float(error.square().mean().sqrt())

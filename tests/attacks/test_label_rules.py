@@ -47,9 +47,7 @@ def test_rules_work_over_any_leading_shape():
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-@pytest.mark.parametrize(
-    "gradients", [torch.zeros(4, 1), torch.tensor(0.0), torch.tensor([[0.0, float("nan")]])]
-)
+@pytest.mark.parametrize("gradients", [torch.zeros(4, 1), torch.tensor(0.0), torch.tensor([[0.0, float("nan")]])])
 def test_bad_input_is_named(rule, gradients):
     with pytest.raises(InputError, match="gradients"):
         RULES[rule](gradients)

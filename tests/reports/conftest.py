@@ -55,9 +55,7 @@ def bound(
         "adversary": adversary,
         "neighbours": "replace-label",
         "delta": 1e-5,
-        "epsilon": None
-        if epsilon is None
-        else dict(zip(("lower", "estimate", "upper"), epsilon, strict=True)),
+        "epsilon": None if epsilon is None else dict(zip(("lower", "estimate", "upper"), epsilon, strict=True)),
         "sound": True,
         "gap": None,
         "note": "",

@@ -119,9 +119,7 @@ def test_the_page_stands_alone(name: str, results: dict[str, dict[str, Any]]) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rendering_is_deterministic_and_leaves_the_result_alone(
-    name: str, results: dict[str, dict[str, Any]]
-) -> None:
+def test_rendering_is_deterministic_and_leaves_the_result_alone(name: str, results: dict[str, dict[str, Any]]) -> None:
     result = results[name]
     before = json.dumps(result)
     assert render_html(result) == render_html(result)
@@ -258,9 +256,7 @@ def test_an_unknown_schema_is_one_line(schema: object) -> None:
     assert "\x1b" not in str(caught.value)
 
 
-ODD = st.sampled_from(
-    [None, True, -1, 10**400, float("nan"), float("inf"), 1e308, "x", [], {}, [1], {"a": {}}, [[{}]]]
-)
+ODD = st.sampled_from([None, True, -1, 10**400, float("nan"), float("inf"), 1e308, "x", [], {}, [1], {"a": {}}, [[{}]]])
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

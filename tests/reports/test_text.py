@@ -74,9 +74,7 @@ def test_markdown_keeps_names_and_numbers_readable() -> None:
     assert text.markdown("_a_ a|b <b>") == "\\_a\\_ a\\|b &lt;b&gt;"
 
 
-@given(
-    st.recursive(st.none() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c))
-)
+@given(st.recursive(st.none() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))
 def test_json_reads_back_and_holds_no_markup(value: object) -> None:
     shown = text.to_json(value, indent=2)
     assert json.loads(shown) == value

@@ -209,8 +209,7 @@ def test_the_answer_follows_from_the_seed_alone_and_leaves_its_input_be():
 def test_more_confidence_never_proves_more_at_one_rule():
     inside, outside = gaussian_scores(2, 2.0, 2000)
     values = [
-        [b.epsilon_lower for b in audit_scores(inside, outside, delta=DELTA, confidence=c)]
-        for c in (0.5, 0.95, 0.999)
+        [b.epsilon_lower for b in audit_scores(inside, outside, delta=DELTA, confidence=c)] for c in (0.5, 0.95, 0.999)
     ]
     assert values[0][1] > values[1][1] > values[2][1]
     assert values[0][0] > values[2][0]
@@ -243,9 +242,7 @@ def test_a_rule_finds_the_direction_and_the_tail():
     # "out" has the wider spread: the safe answers lie where "in" is rare, so few false negatives
     # are worth more.
     inside, outside = rng.normal(-2.0, 0.5, 400), rng.normal(0.0, 3.0, 400)
-    rule = choose_rule(
-        inside, outside, n_in=9000, n_out=9000, error=0.05, objective=objective, shares=(0.5, 0.8)
-    )
+    rule = choose_rule(inside, outside, n_in=9000, n_out=9000, error=0.05, objective=objective, shares=(0.5, 0.8))
     assert rule.fitted
     assert not rule.in_is_high
     assert not rule.strict_on_fpr

@@ -50,9 +50,7 @@ def test_every_format_gives_the_same_scores(tmp_path, name):
 def test_whole_numbers_and_compressed_archives_load(tmp_path):
     (tmp_path / "a.npy").write_bytes(npy(np.arange(4, dtype=np.uint8)))
     np.savez_compressed(tmp_path / "b.npz", x=np.arange(4, dtype=np.float32))
-    assert (
-        load_scores(tmp_path / "a.npy").tolist() == load_scores(tmp_path / "b.npz").tolist() == [0, 1, 2, 3]
-    )
+    assert load_scores(tmp_path / "a.npy").tolist() == load_scores(tmp_path / "b.npz").tolist() == [0, 1, 2, 3]
 
 
 PICKLED = npy(np.array([1.0, None], dtype=object), allow_pickle=True)
@@ -130,9 +128,7 @@ def test_a_pickle_inside_an_archive_is_not_opened(tmp_path):
 
 
 def test_missing_files_and_folders(tmp_path):
-    with pytest.raises(
-        InputError, match=re.escape(f"scores file {tmp_path / 'a.csv'}: there is no such file")
-    ):
+    with pytest.raises(InputError, match=re.escape(f"scores file {tmp_path / 'a.csv'}: there is no such file")):
         load_scores(tmp_path / "a.csv")
     for suffix in ("csv", "jsonl", "npy", "npz"):
         (tmp_path / f"folder.{suffix}").mkdir()

@@ -50,9 +50,7 @@ def test_json_is_the_library_answer(files):
 def test_options_reach_the_estimators(files):
     flags = ("--delta", "1e-3", "--confidence", "0.9", "--seed", "4", "--estimator", "clopper-pearson")
     result = answer(files, *flags)
-    bound = audit_scores(
-        files[2], files[3], delta=1e-3, confidence=0.9, seed=4, estimators=["clopper-pearson"]
-    )[0]
+    bound = audit_scores(files[2], files[3], delta=1e-3, confidence=0.9, seed=4, estimators=["clopper-pearson"])[0]
     assert [e["epsilon_lower"] for e in result["estimators"]] == [bound.epsilon_lower]
 
 
@@ -132,7 +130,10 @@ def test_a_wrong_flag_is_named(files, flags, words):
 
 
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
-    assert "--scores is missing" in str(CliRunner().invoke(APP, []).exception)
+    assert "neither of --method and --scores given" in str(CliRunner().invoke(APP, []).exception)
+    assert "--epochs goes with --method" in str(
+        CliRunner().invoke(APP, ["--scores", *files, "--epochs", "3"]).exception
+    )
     error = CliRunner().invoke(APP, ["--scores", files[0], str(tmp_path / "no.csv")]).exception
     assert isinstance(error, InputError)
     assert "no.csv: there is no such file" in str(error)

@@ -46,9 +46,7 @@ def test_digests_are_those_of_the_embedded_arrays():
 
 
 def test_other_clients_and_partitions_are_refused():
-    with pytest.raises(
-        InputError, match=r"clients is 3, must divide the 8 image columns: one of 1, 2, 4, 8$"
-    ):
+    with pytest.raises(InputError, match=r"clients is 3, must divide the 8 image columns: one of 1, 2, 4, 8$"):
         load_digits(clients=3)
     with pytest.raises(InputError, match="partition is 'strips', digits has only one: columns"):
         load_digits(partition="strips")
@@ -56,9 +54,7 @@ def test_other_clients_and_partitions_are_refused():
 
 def test_registry_loads_by_name_and_suggests_the_nearest():
     assert load("digits", clients=2, data_dir=Path("absent")).shapes == ((32,), (32,))
-    with pytest.raises(
-        InputError, match=r"dataset is 'digit': did you mean 'digits'\? must be one of digits, mnist"
-    ):
+    with pytest.raises(InputError, match=r"dataset is 'digit': did you mean 'digits'\? must be one of digits, mnist"):
         load("digit")
     with pytest.raises(InputError, match=r"dataset is 'cifar': must be one of digits, mnist$"):
         load("cifar")

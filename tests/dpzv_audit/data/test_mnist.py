@@ -53,9 +53,7 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
-FILES = MnistFiles(
-    **{field: expectation(getattr(MNIST_FILES, field).name, array) for field, array in arrays().items()}
-)
+FILES = MnistFiles(**{field: expectation(getattr(MNIST_FILES, field).name, array) for field, array in arrays().items()})
 
 
 @pytest.fixture
@@ -248,9 +246,7 @@ def test_the_variable_serves_where_no_flag_is_given(folder, monkeypatch):
 
 
 def test_wrong_clients_or_partition_are_told_before_any_file_is_read(tmp_path):
-    with pytest.raises(
-        InputError, match="clients is 5, must divide the 28 image rows: one of 1, 2, 4, 7, 14"
-    ):
+    with pytest.raises(InputError, match="clients is 5, must divide the 28 image rows: one of 1, 2, 4, 7, 14"):
         load("mnist", clients=5, data_dir=tmp_path / "absent")
     with pytest.raises(InputError, match="clients is 6, must divide the 784 features"):
         load("mnist", clients=6, partition="runs", data_dir=tmp_path / "absent")
