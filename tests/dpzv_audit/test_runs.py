@@ -236,9 +236,7 @@ class Point:
 
 def test_json_keeps_the_order_and_the_letters_and_ends_in_a_newline(tmp_path):
     value = {"z": Point("ε", (0.1, 2.0)), "a": None}
-    text = (
-        '{\n  "z": {\n    "name": "ε",\n    "values": [\n      0.1,\n      2.0\n    ]\n  },\n  "a": null\n}\n'
-    )
+    text = '{\n  "z": {\n    "name": "ε",\n    "values": [\n      0.1,\n      2.0\n    ]\n  },\n  "a": null\n}\n'
     assert json_text(value) == text
     with write_run(tmp_path, "run") as folder:
         path = folder.write_json("a.json", value)

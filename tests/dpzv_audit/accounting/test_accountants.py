@@ -137,9 +137,7 @@ def test_a_cap_above_every_count_changes_nothing_and_below_the_mean_fixes_it():
 
 
 def test_uniform_and_poisson_with_known_ids_are_the_same_mixture():
-    one, other = (
-        gdp_exact(release(sampler=s), "client", "replace-label", 1e-5) for s in ("uniform", "poisson")
-    )
+    one, other = (gdp_exact(release(sampler=s), "client", "replace-label", 1e-5) for s in ("uniform", "poisson"))
     assert one.epsilon == other.epsilon
     assert one.mu is None
 
@@ -165,9 +163,7 @@ def test_clt_formula_and_its_reach():
     assert bound.mu == pytest.approx(0.05 * math.sqrt(400 * (math.exp(1 / z**2) - 1)), rel=1e-12)
     assert (bound.sound, bound.gap) == (False, "clt")
     # near the numerical truth when no round dominates
-    assert bound.epsilon.estimate == pytest.approx(
-        prv(made, "release", "add-remove", 1e-5).epsilon.estimate, rel=0.1
-    )
+    assert bound.epsilon.estimate == pytest.approx(prv(made, "release", "add-remove", 1e-5).epsilon.estimate, rel=0.1)
     assert gdp_clt(made, "release", "replace-label", 1e-5).epsilon is None
     assert gdp_clt(release(sigma=1e-3), "release", "add-remove", 1e-5).epsilon is None
     assert gdp_clt(made, "client", "add-remove", 1e-5).gap == "undefined"
@@ -176,10 +172,7 @@ def test_clt_formula_and_its_reach():
 def test_prv_needs_poisson_and_secret_ids():
     assert prv(release(sampler="uniform"), "release", "replace-label", 1e-5).gap == "no-accountant"
     assert prv(release(participation_cap=3), "release", "replace-label", 1e-5).gap == "no-accountant"
-    assert (
-        prv(release(server_update="dp-sgd", server_mu=0.1), "release", "zero-out", 1e-5).gap
-        == "no-accountant"
-    )
+    assert prv(release(server_update="dp-sgd", server_mu=0.1), "release", "zero-out", 1e-5).gap == "no-accountant"
     assert prv(release(), "client", "replace-label", 1e-5).gap == "known-ids"
     assert prv(release(ids="public"), "eavesdropper", "replace-label", 1e-5).gap == "known-ids"
     assert prv(release(), "eavesdropper", "add-remove", 1e-5).gap == "batch-size"
@@ -223,9 +216,7 @@ def test_reference_values(batch, rounds, claim, delta, mu, z, added, replaced, h
     sigma = sigma_from_paper(claim, delta, clip=10.0, dataset_size=60_000, rounds=rounds)
 
     def made(sampler, **changes):
-        return release(
-            batch_size=batch, dataset_size=60_000, rounds=rounds, sigma=sigma, sampler=sampler, **changes
-        )
+        return release(batch_size=batch, dataset_size=60_000, rounds=rounds, sigma=sigma, sampler=sampler, **changes)
 
     paper = gdp_paper(made("poisson"), "client", "replace-label", delta)
     assert paper.mu == pytest.approx(mu, abs=5e-5)
@@ -233,9 +224,7 @@ def test_reference_values(batch, rounds, claim, delta, mu, z, added, replaced, h
     multiplier = made("poisson").noise_multiplier("replace-label")
     assert multiplier == pytest.approx(z, rel=6e-4)
     assert made("poisson").noise_multiplier("add-remove") == pytest.approx(2 * multiplier)
-    assert prv(made("poisson"), "release", "add-remove", delta).epsilon.estimate == pytest.approx(
-        added, abs=0.01
-    )
+    assert prv(made("poisson"), "release", "add-remove", delta).epsilon.estimate == pytest.approx(added, abs=0.01)
     sampled = prv(made("poisson"), "release", "replace-label", delta)
     assert sampled.epsilon.estimate == pytest.approx(replaced, abs=0.01)
     assert sampled.sound

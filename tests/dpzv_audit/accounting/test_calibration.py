@@ -11,10 +11,7 @@ from dpzv_audit.errors import InputError
     [(1e-3, (1.2564, 0.1859, 0.0498, 0.0293)), (1e-5, (2.2198, 0.2693, 0.0644, 0.0361))],
 )
 def test_known_sigmas_of_the_paper(delta, sigmas):
-    found = [
-        sigma_from_paper(e, delta, clip=10.0, dataset_size=60_000, rounds=46_900)
-        for e in (0.1, 1.0, 5.0, 10.0)
-    ]
+    found = [sigma_from_paper(e, delta, clip=10.0, dataset_size=60_000, rounds=46_900) for e in (0.1, 1.0, 5.0, 10.0)]
     assert found == pytest.approx(sigmas, abs=5e-5)
 
 
@@ -39,9 +36,7 @@ def release(sigma, participations):
     neighbours=st.sampled_from(["replace-label", "replace-record", "zero-out"]),
 )
 def test_sound_noise_meets_its_target_and_no_more(epsilon, delta, participations, neighbours):
-    sigma = sigma_sound(
-        epsilon, delta, clip=2.0, batch_size=32, participations=participations, neighbours=neighbours
-    )
+    sigma = sigma_sound(epsilon, delta, clip=2.0, batch_size=32, participations=participations, neighbours=neighbours)
     bound = gdp_exact(release(sigma, participations), "client", neighbours, delta)
     assert bound.sound
     assert bound.epsilon.upper == pytest.approx(epsilon, rel=1e-9)

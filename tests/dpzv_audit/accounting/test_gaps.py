@@ -44,9 +44,7 @@ def test_public_ids_make_the_eavesdropper_a_client():
         for sampler in SAMPLERS:
             public = treatment("eavesdropper", relation, sampler, ids="public")
             assert public == treatment("client", relation, sampler)
-            assert (
-                treatment("release", relation, sampler, ids="public") == TABLE["release", relation, sampler]
-            )
+            assert treatment("release", relation, sampler, ids="public") == TABLE["release", relation, sampler]
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,7 @@ def test_sensitivity_and_noise_multiplier():
 def test_passes_begun_is_the_largest_count_of_a_played_schedule(dataset_size, batch, rounds, clients):
     batch = min(batch, dataset_size)
     a_pass = dataset_size // batch
-    made = release(
-        dataset_size=dataset_size, batch_size=batch, rounds=rounds, clients=clients, participation_cap=None
-    )
+    made = release(dataset_size=dataset_size, batch_size=batch, rounds=rounds, clients=clients, participation_cap=None)
     # The unluckiest record is in the first batch of every client's every pass.
     counts = [0] * clients
     for t in range(rounds):

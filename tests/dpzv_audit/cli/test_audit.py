@@ -132,7 +132,7 @@ def test_a_wrong_flag_is_named(files, flags, words):
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
     assert "neither of --method and --scores given" in str(CliRunner().invoke(APP, []).exception)
     assert "--epochs goes with --method" in str(
-        CliRunner().invoke(APP, ["--scores", *files, "--epochs", "3"]).exception
+        CliRunner().invoke(APP, ["--scores", files[0], files[1], "--epochs", "3"]).exception
     )
     error = CliRunner().invoke(APP, ["--scores", files[0], str(tmp_path / "no.csv")]).exception
     assert isinstance(error, InputError)
