@@ -53,9 +53,7 @@ def print_coverage(audits: int = 1000, n: int = 1000) -> None:
     """Print how often a bound exceeds the truth, for each mechanism and estimator that speaks about it."""
     allowed = next(k for k in range(audits) if bdtrc(k, audits, 0.05) < 1e-4)
     both: tuple[str, ...] = ("clopper-pearson", "gaussian")
-    games = [
-        (f"gaussian mu={mu}", gaussian_game(mu), epsilon_from_mu(mu, DELTA), both) for mu in (0.388, 1.0, 3.0)
-    ]
+    games = [(f"gaussian mu={mu}", gaussian_game(mu), epsilon_from_mu(mu, DELTA), both) for mu in (0.388, 1.0, 3.0)]
     games.append(("laplace epsilon=1", laplace_game(1.0), 1.0, ("clopper-pearson",)))
     print(f"coverage: exceedances in {audits:,} audits, {n:,} scores a side, 95%; valid: at most {allowed}")
     for name, game, truth, names in games:
