@@ -16,7 +16,12 @@ DUMMY_STD = 0.3
 
 
 class QueryingClient:
-    """In its first pass over the data sends c + lambda u and c - lambda u, u Gaussian; then follows the protocol.
+    """In its first pass over the data sends dummy outputs, then follows the protocol.
+
+    To a server that answers the pair h(w + lambda u), h(w - lambda u) it sends c + lambda u and c - lambda u with a
+    Gaussian u; where the pair is h(w), h(w + mu u) (`one_sided`) it sends c and c + mu u.
+
+    The one table of embeddings that starts a run it fills with zeros: it has no model of its own to tell of.
 
     Each batch is queried `queries` times at the same c, with a fresh u each time, so that the answers are linear
     measurements of one gradient. The client keeps nothing aside: its view holds what it sent and what came back.
@@ -31,7 +36,9 @@ class QueryingClient:
         steps_per_pass: int,
         seed: int,
         replicas: Sequence[int],
+        one_sided: bool = False,
     ) -> None:
+        self._one_sided = one_sided
         self.first_pass_repeats = queries
         self._client = client
         self._smoothing = smoothing
@@ -49,7 +56,8 @@ class QueryingClient:
             self._draw(turn, (batch, width), number, which)
             for which in (0, 1 + query)  # one dummy output a batch, one direction a query
         )
-        return torch.stack((c * DUMMY_STD + self._smoothing * u, c * DUMMY_STD - self._smoothing * u), 1)
+        c, step = c * DUMMY_STD, self._smoothing * u
+        return torch.stack((c, c + step) if self._one_sided else (c + step, c - step), 1)
 
     def _draw(self, turn: Turn, shape: tuple[int, int], number: int, which: int) -> Tensor:
         key = (self._client, number, which)

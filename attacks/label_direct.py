@@ -64,28 +64,51 @@ def from_gradients(view: View, known: Knowledge, *, rule: str = "argmin") -> Lab
 def from_scalars(view: View, known: Knowledge, *, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
     """Estimate each record's gradient from the answers to a `QueryingClient`'s queries, and read off the labels.
 
-    The directions are half the difference of the two uploads over lambda: the client's own messages.
+    The directions are the difference of the two uploads over their distance: the client's own messages. The answer is
+    DPZV's scalar, or two batch losses, whose difference over mu it is.
     """
-    received = view.received("scalar")
+    received = view.received("scalar") or view.received("losses")
     batches = min(known.batches, len(received) // known.queries)
     if batches == 0:
         raise InputError(f"the view holds {len(received)} answers, fewer than the {known.queries} queries of one batch")
     answers = received[: batches * known.queries]
-    uploads = view.sent("embeddings")[: batches * known.queries]
-    scalars = torch.stack([m.payload for m in answers])
-    pairs = torch.stack([m.payload for m in uploads]).double()
-    directions = (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * known.smoothing)
+    pairs = torch.stack([m.payload for m in view.sent("embeddings")[: len(answers)]]).double()
+    scalars = torch.stack([m.payload for m in answers]).double()
+    if answers[0].kind == "losses":
+        directions = (pairs[:, :, 1] - pairs[:, :, 0]) / known.smoothing
+        scalars = (scalars[..., 1] - scalars[..., 0]) / known.smoothing
+    else:
+        directions = (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * known.smoothing)
     guesses = _guess(scalars, directions, known, rule, estimator)
     ids = [m.ids for m in answers if m.ids is not None]
     return LabelGuesses(guesses, torch.stack(ids)[:: known.queries] if ids else None)
+
+
+def from_shared_directions(
+    view: View, known: Knowledge, client: int, *, rule: str = "argmin", estimator: str = "ridge"
+) -> LabelGuesses:
+    """The same for VFL-CZOFO, where the server perturbs a client's embedding along directions that the client knows.
+
+    An honest client's view is enough: its q differences a batch, over mu, for q directions.
+    """
+    answers = _first_pass(view.received("scalar"), known.batches)
+    scalars = torch.stack([m.payload for m in answers]).double() / known.smoothing
+    directions = view.noted(client, "direction")[: len(answers)].double()
+    estimate = _estimate(directions.flatten(0, 1), scalars.flatten(0, 1), known, estimator)
+    ids = [m.ids for m in answers if m.ids is not None]
+    return LabelGuesses(_rule(rule)(estimate).unflatten(0, (len(answers), -1)), torch.stack(ids) if ids else None)
 
 
 def from_wire(
     view: View, known: Knowledge, *, seed: int, rule: str = "argmin", estimator: str = "ridge"
 ) -> LabelGuesses:
     """An eavesdropper's attempt on scalar methods: it sees the answers, and must draw its own directions."""
-    answers = _first_pass(view.received("scalar"), known.batches)
-    scalars = torch.stack([m.payload for m in answers])
+    answers = _first_pass(view.received("scalar") or view.received("losses"), known.batches)
+    scalars = torch.stack([m.payload for m in answers]).double()
+    if answers[0].kind == "losses":
+        scalars = scalars[..., 1] - scalars[..., 0]
+    # Of several differences a batch it can use one: it knows no direction of any.
+    scalars = scalars.flatten(2)[..., 0] if scalars.dim() > 2 else scalars
     shape = (*scalars.shape, known.batch_size, known.classes)
     directions = torch.from_numpy(stream(seed, Purpose.ATTACK).standard_normal(shape)).to(scalars.device)
     one = Knowledge(known.classes, known.batch_size, known.batches, 1, known.noise_std, known.smoothing)
@@ -98,14 +121,21 @@ def _guess(scalars: Tensor, directions: Tensor, known: Knowledge, rule: str, est
     answers = rounds // known.queries
     per_batch = scalars.unflatten(0, (answers, known.queries)).transpose(1, 2).flatten(0, 1)
     stacked = directions.unflatten(0, (answers, known.queries)).transpose(1, 2).flatten(0, 1)
+    return _rule(rule)(_estimate(stacked, per_batch, known, estimator)).view(answers, replicas, -1)
+
+
+def _estimate(directions: Tensor, scalars: Tensor, known: Knowledge, estimator: str) -> Tensor:
+    """Per-record gradients (n, B, c) from directions (n, q, B, c) and scalars (n, q) or (n, q, B)."""
     estimates: dict[str, Callable[[], Tensor]] = {
-        "correlation": lambda: correlation(stacked, per_batch),
-        "minimum-norm": lambda: minimum_norm(stacked, per_batch),
-        "ridge": lambda: ridge(stacked, per_batch, noise_std=known.noise_std, prior_std=label_prior_std(known.classes)),
+        "correlation": lambda: correlation(directions, scalars),
+        "minimum-norm": lambda: minimum_norm(directions, scalars),
+        "ridge": lambda: ridge(
+            directions, scalars, noise_std=known.noise_std, prior_std=label_prior_std(known.classes)
+        ),
     }
     if estimator not in estimates:
         raise unknown_name("estimator", estimator, estimates)
-    return _rule(rule)(estimates[estimator]()).view(answers, replicas, -1)
+    return estimates[estimator]()
 
 
 def _first_pass(messages: list[Message], batches: int) -> list[Message]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from attacks.curious import QueryingClient
+from attacks.gradient_estimates import forward_difference_error
 from attacks.label_direct import (
     ESTIMATORS,
     Knowledge,
@@ -15,6 +17,7 @@ from attacks.label_direct import (
     correctness,
     from_gradients,
     from_scalars,
+    from_shared_directions,
     from_wire,
 )
 from attacks.label_rules import RULES
@@ -23,10 +26,11 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, check_count, unknown_name
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import METHODS, DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms import METHODS, MethodSpec, TrainingConfig, train
+from mechanisms.config import CZOFOConfig, DPZVConfig, ZerothOrderConfig
 from mechanisms.federation import ClientBehaviour, TrainedStack, TrainingData, dtype_of
 from mechanisms.plan import Plan, plan
-from mechanisms.views import Adversary, BatchLog, ViewRecorder
+from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
 
 ADVERSARY_CLIENT = 1
 """The client that is curious; which one makes no difference to a server that sums."""
@@ -133,15 +137,14 @@ def _run(
     """
     config, dataset = setting.config, setting.dataset
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
-    scalar = setting.method.downlink == "scalar"
     adversary = Adversary(
         setting.adversary, (ADVERSARY_CLIENT,) if setting.adversary == "client" else (), setting.public_ids
     )
-    attacked = (ADVERSARY_CLIENT,) if setting.adversary == "client" or not scalar else None
+    attacked = (ADVERSARY_CLIENT,) if setting.adversary == "client" or setting.method.downlink == "gradient" else None
     recorder, log = ViewRecorder(adversary), BatchLog(setting.method.downlink, attacked)
     batches = len(dataset.train) // config.batch_size
     replicas = range(first_replica, first_replica + setting.trials)
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "seed": setting.seed,
         "replicas": replicas,
         "observers": (recorder, log),
@@ -149,31 +152,34 @@ def _run(
         "progress": setting.progress,
     }
     the_plan, known = None, Knowledge(dataset.classes, config.batch_size, batches, setting.queries, 0.0, 0.0)
+    if isinstance(config, DPZVConfig | ZerothOrderConfig):
+        options["behaviours"] = behaviours = _curious_client(setting, config, batches, replicas)
+        error = forward_difference_error(config.smoothing, dataset.classes, records=config.batch_size)
+        known = replace(known, smoothing=config.smoothing, noise_std=error)
+    elif isinstance(config, CZOFOConfig):
+        records = config.batch_size if config.scalars == "batch" else 1
+        error = forward_difference_error(config.smoothing, dataset.classes, records=records)
+        known = replace(known, smoothing=config.smoothing, noise_std=error)
     if isinstance(config, DPZVConfig):
-        behaviours = _curious_client(setting, config, batches, replicas)
         the_plan = plan(
-            config,
-            records=len(dataset.train),
-            clients=dataset.clients,
-            seed=setting.seed,
-            behaviours=behaviours,
+            config, records=len(dataset.train), clients=dataset.clients, seed=setting.seed, behaviours=behaviours
         )
         if behaviours and the_plan.rounds_by_client[ADVERSARY_CLIENT - 1] < setting.queries:
             raise InputError(
                 f"--epochs {config.epochs} gives client {ADVERSARY_CLIENT} "
                 f"{the_plan.rounds_by_client[ADVERSARY_CLIENT - 1]} rounds, too few for --queries {setting.queries}"
             )
-        options["behaviours"] = behaviours
-        known = replace(known, noise_std=the_plan.sigma, smoothing=config.smoothing)
-    trained = setting.method.train(data, config, **options)
-    guesses = _infer(setting, recorder, known, scalar)
-    step = setting.queries if scalar and setting.adversary == "client" else 1
+        # A central difference has no error of first order in lambda: noise is all there is.
+        known = replace(known, noise_std=the_plan.sigma)
+    trained = train(data, config, **options)
+    guesses = _infer(setting, recorder.view, known)
+    step = setting.queries if options.get("behaviours") else 1
     ids = log.stacked()[::step][: len(guesses.labels)]
     return correctness(guesses, ids, dataset.train.labels), trained, the_plan
 
 
 def _curious_client(
-    setting: AttackSetting, config: DPZVConfig, batches: int, replicas: range
+    setting: AttackSetting, config: DPZVConfig | ZerothOrderConfig, batches: int, replicas: range
 ) -> dict[int, ClientBehaviour]:
     """The querying client where the adversary is a client; an eavesdropper leaves all clients honest."""
     if setting.adversary != "client":
@@ -185,13 +191,16 @@ def _curious_client(
         steps_per_pass=batches,
         seed=setting.seed,
         replicas=replicas,
+        one_sided=isinstance(config, ZerothOrderConfig),
     )
     return {ADVERSARY_CLIENT: client}
 
 
-def _infer(setting: AttackSetting, recorder: ViewRecorder, known: Knowledge, scalar: bool) -> LabelGuesses:
-    if not scalar:
-        return from_gradients(recorder.view, known, rule=setting.rule)
-    if setting.adversary == "client":
-        return from_scalars(recorder.view, known, rule=setting.rule, estimator=setting.estimator)
-    return from_wire(recorder.view, known, seed=setting.seed, rule=setting.rule, estimator=setting.estimator)
+def _infer(setting: AttackSetting, view: View, known: Knowledge) -> LabelGuesses:
+    if setting.method.downlink == "gradient":
+        return from_gradients(view, known, rule=setting.rule)
+    if setting.adversary == "eavesdropper":
+        return from_wire(view, known, seed=setting.seed, rule=setting.rule, estimator=setting.estimator)
+    if isinstance(setting.config, CZOFOConfig):
+        return from_shared_directions(view, known, ADVERSARY_CLIENT, rule=setting.rule, estimator=setting.estimator)
+    return from_scalars(view, known, rule=setting.rule, estimator=setting.estimator)

@@ -32,7 +32,7 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound, to_jsonable
 from dpzv_audit.runs import environment
-from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms import DPZVConfig, MethodSpec, TrainingConfig, train
 from mechanisms.controls import FrozenControl, frozen_clients, tuned_frozen_clients
 from mechanisms.federation import TrainedStack, TrainingData, dtype_of
 from mechanisms.plan import Plan, plan
@@ -105,7 +105,7 @@ def attack_result(
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, privacy),
         "tradeoff": tradeoff,
         "utility": utility_section(outcome.trained, setting.dataset, _frozen_control(setting), setting.confidence),
-        **_costs(outcome.trained, setting.method),
+        **_costs(outcome.trained, setting.method, setting.config),
         "attack_setting": {
             "queries": setting.queries,
             "rule": setting.rule,
@@ -151,7 +151,7 @@ def train_result(
     reporter = reporter or silent()
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
     rounds = config.epochs * (len(dataset.train) // config.batch_size)
-    trained = method.train(
+    trained = train(
         data,
         config,
         seed=seed,
@@ -189,7 +189,7 @@ def train_result(
         "privacy": privacy,
         "sentence": train_sentence(method.name, utility, privacy),
         "tradeoff": tradeoff,
-        **_costs(trained, method),
+        **_costs(trained, method, config),
         **_provenance(config, dataset, seed, device, None),
     }
     return result, trained
@@ -238,7 +238,7 @@ def audit_result(
         "privacy": privacy,
         "sentence": privacy_sentence(privacy),
         "tradeoff": tradeoff,
-        "protects": method.protects,
+        "protects": method.protects(config),
         **_provenance(config, dataset, seed, device, audit.chunk),
     }
 
@@ -441,12 +441,12 @@ def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _costs(trained: TrainedStack, method: MethodSpec) -> Result:
+def _costs(trained: TrainedStack, method: MethodSpec, config: TrainingConfig) -> Result:
     ledger = trained.ledger
     return {
         "bytes": {"up": ledger.up, "down": ledger.down, "by_kind": {**ledger.bytes_up, **ledger.bytes_down}},
         "rounds": trained.rounds,
-        "protects": method.protects,
+        "protects": method.protects(config),
     }
 
 

@@ -5,34 +5,38 @@ Adding a method is one file and one line in `METHODS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from dpzv_audit.errors import unknown_name
-from mechanisms import dpzv, split
-from mechanisms.config import DPZVConfig, SplitConfig, TrainingConfig, build_config
-from mechanisms.federation import TrainedStack
+from mechanisms.config import (
+    CompressedConfig,
+    CZOFOConfig,
+    DPZVConfig,
+    SplitConfig,
+    TrainingConfig,
+    VAFLConfig,
+    ZerothOrderConfig,
+    build_config,
+)
+from mechanisms.protection import PROTECTS
+from mechanisms.training import train
 
-__all__ = ["METHODS", "DPZVConfig", "MethodSpec", "SplitConfig", "TrainingConfig", "method_named"]
+__all__ = ["METHODS", "DPZVConfig", "MethodSpec", "SplitConfig", "TrainingConfig", "method_named", "train"]
 
-
-Trainer = Callable[..., TrainedStack]
-"""A training function: (data, config, *, seed, replicas, observers, device, progress, evaluate_epochs)."""
+Downlink = Literal["scalar", "losses", "gradient"]
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method as users name it: its training function, its configuration, and what travels down."""
+    """A method as users name it: its configuration, which decides how it trains, and what travels down."""
 
     name: str
     summary: str
-    train: Trainer
     config: type[TrainingConfig]
-    downlink: Literal["scalar", "gradient"]
-    protects: str
-    """Words on which channel the method's noise protects, for every result."""
+    downlink: Downlink
     defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def configure(self, **options: object) -> TrainingConfig:
@@ -43,6 +47,13 @@ class MethodSpec:
                 raise unknown_name(f"option of method {self.name}", key, known)
         return build_config(self.config, {**self.defaults, **options})
 
+    def protects(self, config: TrainingConfig) -> str:
+        """Words on which channel the noise of `config` protects, for every result."""
+        if isinstance(config, DPZVConfig):
+            sound = "; the server's state is a function of released scalars"
+            return _SCALAR_NOISE + (sound if config.server_update == "joint-zo" else "")
+        return PROTECTS[str(getattr(config, "dp", "none"))]
+
 
 _SCALAR_NOISE = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
 
@@ -52,18 +63,14 @@ METHODS: dict[str, MethodSpec] = {
         MethodSpec(
             "dpzv",
             "asynchronous, zeroth order; the server answers with one clipped, noised scalar (DPZV, algorithm 1)",
-            dpzv.train,
             DPZVConfig,
             "scalar",
-            _SCALAR_NOISE,
         ),
         MethodSpec(
             "dpzv-sound",
             "dpzv whose server steps by the same noised scalar and whose noise is calibrated against known batches",
-            dpzv.train,
             DPZVConfig,
             "scalar",
-            _SCALAR_NOISE + "; the server's state is a function of released scalars",
             MappingProxyType(
                 {
                     "server_update": "joint-zo",
@@ -78,11 +85,48 @@ METHODS: dict[str, MethodSpec] = {
         ),
         MethodSpec(
             "split",
-            "split learning: synchronous, first order, per-record gradients go down; no noise",
-            split.train,
+            "split learning: synchronous, first order, per-record gradients go down",
             SplitConfig,
             "gradient",
-            "nothing: no noise is added anywhere",
+        ),
+        MethodSpec(
+            "compressed",
+            "compressed VFL: split learning with quantised embeddings and Q local steps",
+            CompressedConfig,
+            "gradient",
+            MappingProxyType({"forward_bits": 8}),
+        ),
+        MethodSpec(
+            "vafl",
+            "asynchronous, first order: one client a round, per-record gradients go down",
+            VAFLConfig,
+            "gradient",
+        ),
+        MethodSpec(
+            "zoo-vfl",
+            "asynchronous, zeroth order at clients and server: two losses go down",
+            ZerothOrderConfig,
+            "losses",
+        ),
+        MethodSpec(
+            "syn-zoo-vfl",
+            "zoo-vfl with all clients in every round",
+            ZerothOrderConfig,
+            "losses",
+            MappingProxyType({"synchronous": True}),
+        ),
+        MethodSpec(
+            "cascaded",
+            "VFL-Cascaded: zoo-vfl whose server steps by its exact gradient",
+            ZerothOrderConfig,
+            "losses",
+            MappingProxyType({"server_first_order": True, "server_rate": 0.05}),
+        ),
+        MethodSpec(
+            "czofo",
+            "VFL-CZOFO: zeroth order at the embedding along q directions, first order at the client",
+            CZOFOConfig,
+            "scalar",
         ),
     )
 }

@@ -7,6 +7,7 @@ from typing import Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpzv_audit.errors import InputError
+from mechanisms.directions import DirectionKind
 from mechanisms.noise import ClipRule
 from mechanisms.schedules import SamplerName
 
@@ -35,7 +36,29 @@ class TrainingConfig(BaseModel):
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the simulation.")
 
 
-class DPZVConfig(TrainingConfig):
+class AsyncConfig(TrainingConfig):
+    """What methods take whose clients are active one at a time."""
+
+    activation: Literal["cyclic", "random"] = Field("cyclic", description="Which client is active: in turn, or q_m.")
+    activation_probabilities: tuple[float, ...] | None = Field(None, description="q_m by client; equal if not given.")
+    compute_times: tuple[float, ...] | None = Field(
+        None, description="Time a round takes each client; activation then follows the clock, and staleness with it."
+    )
+
+    @model_validator(mode="after")
+    def _activation_is_consistent(self) -> Self:
+        if self.compute_times is not None and self.activation == "random":
+            raise ValueError("compute_times decide the order of clients, so activation must be cyclic, not random")
+        if self.activation_probabilities is not None and self.activation != "random":
+            raise ValueError("activation_probabilities need activation random")
+        for name in ("activation_probabilities", "compute_times"):
+            values = getattr(self, name)
+            if values is not None and not all(v > 0 for v in values):
+                raise ValueError(f"{name} must all be above 0")
+        return self
+
+
+class DPZVConfig(AsyncConfig):
     """DPZV (paper 001, algorithm 1) with every reading that the paper leaves open; defaults are table 3's values."""
 
     epsilon: float | None = Field(1.0, gt=0, description="Claimed epsilon, from which the noise follows.")
@@ -58,12 +81,6 @@ class DPZVConfig(TrainingConfig):
         ge=0,
         description="dp-sgd: noise of this multiple of server_clip is added to the sum over the batch.",
     )
-    activation: Literal["cyclic", "random"] = Field("cyclic", description="Which client is active: in turn, or q_m.")
-    activation_probabilities: tuple[float, ...] | None = Field(None, description="q_m by client; equal if not given.")
-    compute_times: tuple[float, ...] | None = Field(
-        None,
-        description="Time a round takes each client; activation then follows the clock, and staleness with it.",
-    )
     perturbation: Literal["functional", "in-place"] = Field(
         "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
     )
@@ -72,24 +89,80 @@ class DPZVConfig(TrainingConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.compute_times is not None and self.activation == "random":
-            raise ValueError("compute_times decide the order of clients, so activation must be cyclic, not random")
-        if self.activation_probabilities is not None and self.activation != "random":
-            raise ValueError("activation_probabilities need activation random")
-        for name in ("activation_probabilities", "compute_times"):
-            values = getattr(self, name)
-            if values is not None and not all(v > 0 for v in values):
-                raise ValueError(f"{name} must all be above 0")
+        if self.sigma is None and self.epsilon is None and self.calibration != "none":
+            raise ValueError(f"epsilon is missing: calibration {self.calibration} needs it (or give sigma)")
+        if self.sigma is None and self.calibration == "sound" and self.clip_rule == "paper-one-sided":
+            raise ValueError(
+                "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
+            )
         if self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0:
             raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")
         return self
 
 
-class SplitConfig(TrainingConfig):
-    """Split learning: synchronous, first order, no noise. Rates are paper 001's for its first-order baseline."""
+Bits = Literal[1, 2, 4, 8]
 
-    client_rate: float = Field(0.05, ge=0, description="Learning rate of the clients.")
-    server_rate: float = Field(0.05, ge=0, description="Learning rate of the server.")
+
+class BaselineConfig(AsyncConfig):
+    """What the baselines that send embeddings share. Rates and momentum are those of plain SGD."""
+
+    client_rate: float = Field(0.05, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
+    server_rate: float = Field(0.05, ge=0, description="Learning rate of the server, eta_0.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
+    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
+    dp: Literal["none", "embedding", "embedding-batch", "gradient"] = Field(
+        "none", description="What is clipped and noised: embeddings going up, or per-record gradients coming down."
+    )
+    dp_clip: float = Field(1.0, gt=0, description="L2 clip of what is protected: C_h or C_g.")
+    dp_sigma: float = Field(0.0, ge=0, description="Standard deviation of the noise on every coordinate.")
+
+
+class VAFLConfig(BaselineConfig):
+    """VAFL."""
+
+
+class CompressedConfig(BaselineConfig):
+    """Compressed VFL; `split` is the case without compression."""
+
+    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
+    local_steps: int = Field(1, ge=1, description="Local steps of a client in a round, Q.")
+
+
+class SplitConfig(CompressedConfig):
+    """Split learning: synchronous, first order."""
+
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the clients' steps.")
+    server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
+
+
+class ZerothOrderConfig(AsyncConfig):
+    """ZOO-VFL, Syn-ZOO-VFL and VFL-Cascaded (papers 002, 003)."""
+
+    client_rate: float = Field(1e-3, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
+    server_rate: float = Field(1e-3, ge=0, description="Learning rate of the server, eta_0.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
+    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
+    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
+    direction: DirectionKind = Field("gaussian", description="Distribution of the directions.")
+    synchronous: bool = Field(False, description="All clients in every round, on one batch.")
+    server_first_order: bool = Field(False, description="The server steps by its exact gradient (VFL-Cascaded).")
+
+
+class CZOFOConfig(BaselineConfig):
+    """VFL-CZOFO (paper 003): q directions at the embedding, chained with first order at the client."""
+
+    directions: int = Field(10, ge=1, description="Directions a round, q.")
+    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
+    direction: DirectionKind = Field("gaussian", description="Distribution of a record's direction.")
+    scalars: Literal["batch", "record"] = Field("batch", description="One difference a direction, or one a record too.")
+    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
+    backward_bits: Bits | None = Field(None, description="Bits a difference sent down; all 32 if not given.")
+
+    @model_validator(mode="after")
+    def _batches_have_one_size(self) -> Self:
+        if self.sampler == "poisson":
+            raise ValueError("sampler must be shuffled or uniform: directions are shared for batches of one size")
+        return self
 
 
 def build_config(kind: type[C], values: dict[str, object]) -> C:
@@ -100,4 +173,4 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "configuration"
         given = f" is {first['input']!r}" if first["loc"] else ""
-        raise InputError(f"{key}{given}: {first['msg']}") from None
+        raise InputError(f"{key}{given}: {first['msg'].removeprefix('Value error, ')}") from None

@@ -97,6 +97,11 @@ class Directions:
         return (math.sqrt(self._d) if self._kind == "sphere" else 1.0) / math.sqrt(total)
 
 
+def dimension_factor(kind: DirectionKind, d: int) -> float:
+    """phi: what makes the two-point estimator unbiased to O(mu), d on the unit sphere and 1 otherwise."""
+    return float(d) if kind == "unit-sphere" else 1.0
+
+
 def forward_difference(
     f: Callable[[Tensor], Tensor], w: Tensor, directions: Tensor, *, mu: float, phi: float = 1.0
 ) -> Tensor:

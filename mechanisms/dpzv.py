@@ -8,22 +8,20 @@ both updates and the server's state is a function of released values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
-from mechanisms.federation import ClientBehaviour, ClientState, Federation, TrainedStack, TrainingData, Turn
+from mechanisms.federation import ClientBehaviour, ClientState, Federation, TrainingData, Turn
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.noise import GaussianNoise, clip
 from mechanisms.perturbation import TwoSided, shift_in_place, step_along
-from mechanisms.plan import Plan, plan
+from mechanisms.plan import Plan
 from mechanisms.schedules import Batch
 from mechanisms.server_updates import ServerTrainer
-
-Progress = Callable[[int], None]
 
 
 class DPZVRun:
@@ -159,64 +157,3 @@ def _first_occurrences(ids: Tensor) -> Tensor:
     first = torch.ones_like(ids, dtype=torch.bool)
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     return torch.empty_like(first).scatter_(1, order, first)
-
-
-@torch.no_grad()
-def train(
-    data: TrainingData,
-    config: DPZVConfig,
-    *,
-    seed: int,
-    replicas: Sequence[int] = (0,),
-    behaviours: Mapping[int, ClientBehaviour] | None = None,
-    observers: Sequence[Observer] = (),
-    device: str = "cpu",
-    progress: Progress | None = None,
-    evaluate_epochs: bool = False,
-) -> TrainedStack:
-    """Train DPZV in K replicas at once.
-
-    Args:
-        data: Records on `device`, labels shared by the replicas or one row each.
-        config: See `DPZVConfig`.
-        seed: Seed of every stream; replica k draws from streams of its own, whatever stack it is in.
-        replicas: Numbers of the K replicas.
-        behaviours: Clients, by number from 1, that do not follow the protocol.
-        observers: See every message; `ViewRecorder` keeps an adversary's view.
-        device: `cpu` or `cuda`.
-        progress: Called after every epoch with the number of rounds done.
-        evaluate_epochs: Whether to record test accuracy after every epoch.
-
-    Returns:
-        The trained models with accuracy, byte ledger and participation counts.
-
-    Raises:
-        InputError: The configuration does not fit the data.
-    """
-    records, clients = data.features[0].shape[0], len(data.features)
-    the_plan = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
-    run = DPZVRun(
-        data,
-        config,
-        the_plan,
-        seed=seed,
-        replicas=replicas,
-        behaviours=behaviours,
-        observers=observers,
-        device=device,
-    )
-    history: list[tuple[int, float, float]] = []
-    per_epoch = run.federation.steps_per_pass
-    for epoch in range(config.epochs):
-        for _ in range(per_epoch):
-            run.step()
-        if evaluate_epochs:
-            history.append(run.federation.epoch_record(epoch + 1))
-        if progress is not None:
-            progress(run.round)
-    return run.federation.finish(
-        rounds=run.round,
-        rounds_by_client=the_plan.rounds_by_client,
-        participations=the_plan.participations,
-        history=history,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -162,6 +162,7 @@ class Federation:
             self._client(number, features, evaluator_for(model, stack=self.stack, device=device), config, seed)
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
         ]
+        self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
         self.server: Server = (
             SumServer(len(self.clients))
             if server_model is None
@@ -217,8 +218,16 @@ class Federation:
             pieces.append(client.evaluator.forward(client.parameters, stacked))
         return torch.cat(pieces, 1)
 
-    def fill_table(self, overrides: Mapping[int, ClientBehaviour] | None = None) -> None:
-        """Every client sends all its embeddings once; the server keeps them as its table, (K * N, M * width)."""
+    def fill_table(
+        self,
+        overrides: Mapping[int, ClientBehaviour] | None = None,
+        *,
+        protect: Callable[[Tensor], Tensor] = lambda embeddings: embeddings,
+    ) -> None:
+        """Every client sends all its embeddings once; the server keeps them as its table, (K * N, M * width).
+
+        `protect` is what a method does to embeddings before they are sent.
+        """
         table = torch.empty(
             self.stack, self.records, len(self.clients), self.width, dtype=self.dtype, device=self.device
         )
@@ -226,17 +235,16 @@ class Federation:
             if overrides and number in overrides:
                 rows = table.new_zeros(self.stack, self.records, self.width)
             else:
-                rows = self.embed_all(client, client.features)
+                rows = protect(self.embed_all(client, client.features))
             table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", rows))
         rows = table.flatten(2).flatten(0, 1)
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
-        self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
         self._columns = tuple(self.table[:, slot] for slot in self.slots)
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""
-        self._columns[number - 1].index_copy_(0, batch.places, embeddings.view(-1, self.width))
+        self._columns[number - 1].index_copy_(0, batch.places, embeddings.reshape(-1, self.width))
         return self.table_rows(batch)
 
     def table_rows(self, batch: Batch) -> Tensor:

@@ -36,10 +36,14 @@ class Message:
     kind: str
     payload: torch.Tensor
     ids: torch.Tensor | None = None
+    bits: int | None = None
+    """Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number."""
 
     @property
     def nbytes(self) -> int:
         """Bytes on the wire in one replica."""
+        if self.bits is not None:
+            return -(-self.bits // 8)
         return self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
 
 

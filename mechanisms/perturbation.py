@@ -24,6 +24,21 @@ class TwoSided:
         return self.stack
 
 
+class OneSided:
+    """Storage for the 2K models w_k and w_k + scale u_k of K models w_k, used again every round."""
+
+    def __init__(self, parameters: ParameterStack) -> None:
+        self._parameters = parameters
+        self.stack = ParameterStack.empty(parameters.layout, 2 * len(parameters.flat), parameters.flat)
+        self._base, self._moved = self.stack.flat.unflatten(0, (-1, 2)).unbind(1)
+
+    def toward(self, direction: Tensor, scale: float) -> ParameterStack:
+        """The 2K models at and beside the present parameters along `direction` (K, d): base and moved in turn."""
+        self._base.copy_(self._parameters.flat)
+        torch.add(self._parameters.flat, direction, alpha=scale, out=self._moved)
+        return self.stack
+
+
 def shift_in_place(parameters: ParameterStack, directions: Directions, round_: int, scale: float | Tensor) -> None:
     """Add `scale` (a number, or (K, 1)) times the direction of `round_` to the parameters, piece by piece.
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
+from dpzv_audit.accounting.release import ServerUpdate
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import NeighbourRelation
-from mechanisms.config import DPZVConfig
+from mechanisms.config import AsyncConfig, DPZVConfig
 from mechanisms.federation import ClientBehaviour, rounds_of
 from mechanisms.schedules import by_compute_times, cyclic, largest_participation, random_activation
 
@@ -22,6 +23,13 @@ class Plan:
     rounds_by_client: tuple[int, ...]
     participations: int | None
     sigma: float
+
+    @staticmethod
+    def _server_update(config: DPZVConfig) -> ServerUpdate:
+        """How the server's state moves, as an accountant sees it: a rate of 0 freezes it."""
+        if not config.top_model:
+            return "none"
+        return "frozen" if config.server_rate == 0 else config.server_update
 
     def release(self, config: DPZVConfig, records: int) -> Release:
         """The scalars that this plan releases, as an accountant takes them."""
@@ -38,7 +46,7 @@ class Plan:
             clients=len(self.rounds_by_client),
             participations=self.participations,
             clip_rule=config.clip_rule,
-            server_update=config.server_update if config.top_model else "none",
+            server_update=self._server_update(config),
             participation_cap=config.participation_cap,
             distinct_ids=config.distinct_ids,
             server_mu=server_mu,
@@ -57,12 +65,8 @@ def plan(
     """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data."""
     if config.batch_size > records:
         raise InputError(f"batch_size is {config.batch_size}, must be at most the {records} training records")
-    for name in ("activation_probabilities", "compute_times"):
-        values = getattr(config, name)
-        if values is not None and len(values) != clients:
-            raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
     rounds = rounds_of(config, records)
-    active = tuple(islice(_activation(config, clients, seed), rounds))
+    active = tuple(islice(active_clients(config, clients, seed), rounds))
     by_client = tuple(active.count(m) for m in range(1, clients + 1))
     repeats = {m: b.first_pass_repeats for m, b in (behaviours or {}).items()}
     participations = None
@@ -78,7 +82,12 @@ def plan(
     return Plan(active, by_client, participations, _sigma(config, records, rounds, participations, neighbours))
 
 
-def _activation(config: DPZVConfig, clients: int, seed: int) -> Iterator[int]:
+def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:
+    """The active client of each round, without end; `InputError` where the configuration does not fit their number."""
+    for name in ("activation_probabilities", "compute_times"):
+        values = getattr(config, name)
+        if values is not None and len(values) != clients:
+            raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
     if config.compute_times is not None:
         return by_compute_times(config.compute_times)
     if config.activation == "random":

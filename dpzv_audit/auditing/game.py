@@ -28,6 +28,9 @@ from mechanisms.replicas import Evaluator, ParameterStack
 from mechanisms.views import Adversary, View, ViewRecorder
 
 RANDOM_CANDIDATES = 64
+CANDIDATE_SCALES = (1.0, 0.3, 0.1, 0.03)
+"""Embeddings tried as the canary's: directions a client, and norms in units of `strength`."""
+
 CANARY_STRENGTH = 10.0
 """Norm of the canary's embeddings in units of the loss difference that saturates the clip, and at least this."""
 
@@ -256,7 +259,8 @@ def _candidates(game: LabelGame, fed: Federation, number: int, seed: int) -> Ten
     found = torch.cat((toward_low, -rising, random), 1)
     norms: Tensor = torch.linalg.vector_norm(found, dim=2, keepdim=True)
     # A dead server has no gradient: such a candidate stays 0 and reaches nothing.
-    return strength(game.config) * found / norms.clamp(min=torch.finfo(fed.dtype).tiny)
+    unit = found / norms.clamp(min=torch.finfo(fed.dtype).tiny)
+    return torch.cat([strength(game.config) * scale * unit for scale in CANDIDATE_SCALES], 1)
 
 
 def _loss_differences(fed: Federation, number: int, candidates: Tensor) -> Tensor:

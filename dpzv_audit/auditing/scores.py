@@ -6,9 +6,13 @@ import csv
 import json
 import math
 import re
+import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +23,18 @@ Scores = NDArray[np.float64]
 
 _WORDS_THAT_ARE_NUMBERS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _HEADER = re.compile(r"[^\W\d][\w .-]*")
+# What numpy raises on a damaged array: its header is a Python literal, which it tokenises and parses.
+DAMAGED = (
+    ValueError,
+    EOFError,
+    MemoryError,
+    TypeError,
+    SyntaxError,
+    TokenError,
+    OverflowError,
+    RecursionError,
+    zlib.error,
+)
 _RIGHT = "must be a finite number"
 
 
@@ -131,11 +147,19 @@ def _checked_array(path: Path, array: NDArray[np.generic]) -> Scores:
         return np.asarray(array, dtype=np.float64)
 
 
+def _read_array(file: IO[bytes]) -> NDArray[Any]:
+    """Read one NPY array; numpy's remarks on odd headers are not the user's business: the array is checked instead."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
 def _read_npy(path: Path) -> Scores:
     try:
         with path.open("rb") as file:
-            return _checked_array(path, np.lib.format.read_array(file, allow_pickle=False))
-    except (ValueError, EOFError, MemoryError, TypeError) as error:
+            return _checked_array(path, _read_array(file))
+    except DAMAGED as error:
         raise InputError(
             f"scores file {path}: is no whole NPY file of numbers, must be one written by numpy.save "
             "without pickled objects"
@@ -149,8 +173,8 @@ def _read_npz(path: Path) -> Scores:
             if len(names) != 1:
                 raise InputError(f"scores file {path}: holds {len(names)} arrays, must hold exactly one")
             with archive.open(names[0]) as member:
-                return _checked_array(path, np.lib.format.read_array(member, allow_pickle=False))
-    except (ValueError, EOFError, MemoryError, TypeError, zipfile.BadZipFile, NotImplementedError) as error:
+                return _checked_array(path, _read_array(member))
+    except (*DAMAGED, zipfile.BadZipFile, RuntimeError) as error:
         raise InputError(
             f"scores file {path}: is no whole NPZ file of numbers, must be one written by numpy.savez "
             "without pickled objects"

@@ -14,7 +14,7 @@ from dpzv_audit.data.digits import load_digits
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
-from mechanisms import METHODS
+from mechanisms import METHODS, train
 from mechanisms.federation import TrainingData, Turn
 from mechanisms.schedules import BatchStream
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
@@ -249,7 +249,7 @@ def test_the_attack_needs_its_view_alone():
     data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
     recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
     client = QueryingClient(1, queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
-    one.method.train(data, one.config, seed=0, replicas=(0, 1), behaviours={1: client}, observers=(recorder, log))
+    train(data, one.config, seed=0, replicas=(0, 1), behaviours={1: client}, observers=(recorder, log))
     known = Knowledge(4, 8, 6, 2, 0.0, one.config.smoothing)
     guesses = from_scalars(recorder.view, known)
     copied = View(recorder.view.adversary, list(recorder.view.messages))

@@ -8,8 +8,9 @@ import torch
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZVRun, plan
+from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData, dtype_of
+from mechanisms.plan import plan
 
 
 @pytest.fixture(scope="session", autouse=True)

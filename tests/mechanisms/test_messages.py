@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from mechanisms.config import DPZVConfig, SplitConfig
-from mechanisms.dpzv import train
 from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER, Channel, Ledger, Message
-from mechanisms.split import train as train_split
+from mechanisms.training import train
+from mechanisms.training import train as train_split
 
 
 def message(sender=1, receiver=SERVER, kind="embeddings", shape=(3, 2, 5, 4), dtype=torch.float32):

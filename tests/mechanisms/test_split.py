@@ -8,7 +8,7 @@ from mechanisms.config import SplitConfig
 from mechanisms.federation import TrainingData
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.schedules import BatchStream
-from mechanisms.split import train
+from mechanisms.training import train
 
 SMALL = {
     "batch_size": 6,

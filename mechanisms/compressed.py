@@ -1,0 +1,75 @@
+"""Compressed VFL: synchronous, first order, quantised embeddings, Q local steps a round (Castiglia et al. 2022).
+
+In each round all clients send the quantised embeddings of one batch and receive dL/dh_m; a client then takes Q steps,
+pulling that one gradient back through its present model each time (Q = 1 is split learning with compression).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from mechanisms.config import CompressedConfig
+from mechanisms.federation import Federation, TrainingData
+from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.perturbation import momentum_step
+from mechanisms.protection import ChannelNoise
+from mechanisms.quantise import message_bits, quantise
+from mechanisms.servers import loss_gradient
+
+
+class CompressedRun:
+    """One stack of K trainings in progress, a round at a time; split learning is the case without compression."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        config: CompressedConfig,
+        *,
+        seed: int,
+        replicas: Sequence[int],
+        observers: Sequence[Observer] = (),
+        device: str = "cpu",
+    ) -> None:
+        self.config = config
+        self.federation = fed = Federation(
+            data, config, seed=seed, replicas=replicas, observers=observers, device=device
+        )
+        self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
+        self.round = 0
+
+    def step(self) -> None:
+        """Run the next round: embeddings up, gradients down, everybody steps."""
+        fed, config = self.federation, self.config
+        batch = fed.clients[0].next_batch(1, fed.steps_per_pass)
+        for other in fed.clients[1:]:
+            other.rounds += 1
+        inputs = [fed.inputs(client, batch) for client in fed.clients]
+        received, outputs, pullbacks = [], [], []
+        for number, (client, features) in enumerate(zip(fed.clients, inputs, strict=True), start=1):
+            output, pullback = client.evaluator.forward_with_pullback(client.parameters, features)
+            sent = quantise(self._noise.embeddings(output), config.forward_bits)
+            bits = message_bits(sent[0].numel(), config.forward_bits)
+            message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, bits)
+            received.append(fed.channel.send(message))
+            outputs.append(output)
+            pullbacks.append(pullback)
+        logits, pull_server = fed.server.forward_with_pullback(fed.server_parameters, torch.cat(received, 2))
+        gradient = loss_gradient(logits, fed.data.batch_labels(batch), batch.weights, config.batch_size)
+        server_gradient, at_rows = pull_server(gradient)
+        momentum_step(
+            fed.server_parameters.flat, fed.server_momentum, server_gradient, config.server_rate, config.server_momentum
+        )
+        for number, client in enumerate(fed.clients, start=1):
+            part = self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous())
+            answer = fed.channel.send(Message(self.round, SERVER, number, "gradient", part, batch.members))
+            output, pullback = outputs[number - 1], pullbacks[number - 1]
+            for local in range(config.local_steps):
+                if local:
+                    output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs[number - 1])
+                client_gradient, _ = pullback(self._noise.through_clip(output, answer), at_inputs=False)
+                momentum_step(
+                    client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum
+                )
+        self.round += 1

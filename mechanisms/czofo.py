@@ -1,0 +1,130 @@
+"""VFL-CZOFO: zeroth order on the client's output layer only, chained with first order (paper 003, algorithm 1).
+
+The server perturbs the active client's *embedding* along q directions that both derive from a shared seed, and answers
+with q differences of the loss; the client estimates dL/dh_m (eq. 2) and pulls it back through its own model. Both
+losses are taken before the server steps, as the algorithm says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from mechanisms.config import CZOFOConfig
+from mechanisms.directions import Directions, dimension_factor
+from mechanisms.federation import Federation, TrainingData
+from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.perturbation import momentum_step
+from mechanisms.plan import active_clients
+from mechanisms.protection import ChannelNoise
+from mechanisms.quantise import message_bits, quantise
+from mechanisms.schedules import Batch
+from mechanisms.servers import cross_entropy, loss_gradient
+
+
+class CZOFORun:
+    """One stack of K trainings in progress, a round at a time."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        config: CZOFOConfig,
+        *,
+        seed: int,
+        replicas: Sequence[int],
+        observers: Sequence[Observer] = (),
+        device: str = "cpu",
+    ) -> None:
+        self.config = config
+        self.federation = fed = Federation(
+            data, config, seed=seed, replicas=replicas, observers=observers, device=device
+        )
+        self._active = active_clients(config, len(fed.clients), seed)
+        self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
+        # Gaussian draws for a whole batch; `_directions_of` puts each record's row on its sphere where asked.
+        self._draws = [
+            Directions(
+                "gaussian",
+                config.directions * config.batch_size * fed.width,
+                seed=seed,
+                party=number,
+                replicas=replicas,
+                dtype=fed.dtype,
+                device=device,
+            )
+            for number in range(1, len(fed.clients) + 1)
+        ]
+        self.round = 0
+        fed.fill_table(protect=self._noise.embeddings)
+
+    def step(self) -> None:
+        """Run the next round."""
+        fed, config = self.federation, self.config
+        number = next(self._active)
+        client = fed.clients[number - 1]
+        own_round = client.rounds
+        batch = client.next_batch(1, fed.steps_per_pass)
+        output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
+        sent = quantise(self._noise.embeddings(output), config.forward_bits)
+        bits = message_bits(sent[0].numel(), config.forward_bits)
+        message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, bits)
+        rows = fed.refresh(number, batch, fed.channel.send(message))
+
+        directions = self._directions_of(number, own_round, batch)
+        fed.channel.note(number, self.round, "direction", directions)
+        labels = fed.data.batch_labels(batch)
+        differences = self._differences(rows, directions, labels, fed.slots[number - 1], batch)
+        self._server_step(rows, labels, batch)
+
+        told = quantise(differences, config.backward_bits)
+        bits = message_bits(told[0].numel(), config.backward_bits)
+        answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", told, batch.members, bits))
+        estimate = self._estimate(answer, directions)
+        client_gradient, _ = pullback(self._noise.through_clip(output, estimate), at_inputs=False)
+        momentum_step(client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum)
+        self.round += 1
+
+    def _directions_of(self, number: int, own_round: int, batch: Batch) -> Tensor:
+        """The q directions of this round, a row for each record, (K, q, B, width)."""
+        fed, config = self.federation, self.config
+        drawn = self._draws[number - 1].at(own_round).view(fed.stack, config.directions, -1, fed.width)
+        drawn = drawn[:, :, : batch.ids.shape[1]]
+        if config.direction == "gaussian":
+            return drawn
+        radius = 1.0 if config.direction == "unit-sphere" else fed.width**0.5
+        norms: Tensor = torch.linalg.vector_norm(drawn, dim=3, keepdim=True)
+        return drawn * (radius / norms)
+
+    def _differences(self, rows: Tensor, directions: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
+        """delta_j = f(h + mu u_j) - f(h): batch means (K, q), or one a record (K, q, B)."""
+        fed, config = self.federation, self.config
+        replicas, q, records, _ = directions.shape
+        # The unperturbed rows go first; all q + 1 evaluations of all records are one batched product.
+        stacked = rows.unsqueeze(1).repeat(1, q + 1, 1, 1)
+        stacked[:, 1:, :, slot].add_(directions, alpha=config.smoothing)
+        logits = fed.server.forward(fed.server_parameters, stacked.flatten(1, 2))
+        losses = cross_entropy(logits, labels.repeat(1, q + 1)).view(replicas, q + 1, records)
+        differences = losses[:, 1:] - losses[:, :1]
+        if batch.weights is not None:
+            differences = differences * batch.weights.unsqueeze(1)
+        return differences if config.scalars == "record" else differences.sum(2) / config.batch_size
+
+    def _estimate(self, differences: Tensor, directions: Tensor) -> Tensor:
+        """Gradient of the batch loss at the embeddings, (K, B, width), by eq. 2."""
+        config = self.config
+        scale = dimension_factor(config.direction, directions.shape[3]) / (config.directions * config.smoothing)
+        if config.scalars == "record":
+            return torch.einsum("kqb,kqbw->kbw", differences, directions) * (scale / config.batch_size)
+        return torch.einsum("kq,kqbw->kbw", differences, directions) * scale
+
+    def _server_step(self, rows: Tensor, labels: Tensor, batch: Batch) -> None:
+        fed, config = self.federation, self.config
+        if not fed.server.layout:
+            return
+        logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, rows)
+        gradient, _ = pullback(loss_gradient(logits, labels, batch.weights, config.batch_size), at_inputs=False)
+        momentum_step(
+            fed.server_parameters.flat, fed.server_momentum, gradient, config.server_rate, config.server_momentum
+        )

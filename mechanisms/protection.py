@@ -1,0 +1,76 @@
+"""Differential privacy for the baselines: noise on embeddings going up, or on gradients coming down.
+
+`embedding`: each record's embedding is clipped in L2 norm to C_h and N(0, sigma^2 I) is added (the "VAFL mechanism"
+that paper 001 gives its baselines); `embedding-batch`: the clip is over the whole B x d_h tensor, as the one public
+implementation has it; `gradient`: each record's dL/dh_m is clipped to C_g and noised (paper 003, section 6.2).
+Embedding noise protects features from the server and does nothing for labels against clients; gradient noise the
+reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms.config import BaselineConfig
+
+PROTECTS = {
+    "none": "nothing: no noise is added anywhere",
+    "embedding": "embeddings sent to the server, hence features; labels stay open to clients",
+    "embedding-batch": "embeddings sent to the server, clipped as one tensor a batch; labels stay open to clients",
+    "gradient": "gradients sent to clients, hence labels; features stay open to the server",
+}
+"""Which channel a baseline's noise protects, in words for every result."""
+
+
+class ChannelNoise:
+    """Clips and noises what travels on the protected channel; leaves the other as it is."""
+
+    def __init__(
+        self, config: BaselineConfig, *, seed: int, replicas: Sequence[int], dtype: torch.dtype, device: str
+    ) -> None:
+        self._config = config
+        self._generators = [stream(seed, Purpose.NOISE, k) for k in replicas]
+        self._dtype = dtype
+        self._device = device
+
+    def embeddings(self, values: Tensor) -> Tensor:
+        """Embeddings (K, n, width) as they are sent."""
+        if not self._config.dp.startswith("embedding"):
+            return values
+        return self._noised(values * self._clip_factor(values))
+
+    def gradients(self, values: Tensor) -> Tensor:
+        """Per-record gradients (K, B, width) of the batch mean as they are sent.
+
+        The clip bounds a record's own gradient, which is B times its part of the mean.
+        """
+        if self._config.dp != "gradient":
+            return values
+        size = self._config.batch_size
+        own = values * size
+        return self._noised(own * self._clip_factor(own)) / size
+
+    def through_clip(self, embeddings: Tensor, gradient: Tensor) -> Tensor:
+        """Pull a gradient at the clipped embeddings (K, B, width) back through the clip, to the model's own output."""
+        if self._config.dp != "embedding":
+            return gradient
+        factor = self._clip_factor(embeddings)
+        norms: Tensor = torch.linalg.vector_norm(embeddings, dim=2, keepdim=True)
+        unit = embeddings / norms.clamp(min=torch.finfo(self._dtype).tiny)
+        along = (unit * gradient).sum(2, keepdim=True) * unit
+        return torch.where(factor < 1, factor * (gradient - along), gradient)
+
+    def _clip_factor(self, values: Tensor) -> Tensor:
+        axes = (1, 2) if self._config.dp == "embedding-batch" else (2,)
+        norms: Tensor = torch.linalg.vector_norm(values, dim=axes, keepdim=True)
+        return self._config.dp_clip / norms.clamp(min=self._config.dp_clip)
+
+    def _noised(self, values: Tensor) -> Tensor:
+        if self._config.dp_sigma == 0.0:
+            return values
+        draws = torch.stack([torch.from_numpy(g.standard_normal(values.shape[1:])) for g in self._generators])
+        return values + self._config.dp_sigma * draws.to(device=self._device, dtype=self._dtype)

@@ -1,0 +1,103 @@
+"""Runs any method to its end: rounds, epochs, progress and evaluation, for a stack of K replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from mechanisms.compressed import CompressedRun
+from mechanisms.config import CompressedConfig, CZOFOConfig, DPZVConfig, TrainingConfig, VAFLConfig, ZerothOrderConfig
+from mechanisms.czofo import CZOFORun
+from mechanisms.dpzv import DPZVRun
+from mechanisms.federation import ClientBehaviour, Federation, TrainedStack, TrainingData
+from mechanisms.messages import Observer
+from mechanisms.plan import Plan, plan
+from mechanisms.vafl import VAFLRun
+from mechanisms.zoo import ZOORun
+
+Progress = Callable[[int], None]
+
+
+class Run(Protocol):
+    """One stack of K trainings in progress."""
+
+    federation: Federation
+    round: int
+
+    def step(self) -> None:
+        """Run the next round."""
+
+
+RUNS: dict[type[TrainingConfig], Callable[..., Run]] = {
+    CompressedConfig: CompressedRun,
+    VAFLConfig: VAFLRun,
+    ZerothOrderConfig: ZOORun,
+    CZOFOConfig: CZOFORun,
+}
+"""How a configuration is run; DPZV is apart, since its schedule and noise are planned before it starts."""
+
+
+@torch.no_grad()
+def train(
+    data: TrainingData,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    replicas: Sequence[int] = (0,),
+    behaviours: Mapping[int, ClientBehaviour] | None = None,
+    observers: Sequence[Observer] = (),
+    device: str = "cpu",
+    progress: Progress | None = None,
+    evaluate_epochs: bool = False,
+) -> TrainedStack:
+    """Train the method of `config` in K replicas at once.
+
+    Args:
+        data: Records on `device`, labels shared by the replicas or one row each.
+        config: Which method, and how; see `mechanisms.config`.
+        seed: Seed of every stream; replica k draws from streams of its own, whatever stack it is in.
+        replicas: Numbers of the K replicas.
+        behaviours: Clients of DPZV, by number from 1, that do not follow the protocol.
+        observers: See every message; `ViewRecorder` keeps an adversary's view.
+        device: `cpu` or `cuda`.
+        progress: Called after every epoch with the number of rounds done.
+        evaluate_epochs: Whether to record test accuracy after every epoch.
+
+    Returns:
+        The trained models with accuracy, byte ledger and participation counts.
+
+    Raises:
+        InputError: The configuration does not fit the data.
+    """
+    common: dict[str, Any] = {"seed": seed, "replicas": replicas, "observers": observers, "device": device}
+    the_plan: Plan | None = None
+    run: Run
+    if isinstance(config, DPZVConfig):
+        records, clients = data.features[0].shape[0], len(data.features)
+        the_plan = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
+        run = DPZVRun(data, config, the_plan, behaviours=behaviours, **common)
+    else:
+        if behaviours:
+            common["behaviours"] = behaviours
+        run = next(make for kind, make in RUNS.items() if isinstance(config, kind))(data, config, **common)
+    history = _epochs(run, config.epochs, progress, evaluate_epochs)
+    return run.federation.finish(
+        rounds=run.round,
+        rounds_by_client=tuple(client.rounds for client in run.federation.clients),
+        participations=None if the_plan is None else the_plan.participations,
+        history=history,
+    )
+
+
+def _epochs(run: Run, epochs: int, progress: Progress | None, evaluate_epochs: bool) -> list[tuple[int, float, float]]:
+    history: list[tuple[int, float, float]] = []
+    for epoch in range(epochs):
+        for _ in range(run.federation.steps_per_pass):
+            run.step()
+        if evaluate_epochs:
+            history.append(run.federation.epoch_record(epoch + 1))
+        if progress is not None:
+            progress(run.round)
+    return history
