@@ -51,11 +51,12 @@ class LabelGuesses:
     ids: Tensor | None
 
 
-def from_gradients(view: View, known: Knowledge, *, rule: str = "argmin") -> LabelGuesses:
-    """Read labels off the per-record gradients of the first pass over the data (first-order methods)."""
-    received = view.received("gradient")
-    # A server that sums sends every client the same gradient, so one client's mail is all there is to know.
-    messages = _first_pass([m for m in received if m.receiver == received[0].receiver], known.batches)
+def from_gradients(view: View, known: Knowledge, client: int = 1, *, rule: str = "argmin") -> LabelGuesses:
+    """Read labels off the per-record gradients of one client's first pass over the data (first-order methods).
+
+    That client's mail is a whole pass: an eavesdropper that sees more of it sees no label more.
+    """
+    messages = _first_pass([m for m in view.received("gradient") if m.receiver == client], known.batches)
     ids = [m.ids for m in messages if m.ids is not None]
     labels = _rule(rule)(torch.stack([m.payload for m in messages]))
     return LabelGuesses(labels, torch.stack(ids) if ids else None)

@@ -198,7 +198,7 @@ def _curious_client(
 
 def _infer(setting: AttackSetting, view: View, known: Knowledge) -> LabelGuesses:
     if setting.method.downlink == "gradient":
-        return from_gradients(view, known, rule=setting.rule)
+        return from_gradients(view, known, ADVERSARY_CLIENT, rule=setting.rule)
     if setting.adversary == "eavesdropper":
         return from_wire(view, known, seed=setting.seed, rule=setting.rule, estimator=setting.estimator)
     if isinstance(setting.config, CZOFOConfig):

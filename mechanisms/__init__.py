@@ -12,6 +12,7 @@ from typing import Literal
 
 from dpzv_audit.errors import unknown_name
 from mechanisms.config import (
+    BaselineConfig,
     CompressedConfig,
     CZOFOConfig,
     DPZVConfig,
@@ -52,7 +53,8 @@ class MethodSpec:
         if isinstance(config, DPZVConfig):
             sound = "; the server's state is a function of released scalars"
             return _SCALAR_NOISE + (sound if config.server_update == "joint-zo" else "")
-        return PROTECTS[str(getattr(config, "dp", "none"))]
+        # A clip alone protects nothing.
+        return PROTECTS[config.dp if isinstance(config, BaselineConfig) and config.dp_sigma > 0 else "none"]
 
 
 _SCALAR_NOISE = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"

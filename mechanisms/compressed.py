@@ -49,7 +49,8 @@ class CompressedRun:
         received, outputs, pullbacks = [], [], []
         for number, (client, features) in enumerate(zip(fed.clients, inputs, strict=True), start=1):
             output, pullback = client.evaluator.forward_with_pullback(client.parameters, features)
-            sent = quantise(self._noise.embeddings(output), config.forward_bits)
+            output = batch.cleared(output)
+            sent = quantise(batch.cleared(self._noise.embeddings(output)), config.forward_bits)
             bits = message_bits(sent[0].numel(), config.forward_bits)
             message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, bits)
             received.append(fed.channel.send(message))
@@ -62,12 +63,13 @@ class CompressedRun:
             fed.server_parameters.flat, fed.server_momentum, server_gradient, config.server_rate, config.server_momentum
         )
         for number, client in enumerate(fed.clients, start=1):
-            part = self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous())
+            part = batch.cleared(self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
             answer = fed.channel.send(Message(self.round, SERVER, number, "gradient", part, batch.members))
             output, pullback = outputs[number - 1], pullbacks[number - 1]
             for local in range(config.local_steps):
                 if local:
                     output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs[number - 1])
+                    output = batch.cleared(output)
                 client_gradient, _ = pullback(self._noise.through_clip(output, answer), at_inputs=False)
                 momentum_step(
                     client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum

@@ -58,6 +58,13 @@ class AsyncConfig(TrainingConfig):
         return self
 
 
+def refuse_schedule(config: AsyncConfig) -> None:
+    """`ValueError` if `config`, of a synchronous method, says which client is active when."""
+    for name in ("activation", "activation_probabilities", "compute_times"):
+        if getattr(config, name) != AsyncConfig.model_fields[name].default:
+            raise ValueError(f"{name} does not apply: all clients take part in every round")
+
+
 class DPZVConfig(AsyncConfig):
     """DPZV (paper 001, algorithm 1) with every reading that the paper leaves open; defaults are table 3's values."""
 
@@ -116,6 +123,12 @@ class BaselineConfig(AsyncConfig):
     dp_clip: float = Field(1.0, gt=0, description="L2 clip of what is protected: C_h or C_g.")
     dp_sigma: float = Field(0.0, ge=0, description="Standard deviation of the noise on every coordinate.")
 
+    @model_validator(mode="after")
+    def _noise_has_a_channel(self) -> Self:
+        if self.dp == "none" and self.dp_sigma > 0:
+            raise ValueError("dp_sigma above 0 needs dp embedding, embedding-batch or gradient: what the noise is on")
+        return self
+
 
 class VAFLConfig(BaselineConfig):
     """VAFL."""
@@ -126,6 +139,13 @@ class CompressedConfig(BaselineConfig):
 
     forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
     local_steps: int = Field(1, ge=1, description="Local steps of a client in a round, Q.")
+
+    @model_validator(mode="after")
+    def _synchronous(self) -> Self:
+        refuse_schedule(self)
+        if self.forward_bits is not None and self.sampler == "poisson":
+            raise ValueError("sampler must be shuffled or uniform with forward_bits: batches of one size are quantised")
+        return self
 
 
 class SplitConfig(CompressedConfig):
@@ -147,6 +167,12 @@ class ZerothOrderConfig(AsyncConfig):
     synchronous: bool = Field(False, description="All clients in every round, on one batch.")
     server_first_order: bool = Field(False, description="The server steps by its exact gradient (VFL-Cascaded).")
 
+    @model_validator(mode="after")
+    def _synchronous(self) -> Self:
+        if self.synchronous:
+            refuse_schedule(self)
+        return self
+
 
 class CZOFOConfig(BaselineConfig):
     """VFL-CZOFO (paper 003): q directions at the embedding, chained with first order at the client."""
@@ -162,6 +188,12 @@ class CZOFOConfig(BaselineConfig):
     def _batches_have_one_size(self) -> Self:
         if self.sampler == "poisson":
             raise ValueError("sampler must be shuffled or uniform: directions are shared for batches of one size")
+        return self
+
+    @model_validator(mode="after")
+    def _no_gradient_travels(self) -> Self:
+        if self.dp == "gradient":
+            raise ValueError("dp must be none, embedding or embedding-batch: no gradient travels here")
         return self
 
 

@@ -33,7 +33,10 @@ class ChannelNoise:
         self, config: BaselineConfig, *, seed: int, replicas: Sequence[int], dtype: torch.dtype, device: str
     ) -> None:
         self._config = config
-        self._generators = [stream(seed, Purpose.NOISE, k) for k in replicas]
+        self._seed = seed
+        self._replicas = tuple(replicas)
+        self.draws = torch.zeros(1, dtype=torch.int64)
+        """How often noise has been drawn: each draw is a stream of its own, so a run can be taken up again."""
         self._dtype = dtype
         self._device = device
 
@@ -56,21 +59,27 @@ class ChannelNoise:
 
     def through_clip(self, embeddings: Tensor, gradient: Tensor) -> Tensor:
         """Pull a gradient at the clipped embeddings (K, B, width) back through the clip, to the model's own output."""
-        if self._config.dp != "embedding":
+        if not self._config.dp.startswith("embedding"):
             return gradient
         factor = self._clip_factor(embeddings)
-        norms: Tensor = torch.linalg.vector_norm(embeddings, dim=2, keepdim=True)
+        norms: Tensor = torch.linalg.vector_norm(embeddings, dim=self._axes, keepdim=True)
         unit = embeddings / norms.clamp(min=torch.finfo(self._dtype).tiny)
-        along = (unit * gradient).sum(2, keepdim=True) * unit
+        along = (unit * gradient).sum(self._axes, keepdim=True) * unit
         return torch.where(factor < 1, factor * (gradient - along), gradient)
 
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        """What is clipped as one vector: a record, or a whole message."""
+        return (1, 2) if self._config.dp == "embedding-batch" else (2,)
+
     def _clip_factor(self, values: Tensor) -> Tensor:
-        axes = (1, 2) if self._config.dp == "embedding-batch" else (2,)
-        norms: Tensor = torch.linalg.vector_norm(values, dim=axes, keepdim=True)
+        norms: Tensor = torch.linalg.vector_norm(values, dim=self._axes, keepdim=True)
         return self._config.dp_clip / norms.clamp(min=self._config.dp_clip)
 
     def _noised(self, values: Tensor) -> Tensor:
         if self._config.dp_sigma == 0.0:
             return values
-        draws = torch.stack([torch.from_numpy(g.standard_normal(values.shape[1:])) for g in self._generators])
+        generators = [stream(self._seed, Purpose.NOISE, k, int(self.draws)) for k in self._replicas]
+        self.draws += 1
+        draws = torch.stack([torch.from_numpy(g.standard_normal(values.shape[1:])) for g in generators])
         return values + self._config.dp_sigma * draws.to(device=self._device, dtype=self._dtype)

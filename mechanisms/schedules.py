@@ -73,6 +73,13 @@ class Batch:
         """Ids (K, B) of the records that take part, -1 where a place is padding: what travels beside messages."""
         return self.ids if self.weights is None else self.ids.masked_fill(self.weights == 0, -1)
 
+    def cleared(self, rows: Tensor) -> Tensor:
+        """`rows` (K, B, n) or (K, e, B, n) with zeros where a place is padding: no record is there to tell of."""
+        if self.weights is None:
+            return rows
+        empty = (self.weights == 0).unsqueeze(2)
+        return rows.masked_fill(empty if rows.dim() == 3 else empty.unsqueeze(1), 0.0)
+
 
 class BatchStream:
     """One client's batches, round after round, for each replica from its own stream.

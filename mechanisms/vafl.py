@@ -45,14 +45,15 @@ class VAFLRun:
         client = fed.clients[number - 1]
         batch = client.next_batch(1, fed.steps_per_pass)
         output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
-        sent = self._noise.embeddings(output)
+        output = batch.cleared(output)
+        sent = batch.cleared(self._noise.embeddings(output))
         message = Message(self.round, number, SERVER, "embeddings", sent, batch.members)
         rows = fed.refresh(number, batch, fed.channel.send(message))
 
         logits, pull_server = fed.server.forward_with_pullback(fed.server_parameters, rows)
         labels = fed.data.batch_labels(batch)
         server_gradient, at_rows = pull_server(loss_gradient(logits, labels, batch.weights, config.batch_size))
-        part = self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous())
+        part = batch.cleared(self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
         momentum_step(
             fed.server_parameters.flat, fed.server_momentum, server_gradient, config.server_rate, config.server_momentum
         )

@@ -65,7 +65,9 @@ class ZOORun:
         self._server_directions = directions(dimension(fed.server.layout), SERVER, Purpose.SERVER_DIRECTIONS)
         self._server_perturbed = OneSided(fed.server_parameters)
         self.round = 0
-        fed.fill_table(self._behaviours)
+        # All clients send every batch in the synchronous methods: nothing is ever read from a table.
+        if not config.synchronous:
+            fed.fill_table(self._behaviours)
 
     def step(self) -> None:
         """Run the next round: one client, or all of them."""
@@ -87,8 +89,10 @@ class ZOORun:
                 pair = self._embed_twice(fed.clients[number - 1], number, own_round, batch)
             message = Message(self.round, number, SERVER, "embeddings", pair, batch.members)
             uploads[number] = fed.channel.send(message)
-        for number, pair in uploads.items():
-            rows = fed.refresh(number, batch, pair[:, 0])
+        if self.config.synchronous:
+            rows = torch.cat([pair[:, 0] for pair in uploads.values()], 2)
+        else:
+            rows = fed.refresh(numbers[0], batch, uploads[numbers[0]][:, 0])
         labels = fed.data.batch_labels(batch)
         losses = {
             number: self._losses(rows, pair, labels, fed.slots[number - 1], batch) for number, pair in uploads.items()
@@ -106,7 +110,10 @@ class ZOORun:
         if behaviour is None:
             return None
         shape = (fed.stack, 2, batch.ids.shape[1], fed.width)
-        return behaviour.uploads(Turn(self.round, number, own_round, batch, shape, fed.dtype, fed.device))
+        uploads = behaviour.uploads(Turn(self.round, number, own_round, batch, shape, fed.dtype, fed.device))
+        if uploads is not None and uploads.shape != shape:
+            raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}, must be {shape}")
+        return uploads
 
     def _embed_twice(self, client: ClientState, number: int, own_round: int, batch: Batch) -> Tensor:
         """h(w) and h(w + mu u), shape (K, 2, B, width)."""
@@ -116,7 +123,7 @@ class ZOORun:
         moved = self._perturbed[number - 1].toward(direction, self.config.smoothing)
         inputs = fed.inputs(client, batch)
         doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
-        return client.evaluator.forward(moved, doubled).view(fed.stack, 2, -1, fed.width)
+        return batch.cleared(client.evaluator.forward(moved, doubled).view(fed.stack, 2, -1, fed.width))
 
     def _losses(self, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
         """The two batch losses, (K, 2)."""

@@ -8,13 +8,22 @@ import torch
 
 from attacks import attack_named
 from attacks.curious import DUMMY_STD, QueryingClient
-from attacks.label_direct import Knowledge, LabelGuesses, correctness, from_gradients, from_scalars, from_wire
+from attacks.label_direct import (
+    Knowledge,
+    LabelGuesses,
+    correctness,
+    from_gradients,
+    from_scalars,
+    from_shared_directions,
+    from_wire,
+)
 from attacks.mount import AttackSetting, mount_label_direct
 from dpzv_audit.data.digits import load_digits
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
 from mechanisms import METHODS, train
+from mechanisms.config import DPZVConfig
 from mechanisms.federation import TrainingData, Turn
 from mechanisms.schedules import BatchStream
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
@@ -49,12 +58,16 @@ def dataset(records=48, clients=3, classes=4, seed=0):
 def setting(method="dpzv", data=None, *, options=None, **rest):
     spec = METHODS[method]
     base = {"top_model": False, "batch_size": 8, "epochs": 6}
-    if method != "split":
+    if spec.config is DPZVConfig:
         base["calibration"] = "none"
     config = spec.configure(**{**base, **(options or {})})
     return AttackSetting(
         method=spec, config=config, dataset=data or dataset(), confidence=CONFIDENCE, **{"trials": 4, **rest}
     )
+
+
+GRADIENT = [name for name, spec in METHODS.items() if spec.downlink == "gradient"]
+SCALAR = [name for name, spec in METHODS.items() if spec.downlink != "gradient"]
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -78,6 +91,61 @@ def test_first_order_gradients_give_every_label(classes, batch_size, rule, adver
     # Labels permuted before training are read off as exactly, and score what agreement by chance gives.
     assert outcome.controls["shuffled_labels"].value < 0.9
     assert outcome.plan is None
+
+
+@pytest.mark.parametrize("adversary", ["client", "eavesdropper"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dp": "embedding", "dp_clip": 0.5, "dp_sigma": 10.0},
+        {"dp": "embedding-batch", "dp_clip": 0.5, "dp_sigma": 0.1},
+        {"sampler": "uniform"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", GRADIENT)
+def test_every_gradient_method_gives_every_label(method, options, adversary):
+    """Noise on embeddings protects features: the gradient at whatever was sent still names the label."""
+    # Every client of `vafl` has its own pass, of which each takes its turn.
+    outcome = mount_label_direct(setting(method, options={"epochs": 3, **options}, adversary=adversary, trials=2))
+    assert outcome.success.value == 1.0
+    assert outcome.success.n == 2 * 48
+    assert outcome.controls["shuffled_labels"].value < 0.9
+
+
+@pytest.mark.parametrize("adversary", ["client", "eavesdropper"])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"activation": "random", "activation_probabilities": (0.1, 0.6, 0.3)},
+        {"compute_times": (5.0, 1.0, 2.0)},
+    ],
+    ids=str,
+)
+def test_an_attacked_client_need_not_be_the_first_that_is_active(schedule, adversary):
+    """Guesses about one client's batches are scored against the records of those batches."""
+    outcome = mount_label_direct(setting("vafl", options={"epochs": 12, **schedule}, adversary=adversary, trials=2))
+    assert outcome.success.value == 1.0
+    assert outcome.success.n > 2 * 8
+
+
+@pytest.mark.parametrize("adversary", ["client", "eavesdropper"])
+@pytest.mark.parametrize("method", ["vafl", "split"])
+def test_gradient_noise_hides_labels(method, adversary, digits):
+    """A gradient clipped to 0.1 under noise of 3 a coordinate: at most 0.108 of 5,632 guesses are right in expectation.
+
+    Guesses err independently, so that 0.13 is 5 standard deviations away: false-alarm rate below 1e-6.
+    """
+    options = {"batch_size": 64, "epochs": 4, "dp": "gradient", "dp_clip": 0.1}
+    noisy, clipped = (
+        mount_label_direct(setting(method, digits, options={**options, "dp_sigma": s}, adversary=adversary, trials=4))
+        for s in (3.0, 0.0)
+    )
+    assert noisy.success.n == 4 * 1408
+    assert noisy.success.value < 0.13
+    # The clip keeps directions, and with them labels.
+    assert clipped.success.value == 1.0
 
 
 def test_the_shuffled_control_is_at_chance(digits):
@@ -117,6 +185,66 @@ def test_query_sweep_through_the_real_path(queries, estimator, digits):
     assert trained.rounds == 22 * 4 * queries
     assert outcome.plan is not None
     assert outcome.plan.sigma == 0.0
+
+
+ZEROTH_ORDER = {"zoo-vfl": 4, "cascaded": 4, "syn-zoo-vfl": 1}
+"""Epochs that make a pass over the data of the one curious client among four."""
+
+
+@pytest.mark.parametrize(("method", "queries"), [(m, q) for m in ZEROTH_ORDER for q in (1, 10)])
+def test_two_losses_give_what_a_scalar_gives(method, queries, digits):
+    """The same figures from forward differences: `losses` are a scalar and the point that it starts from."""
+    outcome = mount_label_direct(
+        setting(
+            method,
+            digits,
+            options={"batch_size": 64, "epochs": ZEROTH_ORDER[method] * queries},
+            queries=queries,
+            trials=12,
+        )
+    )
+    error = outcome.success.high - outcome.success.value
+    assert error < 0.02
+    assert outcome.success.value == pytest.approx(SWEEP[queries], abs=0.03 + error)
+    if queries == 10:
+        assert outcome.success.low > 0.13
+    control = outcome.controls["shuffled_labels"]
+    assert control.low <= outcome.baselines["prior"] <= control.high
+    assert outcome.controls["positive"].value == 1.0
+    assert outcome.plan is None
+
+
+CZOFO = {
+    "q = 1": ({"directions": 1}, 0.117),
+    "q = 10": ({"directions": 10}, 0.173),
+    "q = 10, unit sphere": ({"directions": 10, "direction": "unit-sphere"}, 0.173),
+    "q = 10, a record": ({"directions": 10, "scalars": "record"}, 1.0),
+    "q = 10, noise on embeddings": (
+        {"directions": 10, "scalars": "record", "dp": "embedding", "dp_clip": 0.3, "dp_sigma": 0.3},
+        1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CZOFO)
+def test_czofo_tells_an_honest_client_what_queries_would(name, digits):
+    """Directions are shared, so q of them are q queries that nobody had to make; the interval is added to 0.03."""
+    options, expected = CZOFO[name]
+    outcome = mount_label_direct(
+        setting("czofo", digits, options={"batch_size": 64, "epochs": 4, **options}, trials=12)
+    )
+    error = outcome.success.high - outcome.success.value
+    assert error < 0.02
+    assert outcome.success.value == pytest.approx(expected, abs=0.03 + error)
+    assert outcome.success.n == 12 * 22 * 64
+    control = outcome.controls["shuffled_labels"]
+    assert control.low <= outcome.baselines["prior"] <= control.high
+
+
+def test_backward_bits_hide_little(digits):
+    """Differences on 256 levels between their extremes carry what they carried."""
+    options = {"batch_size": 64, "epochs": 4, "directions": 10, "scalars": "record", "backward_bits": 8}
+    assert mount_label_direct(setting("czofo", digits, options=options, trials=4)).success.value > 0.9
 
 
 def test_a_batch_of_one_record_is_known_after_as_many_queries_as_classes():
@@ -163,14 +291,31 @@ def test_an_eavesdropper_on_scalars_is_at_chance(estimator, digits):
     assert low <= 0.1 <= high
 
 
-@pytest.mark.parametrize("method", ["split", "dpzv"])
+SEVERAL = [{"directions": 3}, {"directions": 3, "scalars": "record"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [*((method, {}) for method in SCALAR), *(("czofo", several) for several in SEVERAL)], ids=str
+)
+def test_an_eavesdropper_is_at_chance_on_every_scalar_method(method, options, digits):
+    """The same for two losses, and for several differences a batch or a record: level 1e-4."""
+    outcome = mount_label_direct(
+        setting(method, digits, options={"batch_size": 64, "epochs": 1, **options}, adversary="eavesdropper", trials=4)
+    )
+    hits = round(outcome.success.value * outcome.success.n)
+    low, high = clopper_pearson(hits, outcome.success.n, CONFIDENCE)
+    assert outcome.success.n == 4 * 1408
+    assert low <= 0.1 <= high
+
+
+@pytest.mark.parametrize("method", ["split", "dpzv", "zoo-vfl", "czofo"])
 def test_results_follow_the_seed(method):
     first, again, other = (
         mount_label_direct(setting(method, options={"batch_size": 8}, seed=seed, queries=2)) for seed in (1, 1, 2)
     )
     assert first.success == again.success
     assert first.controls == again.controls
-    if method == "dpzv":
+    if method != "split":
         assert first.success != other.success
     assert np.array_equal(first.trained.correct, again.trained.correct)
 
@@ -193,6 +338,13 @@ def test_results_follow_the_seed(method):
 def test_what_does_not_apply_is_one_line(change, message):
     with pytest.raises(InputError, match=message) as caught:
         mount_label_direct(setting(**change))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["zoo-vfl", "syn-zoo-vfl", "cascaded"])
+def test_too_few_rounds_for_the_queries_are_one_line(method):
+    with pytest.raises(InputError, match="fewer than the 100 queries of one batch") as caught:
+        mount_label_direct(setting(method, queries=100))
     assert "\n" not in str(caught.value)
 
 
@@ -233,6 +385,17 @@ def test_a_querying_client_asks_about_each_batch_at_one_point_with_fresh_directi
     assert client.uploads(turn(6)) is None
 
 
+def test_a_one_sided_client_sends_the_point_itself_and_one_step_beside_it():
+    options = {"queries": 2, "smoothing": 1e-2, "steps_per_pass": 2, "seed": 0, "replicas": (0, 1)}
+    one, two = QueryingClient(1, **options, one_sided=True), QueryingClient(1, **options)
+    sent, pair = one.uploads(turn(0)), two.uploads(turn(0))
+    assert torch.allclose(sent[:, 0], pair.mean(1), rtol=1e-12)
+    assert torch.equal(sent[:, 0], one.uploads(turn(1))[:, 0])
+    # The same direction, from the point and not around it.
+    assert torch.allclose(sent[:, 1], pair[:, 0], rtol=1e-12)
+    assert one.uploads(turn(4)) is None
+
+
 def test_a_replicas_queries_do_not_depend_on_the_stack():
     both = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(0, 5))
     alone = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(5,))
@@ -261,6 +424,24 @@ def test_the_attack_needs_its_view_alone():
     assert sorted(guesses.ids[:, 0].flatten().tolist()) == list(range(48))
 
 
+def test_shared_directions_are_those_of_the_clients_own_notes():
+    """An honest client's guesses are a function of its view, and each record of its first pass is guessed once."""
+    one = setting("czofo", options={"directions": 4, "scalars": "record"}, trials=2)
+    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
+    recorder, log = ViewRecorder(Adversary("client", (2,))), BatchLog("scalar", (2,))
+    train(data, one.config, seed=0, replicas=(0, 1), observers=(recorder, log))
+    known = Knowledge(4, 8, 6, 1, 1e-4, one.config.smoothing)
+    guesses = from_shared_directions(recorder.view, known, 2)
+    assert torch.equal(guesses.ids, log.stacked()[:6])
+    assert sorted(guesses.ids[:, 1].flatten().tolist()) == list(range(48))
+    assert {m.kind for m in recorder.view.messages} == {"table", "embeddings", "scalar"}
+    assert all(2 in (m.sender, m.receiver) for m in recorder.view.messages)
+    right = correctness(guesses, guesses.ids, one.dataset.train.labels)
+    assert right.mean() > 0.95
+    with pytest.raises(InputError, match="holds no 'direction' of party 1"):
+        from_shared_directions(recorder.view, known, 1)
+
+
 def test_correctness_scores_place_by_place():
     guesses = LabelGuesses(torch.tensor([[[0, 1], [2, 2]]]), None)
     ids = torch.tensor([[[3, 0], [1, 2]]])
@@ -274,5 +455,7 @@ def test_an_empty_view_is_one_line():
         from_gradients(view, known)
     with pytest.raises(InputError, match="holds 0 answers"):
         from_scalars(view, known)
+    with pytest.raises(InputError, match="holds no answer"):
+        from_shared_directions(view, known, 1)
     with pytest.raises(InputError, match="holds no answer"):
         from_wire(view, known, seed=0)

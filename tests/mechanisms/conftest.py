@@ -5,12 +5,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData, dtype_of
+from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.plan import plan
+from mechanisms.schedules import BatchStream
+from mechanisms.training import RUNS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -93,3 +99,194 @@ def steps():
         return run
 
     return step
+
+
+@pytest.fixture(scope="session")
+def start_run(make_dataset):
+    """A function: (run not yet stepped, its MessageLog) for the config of any method but DPZV."""
+
+    def make(config, *, seed=0, replicas=(0,), behaviours=None, labels=None, dataset=None, **options):
+        data = TrainingData.of(dataset or make_dataset(**options), dtype=dtype_of(config), device="cpu", labels=labels)
+        log = MessageLog()
+        extra = {} if behaviours is None else {"behaviours": behaviours}
+        with torch.no_grad():
+            run = next(make for kind, make in RUNS.items() if isinstance(config, kind))(
+                data, config, seed=seed, replicas=replicas, observers=(log,), **extra
+            )
+        return run, log
+
+    return make
+
+
+def vector(module):
+    """A module's parameters as one vector, copied."""
+    return nn.utils.parameters_to_vector(module.parameters()).detach().clone()
+
+
+class Parties:
+    """One replica as plain modules, records one by one, and an explicit table: what slow references have in common.
+
+    Randomness comes from the run's own streams; all arithmetic is written anew. Party 0 is the server.
+    """
+
+    def __init__(self, data, config, *, seed, replica):
+        self.data, self.config, self.replica, self.seed = data, config, replica, seed
+        self.m = range(1, len(data.features) + 1)
+        shapes = tuple(tuple(f.shape[1:]) for f in data.features)
+        models, top = default_architectures(
+            shapes, data.classes, embedding=config.embedding, hidden=config.hidden, top_model=config.top_model
+        )
+        self.modules = {0: None if top is None else self._start(top, 0)}
+        self.modules.update({m: self._start(model, m) for m, model in enumerate(models, start=1)})
+        self.buffers = dict.fromkeys(self.modules, 0.0)
+        self.rounds = dict.fromkeys(self.m, 0)
+        self.noises = 0
+        self.batches = {
+            m: BatchStream(
+                config.sampler,
+                records=len(data.labels),
+                batch_size=config.batch_size,
+                seed=seed,
+                client=m,
+                replicas=(replica,),
+            )
+            for m in self.m
+        }
+        self.table = {}
+
+    def _start(self, model, party):
+        module = model.module().double()
+        flat = initial_parameters(layout_of(model), stream(self.seed, Purpose.INIT, party, self.replica))
+        nn.utils.vector_to_parameters(torch.from_numpy(flat), module.parameters())
+        return module
+
+    def draw(self, m):
+        """Ids of the next batch of client m, in order."""
+        batch = self.batches[m].next()
+        return (batch.ids[0] if batch.weights is None else batch.ids[0][batch.weights[0].bool()]).tolist()
+
+    def embed(self, m, i):
+        """h_m of record i, with its graph."""
+        return self.modules[m](self.data.features[m - 1][i : i + 1])[0]
+
+    def loss(self, embeddings, i):
+        """L(w_0, h_1, ..., h_M; y_i)."""
+        server = self.modules[0]
+        logits = sum(embeddings) if server is None else server(torch.cat(embeddings).unsqueeze(0))[0]
+        return functional.cross_entropy(logits, self.data.labels[i])
+
+    def mean_loss(self, rows):
+        """Sum over the batch's rows {i: [h_1, ..., h_M]}, over B whatever the sampler drew."""
+        return sum((self.loss(row, i) for i, row in rows.items()), torch.zeros(())) / self.config.batch_size
+
+    def rows(self, ids, m=None, given=None):
+        """The table's rows of the batch, client m's embeddings replaced by `given`."""
+        return {i: [given[i] if k == m else self.table[k, i] for k in self.m] for i in ids}
+
+    def at(self, party, parameters, function):
+        """`function()` with that party's module at other parameters."""
+        before = vector(self.modules[party])
+        nn.utils.vector_to_parameters(parameters, self.modules[party].parameters())
+        value = function()
+        nn.utils.vector_to_parameters(before, self.modules[party].parameters())
+        return value
+
+    def gradient(self, value, party):
+        """d value / d w_party, flat, by autograd."""
+        parameters = list(self.modules[party].parameters())
+        if not (isinstance(value, torch.Tensor) and value.requires_grad):
+            return torch.zeros(sum(p.numel() for p in parameters), dtype=torch.float64)
+        parts = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+        filled = (torch.zeros_like(p) if g is None else g for g, p in zip(parts, parameters, strict=True))
+        return torch.cat([g.flatten() for g in filled])
+
+    def step(self, party, gradient):
+        """w <- w - eta (momentum buffer)."""
+        config, module = self.config, self.modules[party]
+        rate = config.server_rate if party == 0 else config.client_rate
+        momentum = config.server_momentum if party == 0 else config.momentum
+        self.buffers[party] = momentum * self.buffers[party] + gradient
+        nn.utils.vector_to_parameters(vector(module) - rate * self.buffers[party], module.parameters())
+
+    def noise(self, rows, width):
+        """The next message's noise (rows, width), of standard deviation 1."""
+        self.noises += 1
+        drawn = stream(self.seed, Purpose.NOISE, self.replica, self.noises - 1).standard_normal((rows, width))
+        return torch.from_numpy(drawn)
+
+    def clipped(self, values):
+        """Embeddings {i: h} clipped as `dp` says, with their graph."""
+        config = self.config
+        if config.dp == "embedding":
+            return {i: h * min(1.0, config.dp_clip / h.norm()) if h.norm() > 0 else h for i, h in values.items()}
+        if config.dp == "embedding-batch" and values:
+            norm = torch.stack(list(values.values())).norm()
+            return {i: h * min(1.0, config.dp_clip / norm) for i, h in values.items()}
+        return values
+
+    def sent(self, clipped):
+        """What leaves a client that would send {i: clip(h_i)}."""
+        config, values = self.config, {i: h.detach() for i, h in clipped.items()}
+        if not config.dp.startswith("embedding") or config.dp_sigma == 0:
+            return values
+        width = config.embedding if config.top_model else self.data.classes
+        noise = config.dp_sigma * self.noise(len(values), width)
+        return {i: h + z for (i, h), z in zip(values.items(), noise, strict=True)}
+
+    def answered(self, gradients):
+        """What leaves the server that would send {i: dL/dh_i}."""
+        config = self.config
+        if config.dp != "gradient":
+            return gradients
+        own = {i: g * config.batch_size for i, g in gradients.items()}
+        own = {i: g * min(1.0, config.dp_clip / g.norm()) for i, g in own.items()}
+        if config.dp_sigma > 0:
+            width = config.embedding if config.top_model else self.data.classes
+            noise = config.dp_sigma * self.noise(len(own), width)
+            own = {i: g + z for (i, g), z in zip(own.items(), noise, strict=True)}
+        return {i: g / config.batch_size for i, g in own.items()}
+
+    def fill_table(self):
+        """Every client sends every record once."""
+        with torch.no_grad():
+            for m in self.m:
+                values = {i: self.embed(m, i) for i in range(len(self.data.labels))}
+                sent = self.sent(self.clipped(values)) if hasattr(self.config, "dp") else values
+                self.table.update({(m, i): h for i, h in sent.items()})
+
+
+@pytest.fixture(scope="session")
+def parties():
+    """The class `Parties`."""
+    return Parties
+
+
+@pytest.fixture(scope="session")
+def agree():
+    """A function that asserts that place `place` of a run is where a slow reference is: models, and table if any."""
+
+    def check(run, place, reference, *, atol=1e-9):
+        fed = run.federation
+        for m in reference.m:
+            got = fed.clients[m - 1].parameters.flat[place]
+            assert torch.allclose(got, vector(reference.modules[m]), rtol=0, atol=atol), f"client {m}"
+        if reference.modules[0] is not None:
+            got = fed.server_parameters.flat[place]
+            assert torch.allclose(got, vector(reference.modules[0]), rtol=0, atol=atol), "server"
+        if reference.table:
+            table = fed.table[:-1].view(fed.stack, fed.records, len(fed.clients), fed.width)[place]
+            for (m, i), row in reference.table.items():
+                assert torch.allclose(table[i, m - 1], row, rtol=0, atol=atol), "a stale or wrong row"
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def received():
+    """A function: {i: row} of the members of a message's payload (K, B, n) at one place of the stack."""
+
+    def rows(message, place):
+        ids = message.ids[place].tolist()
+        return {i: row for i, row in zip(ids, message.payload[place], strict=True) if i >= 0}
+
+    return rows
