@@ -28,6 +28,7 @@ from dpzv_audit.accounting import (
 from dpzv_audit.auditing import audit_scores, can_refute
 from dpzv_audit.auditing.game import GameScores, LabelGame, play
 from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound, to_jsonable
@@ -36,6 +37,7 @@ from mechanisms import DPZVConfig, MethodSpec, TrainingConfig, train
 from mechanisms.controls import FrozenControl, frozen_clients, tuned_frozen_clients
 from mechanisms.federation import TrainedStack, TrainingData, dtype_of
 from mechanisms.plan import Plan, plan
+from mechanisms.staleness import StalenessObserver
 
 Result = dict[str, Any]
 NEIGHBOURS: NeighbourRelation = "replace-label"
@@ -145,20 +147,27 @@ def train_result(
     controls: bool = True,
     device: str = "cpu",
     confidence: float = 0.95,
+    checkpoints: FileCheckpoints | None = None,
     reporter: Reporter | None = None,
 ) -> tuple[Result, TrainedStack]:
-    """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models."""
+    """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
+
+    With `checkpoints` the run is saved after every epoch and may be taken up again.
+    """
     reporter = reporter or silent()
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
     rounds = config.epochs * (len(dataset.train) // config.batch_size)
+    staleness = StalenessObserver(len(dataset.train), dataset.clients)
     trained = train(
         data,
         config,
         seed=seed,
         replicas=range(trials),
         device=device,
+        observers=(staleness,),
         progress=reporter.stage(f"train {method.name}", rounds),
         evaluate_epochs=True,
+        checkpoints=checkpoints,
     )
     compared: dict[str, Any] = {}
     if controls:
@@ -189,6 +198,8 @@ def train_result(
         "privacy": privacy,
         "sentence": train_sentence(method.name, utility, privacy),
         "tradeoff": tradeoff,
+        # Observers see nothing of the rounds before a resumption, so there would be no honest figure.
+        "staleness": None if checkpoints is not None and checkpoints.resumed else staleness.summary(),
         **_costs(trained, method, config),
         **_provenance(config, dataset, seed, device, None),
     }

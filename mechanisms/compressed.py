@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from mechanisms.config import CompressedConfig
 from mechanisms.federation import Federation, TrainingData
@@ -38,6 +39,14 @@ class CompressedRun:
         )
         self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
         self.round = 0
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.training.Run.own_tensors`."""
+        return {"noise-draws": self._noise.draws}
+
+    def skip_to(self, rounds: int) -> None:
+        """See `mechanisms.training.Run.skip_to`."""
+        self.round = rounds
 
     def step(self) -> None:
         """Run the next round: embeddings up, gradients down, everybody steps."""

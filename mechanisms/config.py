@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dpzv_audit.errors import InputError
 from mechanisms.directions import DirectionKind
+from mechanisms.models import ClientModel
 from mechanisms.noise import ClipRule
 from mechanisms.schedules import SamplerName
 
@@ -32,6 +33,7 @@ class TrainingConfig(BaseModel):
     embedding: int = Field(16, ge=1, description="Width of a client's embedding under a top model, d_h.")
     hidden: int = Field(32, ge=1, description="Width between the server's two linear layers.")
     top_model: bool = Field(True, description="A top model at the server; without it the server sums logits.")
+    client_model: ClientModel = Field("auto", description="The clients' model; by default what fits the features.")
     sampler: SamplerName = Field("shuffled", description="How a client draws its batches.")
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the simulation.")
 

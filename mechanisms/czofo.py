@@ -59,6 +59,16 @@ class CZOFORun:
         self.round = 0
         fed.fill_table(protect=self._noise.embeddings)
 
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.training.Run.own_tensors`."""
+        return {"noise-draws": self._noise.draws}
+
+    def skip_to(self, rounds: int) -> None:
+        """See `mechanisms.training.Run.skip_to`."""
+        self.round = rounds
+        for _ in range(rounds):
+            next(self._active)
+
     def step(self) -> None:
         """Run the next round."""
         fed, config = self.federation, self.config

@@ -66,6 +66,16 @@ class DPZVRun:
         self._counts = torch.zeros(fed.stack * fed.records + 1, dtype=torch.int32, device=device)
         fed.fill_table(self._behaviours)
 
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.training.Run.own_tensors`."""
+        return {"participations": self._counts}
+
+    def skip_to(self, rounds: int) -> None:
+        """See `mechanisms.training.Run.skip_to`."""
+        self.round = rounds
+        self._noise.skip_to(rounds)
+        self._server.skip_to(rounds)
+
     def step(self) -> None:
         """Run the next round (algorithm 1, lines 3 to 10)."""
         fed, config = self.federation, self.config

@@ -78,6 +78,8 @@ class TrainingData:
     test_features: tuple[Tensor, ...]
     test_labels: Tensor
     classes: int
+    vocabulary: int | None = None
+    """Number of token ids where the features are such, else None."""
 
     @classmethod
     def of(
@@ -86,7 +88,11 @@ class TrainingData:
         """Copy `dataset` to `device`; `labels` (N,) or (K, N) replace the training labels (label games, controls)."""
 
         def blocks(source: tuple[np.ndarray, ...]) -> tuple[Tensor, ...]:
-            return tuple(torch.from_numpy(block).to(device=device, dtype=dtype) for block in source)
+            # Token ids stay integers.
+            return tuple(
+                torch.from_numpy(block).to(device=device, dtype=dtype if block.dtype.kind == "f" else None)
+                for block in source
+            )
 
         train = dataset.train.labels if labels is None else labels
         return cls(
@@ -95,6 +101,7 @@ class TrainingData:
             blocks(dataset.test.features),
             torch.from_numpy(dataset.test.labels).to(device),
             dataset.classes,
+            getattr(dataset, "vocabulary", None),
         )
 
     def batch_labels(self, batch: Batch) -> Tensor:
@@ -155,7 +162,13 @@ class Federation:
         self.channel = Channel(observers)
         shapes = tuple(tuple(f.shape[1:]) for f in data.features)
         client_models, server_model = default_architectures(
-            shapes, data.classes, embedding=config.embedding, hidden=config.hidden, top_model=config.top_model
+            shapes,
+            data.classes,
+            embedding=config.embedding,
+            hidden=config.hidden,
+            top_model=config.top_model,
+            client_model=config.client_model,
+            vocabulary=data.vocabulary,
         )
         self.width = config.embedding if config.top_model else data.classes
         self.clients = [
@@ -169,7 +182,7 @@ class Federation:
             else TopModel(evaluator_for(server_model, stack=self.stack, device=device))
         )
         self.server_parameters = self._initial(self.server, seed, SERVER)
-        self.server_momentum = torch.zeros_like(self.server_parameters.flat)
+        self.server_momentum = _momentum_buffer(self.server_parameters, config.server_momentum)
 
     @property
     def steps_per_pass(self) -> int:
@@ -203,7 +216,7 @@ class Federation:
             replicas=self.replicas,
             device=self.device,
         )
-        return ClientState(features, evaluator, parameters, batches, torch.zeros_like(parameters.flat))
+        return ClientState(features, evaluator, parameters, batches, _momentum_buffer(parameters, config.momentum))
 
     def inputs(self, client: ClientState, batch: Batch) -> Tensor:
         """This client's features of `batch`, shape (K, B, *feature shape)."""
@@ -289,6 +302,11 @@ class Federation:
         logits = self.server.forward(self.server_parameters, rows)
         losses = cross_entropy(logits, labels).to(torch.float64).mean(1)
         return (logits.argmax(2) == labels).cpu().numpy(), losses.cpu().numpy()
+
+
+def _momentum_buffer(parameters: ParameterStack, momentum: float) -> Tensor:
+    """Zeros of the parameters' shape, or nothing where there is no momentum: a client's memory is then its model's."""
+    return torch.zeros_like(parameters.flat) if momentum else parameters.flat.new_empty(0)
 
 
 def dtype_of(config: TrainingConfig) -> torch.dtype:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import nn
 
 from dpzv_audit.errors import InputError
+from mechanisms.networks import ResNet18, TokenBag
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of a model's parameters, in the order in which they lie in its flat vector."""
@@ -66,7 +68,61 @@ class StripCNN:
         )
 
 
-Architecture = MLP | StripCNN
+@dataclass(frozen=True)
+class PatchCNN:
+    """Four convolutions (3x3, padding 1) with ReLU, 2x2 max pooling after the second and the fourth, a linear layer.
+
+    For patches of `height` x `width` (paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10; channels
+    are our choice).
+    """
+
+    height: int
+    width: int
+    embedding: int
+    input_channels: int = 3
+    channels: tuple[int, int] = (16, 32)
+
+    def module(self) -> nn.Module:
+        """The model as a torch module that takes (n, input_channels, height, width)."""
+        if self.height < 4 or self.width < 4:
+            raise InputError(f"a patch of {self.height} x {self.width} is too small for two poolings; at least 4 x 4")
+        first, second = self.channels
+        layers: list[nn.Module] = []
+        for before, after in ((self.input_channels, first), (first, first), (first, second), (second, second)):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
+        layers.insert(4, nn.MaxPool2d(2))
+        last = second * (self.height // 4) * (self.width // 4)
+        return nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(last, self.embedding))
+
+
+@dataclass(frozen=True)
+class ResNet:
+    """ResNet-18 with group norm, for images of any size (papers 001, 002, 003)."""
+
+    embedding: int
+    input_channels: int = 3
+    base_width: int = 64
+
+    def module(self) -> nn.Module:
+        """The model as a torch module that takes (n, input_channels, height, width)."""
+        return ResNet18(self.input_channels, self.embedding, self.base_width)
+
+
+@dataclass(frozen=True)
+class TokenModel:
+    """Mean of token embeddings and a linear layer, for runs of token ids."""
+
+    vocabulary: int
+    embedding: int
+    token_width: int = 32
+
+    def module(self) -> nn.Module:
+        """The model as a torch module that takes token ids (n, length)."""
+        return TokenBag(self.vocabulary, self.token_width, self.embedding)
+
+
+Architecture = MLP | StripCNN | PatchCNN | ResNet | TokenModel
+ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "tokens"]
 
 
 def layout_of(architecture: Architecture) -> Layout:
@@ -84,14 +140,18 @@ def dimension(layout: Layout) -> int:
 def initial_parameters(layout: Layout, generator: np.random.Generator) -> np.ndarray:
     """Draw one flat parameter vector, float64 of shape (d,): uniform within 1/sqrt(fan in), torch's own default.
 
-    A bias shares the bound of the weight before it.
+    A bias shares the bound of the weight before it; a norm's weights (one axis) start at 1 and its biases at 0.
     """
     pieces: list[np.ndarray] = []
     bound = 1.0
     for name, shape in layout:
+        size = math.prod(shape)
         if name.endswith("weight"):
-            bound = 1.0 / math.sqrt(math.prod(shape[1:]))
-        pieces.append(generator.uniform(-bound, bound, size=math.prod(shape)))
+            bound = 1.0 / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.0
+            start = 0.0 if bound else 1.0
+        else:
+            start = 0.0
+        pieces.append(start + generator.uniform(-bound, bound, size=size))
     return np.concatenate(pieces) if pieces else np.empty(0)
 
 
@@ -102,19 +162,43 @@ def default_architectures(
     embedding: int,
     hidden: int,
     top_model: bool,
+    client_model: ClientModel = "auto",
+    vocabulary: int | None = None,
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
     """Client models for feature blocks of the given `shapes`, and the server's model.
 
-    Flat blocks get one linear layer (with ReLU under a top model), image blocks a two-layer CNN; the server
-    gets two linear layers on the concatenated embeddings (paper 001, appendix E), or none when it only sums
-    the clients' `classes` outputs ("model without split", paper 002, section VI-B).
+    By default flat blocks get one linear layer (with ReLU under a top model), images of fewer than 16 rows a two-layer
+    CNN, larger ones a four-layer CNN, and token ids (`vocabulary` given) a bag of embeddings; the server gets two
+    linear layers on the concatenated embeddings (paper 001, appendix E), or none when it only sums the clients'
+    `classes` outputs ("model without split", paper 002, section VI-B).
+
+    Raises:
+        InputError: The client model does not fit the features.
     """
     width = embedding if top_model else classes
 
     def build(shape: tuple[int, ...]) -> Architecture:
-        if len(shape) == 3:
-            return StripCNN(shape[1], shape[2], width, input_channels=shape[0])
-        return MLP((math.prod(shape), width), final_relu=top_model)
+        kind = _automatic(shape, vocabulary) if client_model == "auto" else client_model
+        if kind == "tokens":
+            if vocabulary is None:
+                raise InputError("client_model is 'tokens', must be another: the features are not token ids")
+            return TokenModel(vocabulary, width)
+        if kind == "mlp":
+            return MLP((math.prod(shape), width), final_relu=top_model)
+        if len(shape) != 3:
+            raise InputError(f"client_model is {kind!r}, must be mlp: features of shape {shape} are no images")
+        if kind == "resnet18":
+            return ResNet(width, input_channels=shape[0])
+        make = StripCNN if kind == "strip-cnn" else PatchCNN
+        return make(shape[1], shape[2], width, input_channels=shape[0])
 
     clients = tuple(build(shape) for shape in shapes)
     return clients, MLP((width * len(shapes), hidden, classes)) if top_model else None
+
+
+def _automatic(shape: tuple[int, ...], vocabulary: int | None) -> ClientModel:
+    if vocabulary is not None:
+        return "tokens"
+    if len(shape) != 3:
+        return "mlp"
+    return "strip-cnn" if shape[1] < 16 else "patch-cnn"

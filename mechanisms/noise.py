@@ -52,6 +52,13 @@ class GaussianNoise:
         self._block = 0
         self._ready: list[Tensor] = []
 
+    def skip_to(self, rounds: int) -> None:
+        """Go to where the noise of `rounds` rounds has been drawn."""
+        self._block, used = divmod(rounds, self._rounds)
+        self._ready = []
+        for _ in range(used):
+            self.next()
+
     def next(self) -> Tensor:
         """Noise of the next round, shape (K,), or (K, size) where a size was given."""
         if self.std == 0.0:

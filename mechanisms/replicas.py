@@ -178,7 +178,7 @@ class ModuleEvaluator:
         """See `Evaluator.forward_with_pullback`."""
         with torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in parameters.views.items()}
-            source = inputs.detach().requires_grad_()
+            source = inputs.detach().requires_grad_(inputs.is_floating_point())
             outputs = self._all(leaves, source)
 
         def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
@@ -210,7 +210,7 @@ def evaluator_for(
 
 def module_of(architecture: Architecture, parameters: ParameterStack, replica: int) -> nn.Module:
     """The replica at place `replica` of the stack as an ordinary torch module with its own copy of the parameters."""
-    module = architecture.module()
+    module = architecture.module().to(parameters.flat.dtype)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(parameters.views[name][replica])

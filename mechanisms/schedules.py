@@ -117,6 +117,14 @@ class BatchStream:
             self._block += 1
         return self._ready.pop()
 
+    def skip_to(self, rounds: int) -> None:
+        """Go to where `rounds` batches have been drawn."""
+        per_block = self._records // self._batch_size if self._sampler == "shuffled" else _BLOCK
+        self._block, used = divmod(rounds, per_block)
+        self._ready = []
+        for _ in range(used):
+            self.next()
+
     def _draw(self, block: int) -> list[Batch]:
         drawn = [self._draw_one(stream(self._seed, Purpose.BATCHES, self._client, k, block)) for k in self._replicas]
         if self._sampler != "poisson":

@@ -53,6 +53,11 @@ class ServerTrainer:
             purpose=Purpose.SERVER_NOISE,
         )
 
+    def skip_to(self, rounds: int) -> None:
+        """Go to where `rounds` rounds are done."""
+        if self.update == "dp-sgd":
+            self._noise.skip_to(rounds)
+
     def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
         """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from mechanisms.compressed import CompressedRun
 from mechanisms.config import CompressedConfig, CZOFOConfig, DPZVConfig, TrainingConfig, VAFLConfig, ZerothOrderConfig
@@ -18,6 +19,8 @@ from mechanisms.vafl import VAFLRun
 from mechanisms.zoo import ZOORun
 
 Progress = Callable[[int], None]
+History = list[tuple[int, float, float]]
+"""(epoch, mean test accuracy, mean test loss)."""
 
 
 class Run(Protocol):
@@ -28,6 +31,22 @@ class Run(Protocol):
 
     def step(self) -> None:
         """Run the next round."""
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """State beside the federation's that a checkpoint must hold."""
+
+    def skip_to(self, rounds: int) -> None:
+        """Set the counters of this run, and of its random streams, to where `rounds` rounds are done."""
+
+
+class Checkpoints(Protocol):
+    """Where a run is saved after every epoch, and taken up again."""
+
+    def load(self, run: Run) -> History:
+        """Put a fresh `run` where the last checkpoint left off; the history so far, empty if there is none."""
+
+    def save(self, run: Run, history: History) -> None:
+        """Keep the state of `run` and its history."""
 
 
 RUNS: dict[type[TrainingConfig], Callable[..., Run]] = {
@@ -51,6 +70,7 @@ def train(
     device: str = "cpu",
     progress: Progress | None = None,
     evaluate_epochs: bool = False,
+    checkpoints: Checkpoints | None = None,
 ) -> TrainedStack:
     """Train the method of `config` in K replicas at once.
 
@@ -64,6 +84,7 @@ def train(
         device: `cpu` or `cuda`.
         progress: Called after every epoch with the number of rounds done.
         evaluate_epochs: Whether to record test accuracy after every epoch.
+        checkpoints: Saves the run after every epoch and takes it up again; such a run has no observers to catch up.
 
     Returns:
         The trained models with accuracy, byte ledger and participation counts.
@@ -82,22 +103,20 @@ def train(
         if behaviours:
             common["behaviours"] = behaviours
         run = next(make for kind, make in RUNS.items() if isinstance(config, kind))(data, config, **common)
-    history = _epochs(run, config.epochs, progress, evaluate_epochs)
+    history: History = [] if checkpoints is None else checkpoints.load(run)
+    per_epoch = run.federation.steps_per_pass
+    for epoch in range(run.round // per_epoch, config.epochs):
+        for _ in range(per_epoch):
+            run.step()
+        if evaluate_epochs:
+            history.append(run.federation.epoch_record(epoch + 1))
+        if checkpoints is not None:
+            checkpoints.save(run, history)
+        if progress is not None:
+            progress(run.round)
     return run.federation.finish(
         rounds=run.round,
         rounds_by_client=tuple(client.rounds for client in run.federation.clients),
         participations=None if the_plan is None else the_plan.participations,
         history=history,
     )
-
-
-def _epochs(run: Run, epochs: int, progress: Progress | None, evaluate_epochs: bool) -> list[tuple[int, float, float]]:
-    history: list[tuple[int, float, float]] = []
-    for epoch in range(epochs):
-        for _ in range(run.federation.steps_per_pass):
-            run.step()
-        if evaluate_epochs:
-            history.append(run.federation.epoch_record(epoch + 1))
-        if progress is not None:
-            progress(run.round)
-    return history

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from mechanisms.config import VAFLConfig
 from mechanisms.federation import Federation, TrainingData
 from mechanisms.messages import SERVER, Message, Observer
@@ -37,6 +39,16 @@ class VAFLRun:
         self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
         self.round = 0
         fed.fill_table(protect=self._noise.embeddings)
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.training.Run.own_tensors`."""
+        return {"noise-draws": self._noise.draws}
+
+    def skip_to(self, rounds: int) -> None:
+        """See `mechanisms.training.Run.skip_to`."""
+        self.round = rounds
+        for _ in range(rounds):
+            next(self._active)
 
     def step(self) -> None:
         """Run the next round."""

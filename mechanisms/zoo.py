@@ -69,6 +69,16 @@ class ZOORun:
         if not config.synchronous:
             fed.fill_table(self._behaviours)
 
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.training.Run.own_tensors`."""
+        return {}
+
+    def skip_to(self, rounds: int) -> None:
+        """See `mechanisms.training.Run.skip_to`."""
+        self.round = rounds
+        for _ in range(rounds):
+            next(self._active)
+
     def step(self) -> None:
         """Run the next round: one client, or all of them."""
         fed = self.federation

@@ -213,6 +213,7 @@ def repeat_section(known: Mapped) -> Section | None:
         _settings("Configuration", known.get("config") or {}),
         _settings("The release that was accounted", (known.get("privacy") or {}).get("release") or {}),
         _settings("The attack's setting", known.get("attack_setting") or {}),
+        _settings("Staleness of the server's table (rounds)", known.get("staleness") or {}, "statistic"),
         _settings("Data files (SHA-256)", data.get("digests") or {}, "file"),
         _settings("Versions", known.get("versions") or {}, "software"),
         _settings("Environment", known.get("environment") or {}, "part"),

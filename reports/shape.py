@@ -97,6 +97,7 @@ RESULT: Shape = {
     "bytes": {"up": "number", "down": "number", "by_kind": {"*": "number"}},
     "game": {"*": "plain"},
     "attack_setting": {"*": True},
+    "staleness": {"*": "number"},
     "rounds": "number",
     "config": {"*": True},
     "seed": "plain",

@@ -16,6 +16,7 @@ REGISTRIES: dict[str, tuple[str, str]] = {
     "datasets": ("dpzv_audit.data", "DATASETS"),
     "accountants": ("dpzv_audit.accounting", "ACCOUNTANTS"),
     "estimators": ("dpzv_audit.auditing", "ESTIMATORS"),
+    "tables": ("dpzv_audit.reproduce", "TABLES"),
     "adversaries": ("dpzv_audit.evidence", "ADVERSARIES"),
 }
 """Module and registry of each kind; imported only when asked for, since some of them load torch."""

@@ -37,6 +37,10 @@ from dpzv_audit.cli.options import (
 )
 from dpzv_audit.errors import check_probability
 
+ResumeOption = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on where the same command was interrupted; it saves itself after every epoch."),
+]
 NoControlsOption = Annotated[bool, typer.Option("--no-controls", help="Skip the frozen-clients controls.")]
 
 
@@ -54,6 +58,7 @@ def train(
     settings: SetOption = None,
     trials: TrialsOption = 1,
     no_controls: NoControlsOption = False,
+    resume: ResumeOption = False,
     confidence: ConfidenceOption = 0.95,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
@@ -86,6 +91,17 @@ def train(
         },
     )
     where = choose_device(device)
+    from dpzv_audit.checkpoints import FileCheckpoints, run_key
+
+    facts = {
+        "method": method,
+        "config": choice.config.model_dump(mode="json"),
+        "digests": choice.dataset.digests,
+        "partition": choice.dataset.partition,
+        "seed": seed,
+        "trials": trials,
+    }
+    checkpoints = FileCheckpoints(out / "checkpoints", run_key(facts), resume=resume)
     with output.progress() as bars:
         from dpzv_audit.evaluation import train_result
 
@@ -98,6 +114,7 @@ def train(
             controls=not no_controls,
             device=where,
             confidence=confidence,
+            checkpoints=checkpoints,
             reporter=progress_reporter(bars),
         )
     from dpzv_audit.cli.summary import save, train_table
@@ -105,6 +122,7 @@ def train(
 
     models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
     saved = save(result, out, "train", seed, files={"models.safetensors": to_safetensors(models)})
+    checkpoints.remove()
     shown = {**saved, "peak_memory_mb": _peak_memory_mb()}
     output.result(shown)
     train_table(output.console, shown)

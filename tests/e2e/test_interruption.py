@@ -60,3 +60,29 @@ def wait_for_training(process: subprocess.Popen) -> None:
         time.sleep(0.1)
     time.sleep(1.5 if maps.exists() else 8.0)
     assert process.poll() is None, process.communicate()
+
+
+def test_an_interrupted_training_goes_on_to_the_same_numbers(tool, tmp_path):
+    training = ("train", "--method", "vafl", "--epochs", "600", "--no-controls", "--out", str(tmp_path / "runs"))
+    process = subprocess.Popen(
+        [*tool.command, *training],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=tool.environment,
+        preexec_fn=ordinary_interrupt,
+    )
+    limit = time.monotonic() + 60
+    while not list((tmp_path / "runs").glob("checkpoints/*.safetensors")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)  # no warning: the worst way to stop
+    process.communicate(timeout=60)
+    resumed = tool.json(*training, "--resume")
+    whole = tool.json("train", "--method", "vafl", "--epochs", "600", "--no-controls", "--out", tmp_path / "whole")
+    assert resumed["utility"] == whole["utility"]
+    assert resumed["bytes"] == whole["bytes"]
+    assert not (tmp_path / "runs" / "checkpoints").exists()
+    assert resumed["staleness"] is None
+    assert whole["staleness"] is not None

@@ -1,0 +1,54 @@
+"""Checkpoints of a training in one file, replaced as a whole after every epoch and removed when the run is done."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpzv_audit.runs import json_text
+from mechanisms.checkpoint import load_checkpoint, save_checkpoint
+from mechanisms.training import History, Run
+
+
+def run_key(facts: Mapping[str, Any]) -> str:
+    """A name for the run that `facts` (method, configuration, seed, data digests) describe: equal facts, equal key."""
+    return hashlib.sha256(json_text(facts).encode()).hexdigest()[:16]
+
+
+class FileCheckpoints:
+    """Keeps the checkpoint of run `key` as `folder`/`key`.safetensors; takes it up only when `resume` is set."""
+
+    def __init__(self, folder: Path, key: str, *, resume: bool) -> None:
+        self.path = folder / f"{key}.safetensors"
+        self._key = key
+        self._resume = resume
+        self.resumed = False
+        """Whether the run was taken up from a checkpoint."""
+
+    def load(self, run: Run) -> History:
+        """See `mechanisms.training.Checkpoints.load`; without a checkpoint the run starts from the beginning."""
+        if not self._resume or not self.path.exists():
+            return []
+        history = load_checkpoint(run, self.path.read_bytes(), self._key)
+        self.resumed = True
+        return history
+
+    def save(self, run: Run, history: History) -> None:
+        """See `mechanisms.training.Checkpoints.save`; the file holds the old state or the new one, never a part."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_suffix(".partial")
+        try:
+            partial.write_bytes(save_checkpoint(run, history, self._key))
+            os.replace(partial, self.path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+    def remove(self) -> None:
+        """Forget the run: it is done."""
+        self.path.unlink(missing_ok=True)
+        if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
+            self.path.parent.rmdir()

@@ -1,0 +1,90 @@
+"""Saves a run between two rounds and takes it up again to the same numbers.
+
+All random streams are functions of counters (rounds, own rounds), so a checkpoint is tensors (parameters, momentum,
+table) and a few whole numbers, in one safetensors file: no pickle, no generator states.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from torch import Tensor
+
+from dpzv_audit.errors import InputError
+from mechanisms.federation import Federation
+from mechanisms.messages import Ledger
+from mechanisms.training import History, Run
+
+_FORMAT = "dpzv-audit/checkpoint/1"
+
+
+def save_checkpoint(run: Run, history: History, key: str) -> bytes:
+    """The state of `run` and its history as the bytes of a safetensors file; `key` says which run it belongs to."""
+    from safetensors.torch import save
+
+    fed = run.federation
+    facts = {
+        "format": _FORMAT,
+        "key": key,
+        "round": run.round,
+        "client_rounds": [client.rounds for client in fed.clients],
+        "history": history,
+        "ledger": {
+            "up": fed.channel.ledger.bytes_up,
+            "down": fed.channel.ledger.bytes_down,
+            "messages": fed.channel.ledger.messages,
+        },
+    }
+    # Tensors that share memory cannot be saved together, hence the clones.
+    return save({name: t.detach().cpu().clone() for name, t in _tensors(run).items()}, {"facts": json.dumps(facts)})
+
+
+def load_checkpoint(run: Run, data: bytes, key: str) -> History:
+    """Put `run`, freshly made, where the checkpoint in `data` left off; returns the history so far.
+
+    Raises:
+        InputError: `data` is no checkpoint, or one of another run.
+    """
+    facts, saved = _read(data)
+    tensors = _tensors(run)
+    same_shapes = {name: t.shape for name, t in tensors.items()} == {name: t.shape for name, t in saved.items()}
+    if facts.get("format") != _FORMAT or facts.get("key") != key or not same_shapes:
+        raise InputError("the checkpoint belongs to another run; start without --resume, which replaces it")
+    for name, tensor in tensors.items():
+        tensor.copy_(saved[name])
+    fed = run.federation
+    _restore_counters(fed, facts)
+    run.skip_to(facts["round"])
+    return [(int(epoch), float(accuracy), float(loss)) for epoch, accuracy, loss in facts["history"]]
+
+
+def _tensors(run: Run) -> dict[str, Tensor]:
+    fed = run.federation
+    tensors = {"server": fed.server_parameters.flat, "server-momentum": fed.server_momentum}
+    for number, client in enumerate(fed.clients, start=1):
+        tensors[f"client-{number}"] = client.parameters.flat
+        tensors[f"client-{number}-momentum"] = client.momentum
+    if hasattr(fed, "table"):  # synchronous first-order methods keep none
+        tensors["table"] = fed.table
+    return tensors | run.own_tensors()
+
+
+def _restore_counters(fed: Federation, facts: dict[str, Any]) -> None:
+    for client, rounds in zip(fed.clients, facts["client_rounds"], strict=True):
+        client.rounds = rounds
+        client.batches.skip_to(rounds)
+    ledger = facts["ledger"]
+    fed.channel.ledger = Ledger(dict(ledger["up"]), dict(ledger["down"]), ledger["messages"])
+
+
+def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        return json.loads(header["__metadata__"]["facts"]), load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise InputError("the checkpoint is damaged; start without --resume, which replaces it") from error

@@ -1,0 +1,73 @@
+"""Networks that are more than a chain of layers: ResNet-18 with group norm, and a bag of token embeddings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+GROUPS = 8
+"""Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss."""
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions with group norm beside a shortcut (He et al. 2016, figure 2 and option B)."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
+        self.first_norm = nn.GroupNorm(GROUPS, channels)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.second_norm = nn.GroupNorm(GROUPS, channels)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.GroupNorm(GROUPS, channels)
+            )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, channels_in, h, w) to (n, channels, h / stride, w / stride)."""
+        value = functional.relu(self.first_norm(self.first(images)))
+        value = self.second_norm(self.second(value)) + self.shortcut(images)
+        return functional.relu(value)
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 (He et al. 2016, table 1) for small images: a 3x3 stem without pooling, group norm throughout."""
+
+    def __init__(self, input_channels: int, outputs: int, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [
+            nn.Conv2d(input_channels, width, 3, padding=1, bias=False),
+            nn.GroupNorm(GROUPS, width),
+            nn.ReLU(),
+        ]
+        channels_in = width
+        for stage in range(4):
+            channels = width * 2**stage
+            layers.append(ResidualBlock(channels_in, channels, 1 if stage == 0 else 2))
+            layers.append(ResidualBlock(channels, channels, 1))
+            channels_in = channels
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(channels_in, outputs)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, input_channels, h, w) to (n, outputs)."""
+        outputs: Tensor = self.head(self.features(images).mean((2, 3)))
+        return outputs
+
+
+class TokenBag(nn.Module):
+    """Mean of token embeddings, then one linear layer: a text model that needs no download. Token 0 is padding."""
+
+    def __init__(self, vocabulary: int, width: int, outputs: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.head = nn.Linear(width, outputs)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Token ids (n, length), integers below the vocabulary, to (n, outputs)."""
+        present = (ids != 0).unsqueeze(-1).to(self.tokens.weight.dtype)
+        total = (self.tokens(ids) * present).sum(1)
+        outputs: Tensor = self.head(torch.relu(total / present.sum(1).clamp(min=1.0)))
+        return outputs

@@ -1,0 +1,111 @@
+"""A run that was cut off between two epochs ends with the same numbers as one that was not."""
+
+import numpy as np
+import pytest
+import torch
+
+from dpzv_audit.checkpoints import FileCheckpoints, run_key
+from dpzv_audit.errors import InputError
+from mechanisms import METHODS, train
+from mechanisms.config import DPZVConfig
+from mechanisms.federation import TrainingData
+
+SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
+VARIANTS = [
+    *((name, {}) for name in METHODS),
+    ("dpzv", {"sampler": "poisson", "participation_cap": 3, "activation": "random"}),
+    ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}),
+    ("vafl", {"dp": "embedding", "dp_sigma": 0.3}),
+    ("compressed", {"dp": "gradient", "dp_sigma": 0.3, "local_steps": 2}),
+    ("czofo", {"dp": "embedding-batch", "dp_sigma": 0.3, "compute_times": (1.0, 2.5, 4.0)}),
+    ("cascaded", {"sampler": "uniform", "momentum": 0.5}),
+]
+
+
+class CutOff(Exception):
+    """Stands for whatever ended a run."""
+
+
+class StopsAfter:
+    """Checkpoints that end the run after so many epochs."""
+
+    def __init__(self, inner, epochs):
+        self.inner, self.epochs = inner, epochs
+
+    def load(self, run):
+        return self.inner.load(run)
+
+    def save(self, run, history):
+        self.inner.save(run, history)
+        if len(history) == self.epochs:
+            raise CutOff
+
+
+@pytest.fixture
+def data(make_dataset):
+    return TrainingData.of(make_dataset(records=23), dtype=torch.float64, device="cpu")
+
+
+def numbers(trained):
+    parameters = [stack.flat.numpy() for stack in (*trained.clients, trained.server)]
+    ledger = (trained.ledger.bytes_up, trained.ledger.bytes_down, trained.ledger.messages)
+    return parameters, trained.history, ledger, trained.rounds, trained.rounds_by_client, trained.loss
+
+
+@pytest.mark.parametrize(("method", "options"), VARIANTS)
+def test_a_resumed_run_ends_with_the_same_numbers(method, options, data, tmp_path):
+    config = METHODS[method].configure(**SMALL, **options)
+    common = {"seed": 3, "replicas": (0, 4), "evaluate_epochs": True}
+    whole = train(data, config, **common)
+    files = FileCheckpoints(tmp_path, "key", resume=True)
+    for epochs in (1, 3):
+        with pytest.raises(CutOff):
+            train(data, config, **common, checkpoints=StopsAfter(files, epochs))
+    resumed = train(data, config, **common, checkpoints=files)
+    for mine, theirs in zip(numbers(resumed)[0], numbers(whole)[0], strict=True):
+        assert np.array_equal(mine, theirs)
+    assert numbers(resumed)[1:5] == numbers(whole)[1:5]
+    assert np.array_equal(resumed.loss, whole.loss)
+
+
+def test_without_resume_a_checkpoint_is_replaced_not_read(data, tmp_path):
+    config = DPZVConfig(**SMALL)
+    with pytest.raises(CutOff):
+        train(
+            data,
+            config,
+            seed=0,
+            evaluate_epochs=True,
+            checkpoints=StopsAfter(FileCheckpoints(tmp_path, "k", resume=True), 2),
+        )
+    fresh = train(data, config, seed=0, evaluate_epochs=True, checkpoints=FileCheckpoints(tmp_path, "k", resume=False))
+    assert [epoch for epoch, _, _ in fresh.history] == [1, 2, 3, 4]
+    FileCheckpoints(tmp_path, "k", resume=False).remove()
+    assert not tmp_path.exists()
+
+
+def test_foreign_and_damaged_checkpoints_are_one_line(data, tmp_path):
+    config = DPZVConfig(**SMALL)
+    with pytest.raises(CutOff):
+        train(
+            data,
+            config,
+            seed=0,
+            evaluate_epochs=True,
+            checkpoints=StopsAfter(FileCheckpoints(tmp_path, "k", resume=True), 1),
+        )
+    content = (tmp_path / "k.safetensors").read_bytes()
+    (tmp_path / "other.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="belongs to another run"):
+        train(data, config, seed=0, checkpoints=FileCheckpoints(tmp_path, "other", resume=True))
+    wider = config.model_copy(update={"embedding": 5})
+    with pytest.raises(InputError, match="belongs to another run"):
+        train(data, wider, seed=0, checkpoints=FileCheckpoints(tmp_path, "k", resume=True))
+    for damaged in (b"", content[:50], b"\xff" * 200, content[:-9]):
+        (tmp_path / "k.safetensors").write_bytes(damaged)
+        with pytest.raises(InputError, match="is damaged"):
+            train(data, config, seed=0, checkpoints=FileCheckpoints(tmp_path, "k", resume=True))
+
+
+def test_the_key_follows_from_the_facts():
+    assert run_key({"a": 1}) == run_key({"a": 1}) != run_key({"a": 2})

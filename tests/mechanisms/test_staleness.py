@@ -1,0 +1,59 @@
+"""Ages of table rows against a slow count, and what a slow client does to them."""
+
+import pytest
+import torch
+
+from mechanisms.config import VAFLConfig
+from mechanisms.federation import TrainingData
+from mechanisms.staleness import StalenessObserver
+from mechanisms.training import train
+
+SMALL = {"batch_size": 5, "epochs": 6, "embedding": 3, "hidden": 4}
+
+
+class SlowCount:
+    """The same ages record by record."""
+
+    def __init__(self, records, clients):
+        self.last = [[-1] * records for _ in range(clients)]
+        self.ages = []
+
+    def on_message(self, message):
+        if message.kind != "embeddings":
+            return
+        for record in message.ids[0].tolist():
+            for client, row in enumerate(self.last, start=1):
+                if client == message.sender:
+                    row[record] = message.round
+                else:
+                    self.ages.append(message.round - row[record])
+
+    def on_note(self, *args):
+        pass
+
+
+def observed(make_dataset, **options):
+    dataset = make_dataset(records=20)
+    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    fast, slow = StalenessObserver(20, 3), SlowCount(20, 3)
+    train(data, VAFLConfig(**SMALL, **options), seed=0, observers=(fast, slow))
+    return fast.summary(), slow.ages
+
+
+def test_ages_are_those_of_a_slow_count(make_dataset):
+    summary, ages = observed(make_dataset, activation="random")
+    assert summary["mean"] == pytest.approx(sum(ages) / len(ages))
+    assert summary["largest"] == max(ages)
+    ordered = sorted(ages)
+    for name, share in (("q10", 0.1), ("q50", 0.5), ("q90", 0.9)):
+        assert summary[name] in (ordered[int(share * len(ages)) - 1], ordered[int(share * len(ages))])
+
+
+def test_a_slow_client_makes_the_table_older(make_dataset):
+    even, _ = observed(make_dataset)
+    slow, _ = observed(make_dataset, compute_times=(1.0, 1.0, 12.0))
+    assert slow["mean"] > even["mean"]
+
+
+def test_nothing_observed_is_no_figure():
+    assert StalenessObserver(4, 2).summary() is None
