@@ -59,7 +59,7 @@ class AttackSetting:
     queries: int = 1
     rule: str = "argmin"
     estimator: str = "ridge"
-    trials: int = 16
+    trials: int = 64
     seed: int = 0
     device: str = "cpu"
     confidence: float = 0.95

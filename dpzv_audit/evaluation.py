@@ -529,6 +529,7 @@ def privacy_sentence(privacy: Result) -> str:
         claim = f" and {verdict} the claimed epsilon of {claimed:g}" if verdict else ""
         percent = f"{100 * privacy['confidence']:g}%"
         given = f", {privacy['given']}" if privacy["given"] else ""
+        given += "," if given and claim else ""
         parts.append(f"the audit certifies epsilon of at least {_down(lower)} at {percent} confidence{given}{claim}")
     elif claimed is not None:
         parts.append(f"epsilon is claimed to be {claimed:g}")

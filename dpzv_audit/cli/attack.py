@@ -75,7 +75,7 @@ def attack(
     queries: QueriesOption = 1,
     rule: RuleOption = "argmin",
     estimator: EstimatorOption = "ridge",
-    trials: TrialsOption = 16,
+    trials: TrialsOption = 64,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
     epsilon: EpsilonOption = None,
