@@ -4,14 +4,12 @@ from dpzv_audit.accounting.accountants import (
     ACCOUNTANTS,
     Accountant,
     AccountantEntry,
-    gdp_clt,
-    gdp_exact,
-    gdp_paper,
     prv,
     tightest_sound,
     upper_bounds,
 )
-from dpzv_audit.accounting.calibration import sigma_from_paper, sigma_sound
+from dpzv_audit.accounting.calibration import Calibration, calibrate, sigma_from_paper, sigma_sound
+from dpzv_audit.accounting.comparison import CzofoGuarantee, advanced_composition, czofo_guarantee, czofo_theorem, rdp
 from dpzv_audit.accounting.gaps import GAPS, TABLE, Cell, gaps_of, treatment
 from dpzv_audit.accounting.gaussian import (
     delta_from_mu,
@@ -21,7 +19,8 @@ from dpzv_audit.accounting.gaussian import (
     log_delta_from_mu,
     mu_from_epsilon,
 )
-from dpzv_audit.accounting.release import Release
+from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper
+from dpzv_audit.accounting.release import Composition, Release
 
 __all__ = [
     "ACCOUNTANTS",
@@ -29,8 +28,15 @@ __all__ = [
     "TABLE",
     "Accountant",
     "AccountantEntry",
+    "Calibration",
     "Cell",
+    "Composition",
+    "CzofoGuarantee",
     "Release",
+    "advanced_composition",
+    "calibrate",
+    "czofo_guarantee",
+    "czofo_theorem",
     "delta_from_mu",
     "epsilon_delta_tradeoff",
     "epsilon_from_mu",
@@ -42,6 +48,7 @@ __all__ = [
     "log_delta_from_mu",
     "mu_from_epsilon",
     "prv",
+    "rdp",
     "sigma_from_paper",
     "sigma_sound",
     "tightest_sound",

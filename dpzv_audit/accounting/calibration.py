@@ -1,13 +1,19 @@
-"""Noise for a target (epsilon, delta): paper 001's formula (theorem 5.1) and the sound one for known ids."""
+"""Noise, rounds or batches for a target (epsilon, delta): paper 001's theorem 5.1, and every sound bound inverted."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
+from dpzv_audit.accounting.accountants import tightest_sound, upper_bounds
+from dpzv_audit.accounting.bounds import SampledView, sampled_view
+from dpzv_audit.accounting.gaps import GAPS
 from dpzv_audit.accounting.gaussian import epsilon_from_mu, mu_from_epsilon
-from dpzv_audit.accounting.release import NEIGHBOURS
-from dpzv_audit.errors import AuditError, InputError, check_count, check_positive
-from dpzv_audit.evidence import NeighbourRelation
+from dpzv_audit.accounting.release import NEIGHBOURS, Release
+from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability, unknown_name
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
 
 
 def sigma_from_paper(epsilon: float, delta: float, *, clip: float, dataset_size: int, rounds: int) -> float:
@@ -52,3 +58,178 @@ def sigma_sound(
             return sigma
         sigma *= 1.0 + 2.0 ** (step - 52)
     raise AuditError(f"no sigma found for epsilon = {epsilon}, delta = {delta}")
+
+
+Unknown = Literal["sigma", "rounds", "batch-size"]
+UNKNOWNS: tuple[Unknown, ...] = get_args(Unknown)
+
+MOST_ROUNDS = 10**7
+"""The search for rounds goes no further."""
+
+_MOST_NOISE = 1e9
+"""Noise further than this above a record's contribution changes nothing that noise could change."""
+
+_EXACT, _COMPOSED = 1e-10, 2e-3
+"""Relative precision of a calibrated sigma: closed forms, and composition with its own error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The value of `unknown` that meets a target, or why none does."""
+
+    unknown: Unknown
+    epsilon: float
+    delta: float
+    adversary: AdversaryName
+    neighbours: NeighbourRelation
+    reached: bool
+    value: float | int | None
+    """sigma, T or B; None where the target cannot be reached."""
+    release: Release | None
+    """The release with that value."""
+    bound: UpperBound | None
+    """The tightest sound bound of that release: its upper epsilon is at most the target."""
+    reason: str
+    """Why the target cannot be reached, or what the value is."""
+
+
+def calibrate(
+    release: Release,
+    *,
+    unknown: Unknown,
+    epsilon: float,
+    delta: float,
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
+) -> Calibration:
+    """Return the least sigma, most rounds or smallest batch whose tightest sound bound is at most `epsilon`.
+
+    The other settings are those of `release`, whose own value of `unknown` is not used. The answer is checked forward.
+    sigma is within 1e-10 of the least, and rounds are exactly the most, up to 10^7; both within 0.2 % where the bound
+    is composed numerically. A batch one smaller than the answer does not meet the target, one larger might not either.
+    Raises `InputError` for a target or a setting outside its range. A target that cannot be reached is an answer.
+    """
+    check_positive("epsilon", epsilon)
+    check_probability("delta", delta)
+    if unknown not in UNKNOWNS:
+        raise unknown_name("unknown", unknown, UNKNOWNS)
+    if unknown != "sigma" and release.participations is not None:
+        raise InputError(f"participations is {release.participations}, must be left out where {unknown} is sought")
+
+    def bounds(candidate: Release) -> list[UpperBound]:
+        return upper_bounds(
+            candidate,
+            delta=delta,
+            adversaries=[adversary],
+            neighbours=[neighbours],
+            accountants=("gdp-exact", "rdp", "prv"),
+            enough=epsilon,
+        )
+
+    def meets(candidate: Release) -> bool:
+        best = tightest_sound(bounds(candidate))
+        return best is not None and best.epsilon is not None and best.epsilon.upper <= epsilon
+
+    def answer(found: Release | None, reason: str) -> Calibration:
+        bound = None if found is None else tightest_sound(bounds(found))
+        if found is not None and (bound is None or bound.epsilon is None or bound.epsilon.upper > epsilon):
+            raise AuditError(f"calibrated {unknown} does not meet epsilon = {epsilon} when checked forward")
+        return Calibration(
+            unknown=unknown,
+            epsilon=epsilon,
+            delta=delta,
+            adversary=adversary,
+            neighbours=neighbours,
+            reached=found is not None,
+            value=None if found is None else getattr(found, unknown.replace("-", "_")),
+            release=found,
+            bound=bound,
+            reason=reason,
+        )
+
+    easiest = _easiest(release, unknown)
+    gapped = bounds(easiest)
+    if tightest_sound(gapped) is None:
+        gaps = list(dict.fromkeys(name for b in gapped for name in (b.gap or "").split(",") if name))
+        proof = [name for name in gaps if name != "no-accountant"] or gaps
+        words = "; ".join(f"{name}: {GAPS[name]}" for name in proof)
+        return answer(None, f"cannot be reached: no sound bound exists whatever {unknown} is ({words})")
+    if not meets(easiest):
+        least = tightest_sound(upper_bounds(easiest, delta=delta, adversaries=[adversary], neighbours=[neighbours]))
+        spent = "" if least is None or least.epsilon is None else f" is {least.epsilon.upper:.6g}"
+        return answer(None, f"cannot be reached: the tightest sound epsilon {_even(easiest, unknown)}{spent}")
+    view = sampled_view(release, adversary, neighbours)
+    composed = isinstance(view, SampledView) and not view.own_gaps and bool(view.parts)
+    within = f" (to {_COMPOSED:.1%}, where composition is needed)" if composed else ""
+    if unknown == "sigma":
+        return answer(
+            _least_sigma(release, easiest, meets, composed=composed), f"the least sigma that meets it{within}"
+        )
+    if unknown == "rounds":
+        found = _most_rounds(release, meets, composed=composed)
+        more = "; the search went no further" if found.rounds == MOST_ROUNDS else within
+        return answer(found, f"the most rounds that meet it{more}")
+    return answer(_smallest_batch(release, meets), "the smallest batch that meets it at this sigma and clip")
+
+
+def _easiest(release: Release, unknown: Unknown) -> Release:
+    if unknown == "sigma":
+        return replace(release, sigma=_MOST_NOISE * release.sigma_unit)
+    if unknown == "rounds":
+        return replace(release, rounds=1)
+    return replace(release, batch_size=release.dataset_size)
+
+
+def _even(easiest: Release, unknown: Unknown) -> str:
+    if unknown == "sigma":
+        return f"even with sigma = {easiest.sigma:.3g} (what other messages and the server's own updates cost)"
+    if unknown == "rounds":
+        return "of a single round"
+    return f"even with all {easiest.dataset_size} records in a batch"
+
+
+def _least_sigma(
+    release: Release,
+    easiest: Release,
+    meets: Callable[[Release], bool],
+    *,
+    composed: bool,
+) -> Release:
+    """Bisect sigma on a logarithmic scale, from a bracket grown around one contribution of a record."""
+    precision = _COMPOSED if composed else _EXACT
+    high = release.sigma_unit
+    while not meets(replace(release, sigma=high)):
+        high *= 4.0
+        if high >= easiest.sigma:
+            high = easiest.sigma
+            break
+    low = high / 4.0
+    while low > 1e-40 * release.sigma_unit and meets(replace(release, sigma=low)):
+        low, high = low / 4.0, low
+    while high > low * (1.0 + precision):
+        middle = math.sqrt(low * high)
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if meets(replace(release, sigma=middle)) else (middle, high)
+    return replace(release, sigma=high)
+
+
+def _most_rounds(release: Release, meets: Callable[[Release], bool], *, composed: bool) -> Release:
+    precision = _COMPOSED if composed else 0.0
+    low, high = 1, 2
+    while high < MOST_ROUNDS and meets(replace(release, rounds=high)):
+        low, high = high, min(4 * high, MOST_ROUNDS)
+    if high == MOST_ROUNDS and meets(replace(release, rounds=high)):
+        return replace(release, rounds=high)
+    while high > max(low + 1, low * (1.0 + precision)):
+        middle = (low + high) // 2
+        low, high = (middle, high) if meets(replace(release, rounds=middle)) else (low, middle)
+    return replace(release, rounds=low)
+
+
+def _smallest_batch(release: Release, meets: Callable[[Release], bool]) -> Release:
+    low, high = 0, release.dataset_size
+    while high > low + 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if meets(replace(release, batch_size=middle)) else (middle, high)
+    return replace(release, batch_size=high)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, IdsVisibility, Release, SamplerName
+from dpzv_audit.accounting.release import (
+    CHANNELS,
+    NEIGHBOURS,
+    SAMPLERS,
+    AnyRelease,
+    Channel,
+    IdsVisibility,
+    Release,
+    SamplerName,
+    relevant_parts,
+)
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation
 
@@ -17,6 +27,10 @@ GAPS: dict[str, str] = {
     "server-state": (
         "the server's parameters are trained on true labels without accounted noise and shape every later "
         "scalar, so rounds without the record depend on it; joint-zo, frozen and an accounted dp-sgd close it"
+    ),
+    "client-state": (
+        "first-order clients chain what they receive with derivatives at their clear features, so their parameters, "
+        "and every later embedding, depend on a record's features without noise; zeroth-order clients close it"
     ),
     "hidden-releases": (
         "the bound counts an adversary's own rounds only, but its scalars depend on parameters that "
@@ -61,6 +75,7 @@ def treatment(
     sampler: SamplerName,
     *,
     ids: IdsVisibility = "secret",
+    channel: Channel = "scalar",
 ) -> Cell:
     """Return the cell of `adversary`, `neighbours` and `sampler`; `ids` matters to the eavesdropper alone.
 
@@ -70,17 +85,20 @@ def treatment(
         ("adversary", adversary, ADVERSARY_NAMES),
         ("neighbours", neighbours, NEIGHBOURS),
         ("sampler", sampler, SAMPLERS),
+        ("channel", channel, tuple(CHANNELS)),
     ):
         if value not in allowed:
             raise InputError(f"{name} is {value!r}, must be one of {', '.join(allowed)}")
+    if channel == "embedding":
+        return _embedding(adversary, neighbours)
     if adversary == "server":
         return Cell(
             treatment="no bound",
-            reason="it receives embeddings and owns the labels; noise on the scalar hides nothing from it",
+            reason=f"it receives embeddings and owns the labels; noise on the {channel} hides nothing from it",
         )
     known = adversary in _KNOWS_IDS or (adversary == "eavesdropper" and ids == "public")
     if neighbours == "add-remove":
-        return _add_remove(known, sampler)
+        return _add_remove(known, sampler, channel)
     held = "; the adversary's own block of the record is held fixed" if neighbours == "replace-record" else ""
     if adversary == "malicious-client":
         return Cell(
@@ -89,14 +107,33 @@ def treatment(
         )
     if known:
         return Cell(treatment="known-ids", reason="the batch ids are known: every participation counts in full" + held)
-    accountants = "known ids and PRV, the smaller" if sampler == "poisson" else "known ids alone"
+    amplified = sampler == "poisson" and channel == "scalar"
+    accountants = "known ids and PRV, the smaller" if amplified else "known ids alone"
     return Cell(
         treatment="secret-ids",
         reason=f"hiding the ids is post-processing, so the known-ids bound holds ({accountants})" + held,
     )
 
 
-def _add_remove(known: bool, sampler: SamplerName) -> Cell:
+def _embedding(adversary: AdversaryName, neighbours: NeighbourRelation) -> Cell:
+    if adversary != "server":
+        return Cell(
+            treatment="no bound",
+            reason="noise on embeddings says nothing about labels, which come back from the server without it",
+        )
+    if neighbours == "replace-label":
+        return Cell(treatment="undefined", reason="the server owns the labels")
+    if neighbours == "add-remove":
+        return Cell(treatment="undefined", reason="a row more or less shows whether the record is there")
+    return Cell(
+        treatment="known-ids",
+        reason="it is told the batch ids: every participation counts in full; the label, which it owns, is held fixed",
+    )
+
+
+def _add_remove(known: bool, sampler: SamplerName, channel: Channel) -> Cell:
+    if channel == "gradient":
+        return Cell(treatment="undefined", reason="a row more or less shows whether the record is there")
     if known:
         return Cell(treatment="undefined", reason="the batch ids themselves show whether the record is there")
     if sampler != "poisson":
@@ -116,24 +153,35 @@ TABLE: dict[tuple[AdversaryName, NeighbourRelation, SamplerName], Cell] = {
 """All cells, with batch ids secret from the eavesdropper; with public ids its cells are those of `client`."""
 
 
-def gaps_of(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> tuple[str, ...]:
+def gaps_of(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> tuple[str, ...]:
     """Return the names of the gaps that any bound for this release, adversary and relation rests on.
 
     Gaps of an accountant (`clt`, `known-ids`, `no-accountant`) are not among them: accountants add those.
     """
-    cell = treatment(adversary, neighbours, release.sampler, ids=release.ids)
+    found = [_gaps_of_part(part, adversary, neighbours) for part in relevant_parts(release, adversary)]
+    return tuple(dict.fromkeys(name for names in found for name in names))
+
+
+def _gaps_of_part(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> tuple[str, ...]:
+    cell = treatment(adversary, neighbours, release.sampler, ids=release.ids, channel=release.channel)
     if cell.treatment == "no bound":
         return ("unprotected-channel",)
     if cell.treatment == "undefined":
         return ("undefined",)
+    accounted = release.server_mu is not None or release.server_noise_multiplier is not None
+    bare_server = release.server_update in ("sgd", "zo") or (release.server_update == "dp-sgd" and not accounted)
     present = {
         "one-sided-clip": release.clip_rule == "paper-one-sided",
         "unbounded-participation": adversary == "malicious-client"
         and (release.participation_cap is None or not release.distinct_ids),
-        "server-state": release.server_update in ("sgd", "zo")
-        or (release.server_update == "dp-sgd" and release.server_mu is None),
+        "server-state": bare_server and adversary != "server",
+        "client-state": release.client_update == "first-order"
+        and (neighbours == "replace-record" or release.channel == "embedding"),
+        "hidden-releases": release.own_rounds_only,
         "batch-coupling": release.batch_coupling,
         "batch-size": adversary == "eavesdropper" and neighbours == "add-remove" and not release.padded,
+        "known-directions": release.channel == "zo-gradient" and adversary in _KNOWS_IDS,
+        "data-dependent-side": release.data_dependent_side,
     }
     return tuple(name for name, holds in present.items() if holds)
 

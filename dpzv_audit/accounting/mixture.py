@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ from dpzv_audit.evidence import EpsilonRange
 
 _TAIL_SHARE = 1e-9
 _LEAST_NOISE = 1e-50
+_MOST_VALUES = 50_000
+_MOST_PRODUCTS = 4_000_000
+_MOST_FACTOR = 2_000
 _ROOT_TOLERANCE = 4.0 * float(np.finfo(np.float64).eps)
 
 
@@ -80,21 +84,88 @@ def _chernoff_limits(rounds: int, rate: float, tail: float) -> tuple[int, int]:
     return max(low - 1, 0), min(high + 1, rounds)
 
 
-def mixture_epsilon(counts: Counts, *, scale: float, delta: float, server_mu: float = 0.0) -> EpsilonRange:
-    """Return epsilon >= 0 of the mixture at `delta`; n participations cost sqrt(n scale^2 + server_mu^2).
+@dataclass(frozen=True, kw_only=True)
+class Participation:
+    """How often a record takes part in one of several releases, and what each time costs (Gaussian-DP `mu`)."""
 
-    `upper`, a certified bound, counts the mass left out below as if at the smallest kept count, and above
-    as lost outright; `lower` and `estimate` leave it out. They differ by about `tail`/`delta`.
+    mu: float
+    rounds: int
+    rate: float
+    fixed: int | None
+    """The number of times where it is fixed; None: min(Binomial(`rounds`, `rate`), `cap`)."""
+    cap: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Squares:
+    """Distribution of mu^2 = n mu_1^2 summed over releases; `low` and `high` differ where values were binned."""
+
+    low: FloatArray
+    high: FloatArray
+    weights: FloatArray
+    """Mass without what was left out."""
+    padded: FloatArray
+    """The same with what was left out below, as if at the smallest value kept."""
+
+
+def participations_epsilon(
+    parts: Sequence[Participation], *, delta: float, certain_mu: float = 0.0, tail_share: float = _TAIL_SHARE
+) -> EpsilonRange:
+    """Return epsilon >= 0 at `delta` of Gaussian releases whose counts are fixed or independent and binomial.
+
+    delta(eps) = E[delta_G(eps; sqrt(sum_j n_j mu_j^2 + certain_mu^2))]. `upper`, a certified bound, counts what the
+    distributions leave out below as if at the smallest count kept, and above as lost outright; `lower` leaves both
+    out. They differ by about `tail_share` relative to delta where one count is random.
     """
-    check_positive("scale", scale)
     check_probability("delta", delta)
-    n = counts.low + np.arange(len(counts.weights), dtype=np.float64)
-    mus = np.sqrt(n * scale**2 + server_mu**2)
-    lower = _solve(mus, counts.weights, delta)
-    padded = counts.weights.copy()
-    padded[0] += counts.below
-    upper = _solve(mus, padded, delta - counts.above)
-    return EpsilonRange(lower=lower, estimate=lower, upper=max(lower, upper))
+    fixed = certain_mu**2 + sum(part.fixed * part.mu**2 for part in parts if part.fixed is not None)
+    random = [part for part in parts if part.fixed is None]
+    if not random:
+        epsilon = epsilon_from_mu(math.sqrt(fixed), delta)
+        return EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon)
+    squares, above = _Squares(low=np.zeros(1), high=np.zeros(1), weights=np.ones(1), padded=np.ones(1)), 0.0
+    for part in random:
+        counts = binomial_counts(part.rounds, part.rate, tail=delta * tail_share, cap=part.cap)
+        n = counts.low + np.arange(len(counts.weights), dtype=np.float64)
+        padded = counts.weights.copy()
+        padded[0] += counts.below
+        value = n * part.mu**2
+        squares = _independent(squares, _Squares(low=value, high=value, weights=counts.weights, padded=padded))
+        above += counts.above
+    lower = _solve(np.sqrt(squares.low + fixed), squares.weights, delta)
+    upper = _solve(np.sqrt(squares.high + fixed), squares.padded, delta - above)
+    binned = not np.array_equal(squares.low, squares.high)
+    middle = _solve(np.sqrt((squares.low + squares.high) / 2.0 + fixed), squares.weights, delta) if binned else lower
+    return EpsilonRange(lower=lower, estimate=middle, upper=max(middle, upper))
+
+
+def _independent(one: _Squares, other: _Squares) -> _Squares:
+    """Return the distribution of the sum, binned outwards where it would have more values than are worth it."""
+    if len(one.weights) * len(other.weights) > _MOST_PRODUCTS:
+        one, other = _binned(one, _MOST_FACTOR), _binned(other, _MOST_FACTOR)
+    joint = _Squares(
+        low=np.add.outer(one.low, other.low).ravel(),
+        high=np.add.outer(one.high, other.high).ravel(),
+        weights=np.outer(one.weights, other.weights).ravel(),
+        padded=np.outer(one.padded, other.padded).ravel(),
+    )
+    return _binned(joint, _MOST_VALUES)
+
+
+def _binned(squares: _Squares, most: int) -> _Squares:
+    if len(squares.weights) <= most:
+        return squares
+    start = float(squares.low.min())
+    width = (float(squares.high.max()) - start) / most
+    place = np.minimum(((squares.low - start) / width).astype(np.intp), most - 1)
+    low, high = np.full(most, np.inf), np.full(most, -np.inf)
+    np.minimum.at(low, place, squares.low)
+    np.maximum.at(high, place, squares.high)
+    weights, padded = np.zeros(most), np.zeros(most)
+    np.add.at(weights, place, squares.weights)
+    np.add.at(padded, place, squares.padded)
+    kept = low < np.inf
+    return _Squares(low=low[kept], high=high[kept], weights=weights[kept], padded=padded[kept])
 
 
 def _solve(mus: FloatArray, weights: FloatArray, delta: float) -> float:
@@ -108,7 +179,7 @@ def _solve(mus: FloatArray, weights: FloatArray, delta: float) -> float:
 
     if len(mus) == 0 or excess(0.0) <= 0.0:
         return 0.0
-    high = epsilon_from_mu(float(mus[-1]), delta) * (1.0 + 1e-12)
+    high = epsilon_from_mu(float(mus.max()), delta) * (1.0 + 1e-12)
     return float(brentq(excess, 0.0, high, xtol=1e-300, rtol=_ROOT_TOLERANCE, maxiter=500))
 
 
@@ -129,10 +200,5 @@ def known_ids_epsilon(
     """
     if check_positive("noise_multiplier", noise_multiplier) < _LEAST_NOISE:
         raise InputError(f"noise_multiplier is {noise_multiplier}, must be at least {_LEAST_NOISE:g}")
-    scale = 1.0 / noise_multiplier
-    extra = server_mu or 0.0
-    if fixed is not None:
-        epsilon = epsilon_from_mu(math.hypot(math.sqrt(fixed) * scale, extra), delta)
-        return EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon)
-    counts = binomial_counts(rounds, rate, tail=delta * _TAIL_SHARE, cap=cap)
-    return mixture_epsilon(counts, scale=scale, delta=delta, server_mu=extra)
+    part = Participation(mu=1.0 / noise_multiplier, rounds=rounds, rate=rate, fixed=fixed, cap=cap)
+    return participations_epsilon([part], delta=delta, certain_mu=server_mu or 0.0)

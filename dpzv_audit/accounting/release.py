@@ -1,4 +1,4 @@
-"""A release: all that an upper bound on epsilon may depend on in the scalar channel (paper 001, eq. 8)."""
+"""A release: all that an upper bound on epsilon may depend on in one noisy channel (paper 001, eq. 8; 003, 6.2)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,29 @@ from numbers import Real
 from typing import Literal, get_args
 
 from dpzv_audit.errors import InputError, check_count, check_positive
-from dpzv_audit.evidence import NeighbourRelation
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
 ClipRule = Literal["symmetric", "paper-one-sided"]
 ServerUpdate = Literal["sgd", "zo", "frozen", "dp-sgd", "joint-zo", "none"]
 IdsVisibility = Literal["secret", "public"]
+Channel = Literal["scalar", "gradient", "embedding", "zo-gradient"]
+ClipScope = Literal["record", "batch"]
+ClientUpdate = Literal["zeroth-order", "first-order", "frozen"]
 
 SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
 CLIP_RULES: tuple[ClipRule, ...] = get_args(ClipRule)
 SERVER_UPDATES: tuple[ServerUpdate, ...] = get_args(ServerUpdate)
 IDS: tuple[IdsVisibility, ...] = get_args(IdsVisibility)
+CHANNELS: dict[Channel, str] = {
+    "scalar": "the noised mean of clipped loss differences, from the server to a client",
+    "gradient": "a noised row a record of clipped partial gradients, from the server to a client",
+    "embedding": "a noised row a record of clipped embeddings, from a client to the server",
+    "zo-gradient": "CZOFO's gradient estimate, to which no noise is added: the direction is meant to hide it",
+}
+CLIP_SCOPES: tuple[ClipScope, ...] = get_args(ClipScope)
+CLIENT_UPDATES: tuple[ClientUpdate, ...] = get_args(ClientUpdate)
+REPLACES: frozenset[str] = frozenset({"replace-label", "replace-record"})
 NEIGHBOURS: tuple[NeighbourRelation, ...] = get_args(NeighbourRelation)
 
 _SCALES = 1e50
@@ -27,9 +39,11 @@ _SCALES = 1e50
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """`rounds` noisy scalars Delta = (1/B) sum_i clip_C(delta_i) + N(0, sigma^2), of ALL clients together.
+    """`rounds` noisy messages of ALL parties on one side, each about one batch.
 
-    The divisor B is public and fixed. Raises `InputError` naming the field and its allowed range.
+    The scalar channel sends Delta = (1/B) sum_i clip_C(delta_i) + N(0, sigma^2), with B public and fixed; the gradient
+    and embedding channels send a row clip_C(v_i) + N(0, sigma^2 I) for each record of the batch. Raises `InputError`
+    naming the field and its allowed range.
     """
 
     batch_size: int
@@ -37,71 +51,109 @@ class Release:
     dataset_size: int
     """D, the number of records."""
     rounds: int
-    """T, the number of scalars released, all clients together; a round with q directions counts q times."""
+    """T, the number of batches served, all clients together."""
     clip: float
-    """C, the clipping norm of one record's difference."""
+    """C, the clipping norm of one record's part; for `zo-gradient` zeta, the largest norm that was seen."""
     sigma: float
-    """Standard deviation of the noise on the scalar itself."""
+    """Standard deviation of the noise on the message itself; for `zo-gradient` that of the estimate, sigma_s."""
     sampler: SamplerName
     server_update: ServerUpdate
     """How the server's parameters move; `none` where it has none (it sums the embeddings, say)."""
     clients: int = 1
+    channel: Channel = "scalar"
+    directions: int = 1
+    """q, messages a round about the same batch: q directions of one estimate, or two embeddings (h+ and h-)."""
     participations: int | None = None
-    """Realised largest count of scalars that a record takes part in, over all clients; `shuffled` only.
+    """Realised largest count of rounds that a record takes part in, over all clients; `shuffled` only.
 
     The schedule does not depend on the data, so the count may be read off it; None: passes begun."""
+    whole_data_rounds: int = 0
+    """Messages about every record besides the sampled rounds, such as the server's table filled by each client."""
     clip_rule: ClipRule = "symmetric"
+    clip_scope: ClipScope = "record"
+    """`batch`: one clip over the whole tensor of a batch (the public implementation of embedding noise)."""
     participation_cap: int | None = None
     """Participations of a record, all clients' rounds together, that the server enforces; None: no cap."""
     distinct_ids: bool = False
     """The server refuses a batch that names a record twice."""
     batch_coupling: bool = False
     """A layer mixes the records of a batch (batch statistics)."""
+    data_dependent_side: bool = False
+    """Something else was fitted on the data or published: scalers, vocabularies, best checkpoints, logs of losses."""
+    own_rounds_only: bool = False
+    """`rounds` counts one of several clients' rounds alone, which is too few for every adversary."""
     ids: IdsVisibility = "secret"
     """Whether batch ids travel where an eavesdropper can read them."""
     padded: bool = False
     """Messages have one length whatever the size of the batch."""
+    client_update: ClientUpdate = "zeroth-order"
+    """How clients step; `first-order` chains what they receive with derivatives at their clear features."""
     server_mu: float | None = None
-    """Gaussian-DP parameter of all the server's own noised updates together; None: not accounted."""
+    """Gaussian-DP parameter of all the server's own noised updates together; None: not given so."""
+    server_noise_multiplier: float | None = None
+    """dp-sgd on the batch of each round: noise on the summed gradients over their per-record clip; None: not given so.
+
+    Give one of the two: this one where participations are random, since both channels then share a batch."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "dataset_size", "rounds", "clients"):
+        for name in ("batch_size", "dataset_size", "rounds", "clients", "directions"):
             self._set(name, _whole(name, getattr(self, name)))
         for name in ("participations", "participation_cap"):
             if getattr(self, name) is not None:
                 self._set(name, _whole(name, getattr(self, name)))
+        self._set("whole_data_rounds", _whole("whole_data_rounds", self.whole_data_rounds, least=0))
         for name in ("clip", "sigma"):
             self._set(name, float(check_positive(name, getattr(self, name))))
-        scale = self.clip / self.batch_size
-        if not 1.0 / _SCALES < self.sigma / scale < _SCALES:
-            raise InputError(
-                f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} times clip / batch_size"
-            )
-        if self.server_mu is not None:
-            self._set("server_mu", float(check_positive("server_mu", self.server_mu)))
+        for name in ("server_mu", "server_noise_multiplier"):
+            if getattr(self, name) is not None:
+                self._set(name, float(check_positive(name, getattr(self, name))))
+        for name, allowed in (
+            ("sampler", SAMPLERS),
+            ("clip_rule", CLIP_RULES),
+            ("clip_scope", CLIP_SCOPES),
+            ("server_update", SERVER_UPDATES),
+            ("client_update", CLIENT_UPDATES),
+            ("channel", tuple(CHANNELS)),
+            ("ids", IDS),
+        ):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}")
+        self._check_sizes()
+        self._check_choices()
+
+    def _check_sizes(self) -> None:
         if self.batch_size > self.dataset_size:
             raise InputError(
                 f"batch_size is {self.batch_size}, must lie in [1, dataset_size = {self.dataset_size}]: "
                 "the sampling rate B/D is at most 1"
+            )
+        if not 1.0 / _SCALES < self.sigma / self.sigma_unit < _SCALES:
+            of = "clip / batch_size" if self.channel == "scalar" else "clip"
+            raise InputError(f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} times {of}")
+        multiplier = self.server_noise_multiplier
+        if multiplier is not None and not 1.0 / _SCALES < multiplier < _SCALES:
+            raise InputError(
+                f"server_noise_multiplier is {multiplier}, must lie between {1.0 / _SCALES:g} and {_SCALES:g}"
             )
         if self.participations is not None and self.participations > self.rounds:
             raise InputError(
                 f"participations is {self.participations}, must lie in [1, rounds = {self.rounds}]: "
                 "a record takes part at most once a round"
             )
+
+    def _check_choices(self) -> None:
         if self.participations is not None and self.sampler != "shuffled":
             raise InputError(
                 f"participations is {self.participations} with sampler {self.sampler!r}, must be left out: "
                 "participations are Binomial(T, r) there"
             )
-        for name, allowed in (
-            ("sampler", SAMPLERS),
-            ("clip_rule", CLIP_RULES),
-            ("server_update", SERVER_UPDATES),
-            ("ids", IDS),
-        ):
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}")
+        if self.server_mu is not None and self.server_noise_multiplier is not None:
+            raise InputError(
+                f"server_mu is {self.server_mu} and server_noise_multiplier {self.server_noise_multiplier}, "
+                "must be one of the two: both describe the server's own noised updates"
+            )
+        if self.clip_scope == "batch" and self.channel == "scalar":
+            raise InputError("clip_scope is 'batch', must be 'record' on the scalar channel")
 
     def _set(self, name: str, value: float) -> None:
         object.__setattr__(self, name, value)
@@ -112,19 +164,47 @@ class Release:
         return self.batch_size / self.dataset_size
 
     @property
+    def sigma_unit(self) -> float:
+        """What one clipped record adds to a message where it is finite: C/B in a scalar, C in a row of its own."""
+        return self.clip / self.batch_size if self.channel == "scalar" else self.clip
+
+    @property
     def contribution(self) -> float:
-        """c = C/B, the most that one record adds to a scalar; infinite under the one-sided clip."""
-        return math.inf if self.clip_rule == "paper-one-sided" else self.clip / self.batch_size
+        """c, the most that one record adds to a message: C/B in a scalar, C in a row of its own.
+
+        Infinite under the one-sided clip.
+        """
+        return math.inf if self.clip_rule == "paper-one-sided" else self.sigma_unit
 
     def sensitivity(self, neighbours: NeighbourRelation) -> float:
-        """Return s, the most a scalar moves: 2c where a record is replaced, c where it comes or goes."""
+        """Return s, the most a message moves: 2c where a record is replaced, c where it comes or goes.
+
+        One clip over a whole batch makes every record's row depend on every other: 2c for each relation.
+        """
         if neighbours not in NEIGHBOURS:
             raise InputError(f"neighbours is {neighbours!r}, must be one of {', '.join(NEIGHBOURS)}")
-        return (2.0 if neighbours in ("replace-label", "replace-record") else 1.0) * self.contribution
+        return (2.0 if neighbours in REPLACES or self.clip_scope == "batch" else 1.0) * self.contribution
 
     def noise_multiplier(self, neighbours: NeighbourRelation) -> float:
         """Return z = sigma / s; 0 under the one-sided clip, whose sensitivity is infinite."""
         return self.sigma / self.sensitivity(neighbours)
+
+    def participation_mu(self, neighbours: NeighbourRelation) -> float:
+        """Return the Gaussian-DP mu of one participation: q messages, and dp-sgd's update where it is on the batch.
+
+        sqrt(q / z^2 + 1 / z_s^2), where z_s = `server_noise_multiplier`, halved where a record is replaced.
+        """
+        z = self.noise_multiplier(neighbours)
+        own = math.sqrt(self.directions) / z if z > 0.0 else math.inf
+        if self.server_noise_multiplier is None:
+            return own
+        return math.hypot(own, (2.0 if neighbours in REPLACES else 1.0) / self.server_noise_multiplier)
+
+    def certain_mu(self, neighbours: NeighbourRelation) -> float:
+        """Return the mu of what happens whatever the batches are: `server_mu` and the `whole_data_rounds`."""
+        z = self.noise_multiplier(neighbours)
+        whole = math.sqrt(self.whole_data_rounds) / z if self.whole_data_rounds else 0.0
+        return math.hypot(whole, self.server_mu or 0.0)
 
     @property
     def passes_begun(self) -> int:
@@ -139,7 +219,7 @@ class Release:
 
     @property
     def fixed_participations(self) -> int | None:
-        """Largest number of scalars a record takes part in, where fixed; None where it is Binomial(T, r).
+        """Largest number of rounds a record takes part in, where fixed; None where it is Binomial(T, r).
 
         For shuffled batches the realised count, or the passes begun; T where every record is in every batch.
         Never more than the enforced cap.
@@ -154,9 +234,46 @@ class Release:
         return min(count, self.participation_cap)
 
 
-def _whole(name: str, value: object) -> int:
-    """Return `value` as a Python int (numpy's are not taken everywhere); `InputError` unless whole, >= 1."""
+@dataclass(frozen=True)
+class Composition:
+    """Several releases seen together, whose batches are drawn independently of each other (phases, channels).
+
+    Messages about the SAME batch are one `Release` (`directions`, `server_noise_multiplier`): their samplings are not
+    independent. Raises `InputError` where there is no part, or the parts speak of different numbers of records.
+    """
+
+    parts: tuple[Release, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise InputError("a composition has no releases, must have at least one")
+        sizes = sorted({part.dataset_size for part in self.parts})
+        if len(sizes) > 1:
+            raise InputError(f"dataset_size is {sizes[0]} in one release and {sizes[-1]} in another, must be equal")
+
+
+AnyRelease = Release | Composition
+
+
+def parts_of(release: AnyRelease) -> tuple[Release, ...]:
+    """Return the releases of a composition, or the release itself."""
+    return release.parts if isinstance(release, Composition) else (release,)
+
+
+def relevant_parts(release: AnyRelease, adversary: AdversaryName) -> tuple[Release, ...]:
+    """Return the parts whose noise stands between `adversary` and the record; all parts where none does.
+
+    For the server those are the embeddings: what it sends is a function of them, its labels and its own noise. For
+    everybody else it is what the server sends, whatever the embeddings look like.
+    """
+    parts = parts_of(release)
+    wanted = tuple(part for part in parts if (part.channel == "embedding") == (adversary == "server"))
+    return wanted or parts
+
+
+def _whole(name: str, value: object, *, least: int = 1) -> int:
+    """Return `value` as a Python int (numpy's are not taken everywhere); `InputError` unless whole, >= `least`."""
     if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise InputError(f"{name} is {value!r}, must be a whole number of at least 1")
+        raise InputError(f"{name} is {value!r}, must be a whole number of at least {least}")
     number = float(value)
-    return check_count(name, int(value) if number.is_integer() else number)  # type: ignore[call-overload,arg-type]
+    return check_count(name, int(value) if number.is_integer() else number, least=least)  # type: ignore[call-overload,arg-type]

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism under Poisson sampling: its privacy loss, and certified Chernoff bounds.
+"""The Gaussian mechanism under Poisson sampling: its pair of distributions and its privacy loss.
 
 One round is a pair (P, Q) of mixtures on the line, in units of one record's contribution c with noise of
 standard deviation z = sigma / c and sampling rate r (dominating pairs: Zhu, Dong and Wang, 2022):
@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from dpzv_audit.accounting.gaussian import FloatArray
 
 PairKind = Literal["remove", "add", "replace"]
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 _LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-_ORDERS = np.geomspace(1e-3, 1e7, 180)
-_STEEPEST = 8.0
 _LEAST_NOISE = 1e-3
 _MOST_PANELS = 20_000
 
@@ -41,6 +39,8 @@ def _log_mix(rate: float, u: FloatArray) -> FloatArray:
 
 def _inverse_log_mix(rate: float, t: FloatArray) -> FloatArray:
     """Return u with ln(1 - r + r e^u) = t; -inf at and below ln(1 - r)."""
+    if rate == 1.0:
+        return t
     small = np.minimum(t, 30.0)
     with np.errstate(divide="ignore"):
         direct = np.log1p(np.maximum(np.expm1(small) / rate, -1.0))
@@ -50,7 +50,10 @@ def _inverse_log_mix(rate: float, t: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledGaussian:
-    """One round: `kind` of pair, sampling `rate` r in (0, 1), noise multiplier `noise` z > 0 against c."""
+    """One round: `kind` of pair, sampling `rate` r in (0, 1], noise multiplier `noise` z > 0 against c.
+
+    For `replace` r < 1: at r = 1 that pair is `remove` with half the noise.
+    """
 
     kind: PairKind
     rate: float
@@ -88,13 +91,31 @@ class SampledGaussian:
 
     def cdf(self, t: FloatArray) -> FloatArray:
         """Return P(L <= t)."""
-        return self._cdf_x(self.inverse(t))
+        return self._mass(self.inverse(t), 1.0)
 
-    def _cdf_x(self, x: FloatArray) -> FloatArray:
-        base = ndtr(x / self.noise)
+    def survival(self, t: FloatArray) -> FloatArray:
+        """Return P(L > t), which keeps its digits where it is small."""
+        return self._mass(self.inverse(t), -1.0)
+
+    def _mass(self, x: FloatArray, side: float) -> FloatArray:
+        """Return P of everything left of x (`side` 1) or right of it (-1)."""
+        base = ndtr(side * x / self.noise)
         if self.kind == "add":
             return np.asarray(base)
-        return np.asarray((1.0 - self.rate) * base + self.rate * ndtr((x - 1.0) / self.noise))
+        return np.asarray((1.0 - self.rate) * base + self.rate * ndtr(side * (x - 1.0) / self.noise))
+
+    def log_survivals(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ln P(X > x) and ln Q(X > x), which do not underflow."""
+        base: FloatArray = log_ndtr(-x / self.noise)
+
+        def mixed(mean: float) -> FloatArray:
+            with np.errstate(divide="ignore"):
+                rest = np.log1p(-self.rate) + base if self.rate < 1.0 else np.full_like(base, -np.inf)
+            return np.asarray(np.logaddexp(rest, math.log(self.rate) + log_ndtr((mean - x) / self.noise)))
+
+        if self.kind == "add":
+            return base, mixed(-1.0)
+        return mixed(1.0), base if self.kind == "remove" else mixed(-1.0)
 
     def window(self, outside: float) -> tuple[float, float]:
         """Return (low, high) on the x axis such that P has at most `outside` mass beyond them."""
@@ -119,87 +140,11 @@ class SampledGaussian:
             return None
         width = (high - low) / panels
         centres = low + (np.arange(panels) + 0.5) * width
-        x = (centres[:, None] + _NODES * (width / 2.0)).ravel()
-        weights = np.tile(_WEIGHTS * (width / 2.0), panels)
+        x = (centres[:, None] + NODES * (width / 2.0)).ravel()
+        weights = np.tile(WEIGHTS * (width / 2.0), panels)
 
         def density(mean: float) -> FloatArray:
             return np.asarray(np.exp(-0.5 * ((x - mean) / self.noise) ** 2 - _LOG_SQRT_TWO_PI) / self.noise)
 
         p = density(0.0) if self.shifted == 0.0 else (1.0 - self.rate) * density(0.0) + self.rate * density(1.0)
         return x, weights * p, width
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossMoments:
-    """Upper limits on ln E[e^(s L)] of one round's loss L, cut to a window that P leaves with `outside`."""
-
-    orders: FloatArray
-    up: FloatArray
-    """ln E[e^(s L)] for each order s > 0; infinite where the quadrature could not be trusted."""
-    down: FloatArray
-    """ln E[e^(-s L)]."""
-    outside: float
-    least: float
-    """Smallest loss in the window."""
-    most: float
-    """Largest loss in the window."""
-
-    def epsilon(self, rounds: int, delta: float) -> float:
-        """Return a certified epsilon of `rounds` rounds at `delta`, infinite where there is none.
-
-        From delta(eps) = E[(1 - e^(eps - L))+] <= E[e^(s (L - eps))] s^s / (1 + s)^(1 + s), every s > 0.
-        """
-        left = delta - rounds * self.outside
-        if left <= 0.0:
-            return math.inf
-        s = self.orders
-        rest = s * np.log(s) - (1.0 + s) * np.log1p(s)
-        return max(0.0, float(np.min((rounds * self.up + rest - math.log(left)) / s)))
-
-    def spread(self, rounds: int, tail: float) -> float:
-        """Return b such that |L_1 + ... + L_rounds| > b has probability at most 2 `tail`, on the window."""
-        need = -math.log(tail)
-        sides = [float(np.min((rounds * side + need) / self.orders)) for side in (self.up, self.down)]
-        return max(sides)
-
-
-def loss_moments(pair: SampledGaussian, *, outside: float) -> LossMoments | None:
-    """Return the `LossMoments` of `pair` on the window with `outside` mass beyond it; None at very low noise.
-
-    Orders at which e^(s L) changes by more than e^8 across one panel are left out (infinite).
-    """
-    low, high = pair.window(outside)
-    rule = pair.quadrature(low, high)
-    if rule is None:
-        return None
-    x, weights, width = rule
-    y = pair.loss(x)
-    ends = pair.loss(np.array([low, low + width, high - width, high]))
-    steepest = float(max(ends[1] - ends[0], ends[3] - ends[2], np.max(np.diff(y[:: len(_NODES)]), initial=0.0)))
-    usable = _ORDERS[_ORDERS * steepest <= _STEEPEST]
-    return LossMoments(
-        orders=_ORDERS,
-        up=_pad(np.array([_log_moment(weights, y, s) for s in usable])),
-        down=_pad(np.array([_log_moment(weights, y, -s) for s in usable])),
-        outside=outside,
-        least=float(ends[0]),
-        most=float(ends[3]),
-    )
-
-
-def _pad(values: FloatArray) -> FloatArray:
-    padded = np.full(len(_ORDERS), np.inf)
-    padded[: len(values)] = values
-    return padded
-
-
-def _log_moment(weights: FloatArray, y: FloatArray, s: float) -> float:
-    """Return ln(1 + sum_i w_i (e^(s y_i) - 1)), by expm1, and in logs where e^(s y) overflows."""
-    exponent = s * y
-    peak = float(exponent.max())
-    if peak < 600.0:
-        return math.log1p(float(weights @ np.expm1(exponent)))
-    with np.errstate(divide="ignore"):
-        terms = np.log(weights) + exponent
-    peak = float(terms.max())
-    return float(np.logaddexp(0.0, peak + math.log(float(np.exp(terms - peak).sum()))))

@@ -3,204 +3,285 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from dpzv_audit.cli.common import JsonOption, Output, QuietOption
-from dpzv_audit.errors import InputError, check_positive, check_probability, unknown_name
+from dpzv_audit.cli import release_options as given
+from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
+from dpzv_audit.cli.options import CalibrationOption, DataDirOption, EpochsOption, SetOption
+from dpzv_audit.errors import InputError, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation, UpperBound
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from dpzv_audit.accounting import Release
-    from dpzv_audit.accounting.release import ClipRule, IdsVisibility, SamplerName, ServerUpdate
+    from dpzv_audit.accounting.release import AnyRelease
+
+DEFAULT_DELTA = 1e-5
 
 
 def account(
-    batch_size: Annotated[int, typer.Option("--batch-size", help="B, records a batch.")],
-    dataset_size: Annotated[int, typer.Option("--dataset-size", help="D, records in all.")],
-    rounds: Annotated[int, typer.Option("--rounds", help="T, scalars released, all clients together.")],
-    clip: Annotated[float, typer.Option("--clip", help="C, the clipping norm of one record's difference.")],
-    sigma: Annotated[
-        float | None, typer.Option("--sigma", help="Standard deviation of the noise on the scalar.")
-    ] = None,
+    batch_size: given.BatchOption = None,
+    dataset_size: given.RecordsOption = None,
+    rounds: given.RoundsOption = None,
+    clip: given.ClipOption = None,
+    sigma: given.NoiseOption = None,
     claim_epsilon: Annotated[
         float | None,
-        typer.Option("--claim-epsilon", help="Instead of --sigma: the noise that theorem 5.1 gives for it."),
+        typer.Option("--claim-epsilon", metavar="X", help="Instead of --sigma: the noise of theorem 5.1 for it."),
     ] = None,
-    delta: Annotated[float, typer.Option("--delta", help="Strictly between 0 and 1.")] = 1e-5,
-    neighbours: Annotated[
-        str,
-        typer.Option(
-            "--neighbours", metavar="NAME", help="replace-label, replace-record, zero-out, add-remove or all."
-        ),
-    ] = "all",
+    noise_multiplier: given.MultiplierOption = None,
+    delta: Annotated[
+        float | None, typer.Option("--delta", metavar="X", help="Strictly between 0 and 1; 1e-5, or the method's.")
+    ] = None,
+    neighbours: given.RelationOption = None,
     adversary: Annotated[
-        str, typer.Option("--adversary", metavar="NAME", help=f"{', '.join(ADVERSARIES)} or all.")
-    ] = "all",
-    sampler: Annotated[
-        str, typer.Option("--sampler", metavar="NAME", help="shuffled, uniform or poisson.")
-    ] = "shuffled",
-    clients: Annotated[int, typer.Option("--clients", help="M, clients, which take turns.")] = 1,
-    server_update: Annotated[
-        str,
-        typer.Option(
-            "--server-update",
-            metavar="NAME",
-            help="How the server learns: none (it has no parameters), joint-zo, frozen, dp-sgd, sgd or zo.",
-        ),
-    ] = "none",
-    server_mu: Annotated[
-        float | None, typer.Option("--server-mu", help="Gaussian-DP mu of the server's own noised updates.")
+        str | None, typer.Option("--adversary", metavar="NAME", help=f"{', '.join(ADVERSARIES)} or all (default).")
     ] = None,
-    clip_rule: Annotated[
-        str, typer.Option("--clip-rule", metavar="NAME", help="symmetric or paper-one-sided.")
-    ] = "symmetric",
-    ids: Annotated[
-        str, typer.Option("--ids", metavar="NAME", help="secret or public batch ids, for the eavesdropper.")
-    ] = "secret",
-    participations: Annotated[
-        int | None,
-        typer.Option("--participations", help="Realised largest count of a record's scalars, shuffled."),
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every adversary and every relation: what is asked where neither is named.")
+    ] = False,
+    sampler: given.SamplerOption = None,
+    clients: given.PartiesOption = None,
+    channel: given.ChannelOption = None,
+    directions: given.DirectionsOption = None,
+    whole_data_rounds: given.WholeOption = None,
+    server_update: given.ServerUpdateOption = None,
+    server_mu: given.ServerMuOption = None,
+    server_noise_multiplier: given.ServerMultiplierOption = None,
+    client_update: given.ClientUpdateOption = None,
+    clip_rule: given.ClipRuleOption = None,
+    clip_scope: given.ClipScopeOption = None,
+    ids: given.IdsOption = None,
+    participations: given.ParticipationsOption = None,
+    schedule: given.ScheduleOption = None,
+    participation_cap: given.CapOption = None,
+    distinct_ids: given.DistinctOption = False,
+    batch_coupling: given.CouplingOption = False,
+    data_dependent_side: given.SideOption = False,
+    own_rounds_only: given.OwnRoundsOption = False,
+    padded: given.PaddedOption = False,
+    also: given.AlsoOption = None,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method's configuration.")
     ] = None,
-    participation_cap: Annotated[
-        int | None,
-        typer.Option("--participation-cap", help="Participations of a record that the server enforces."),
+    dataset: Annotated[
+        str, typer.Option("--dataset", metavar="NAME", help="With --method: whose records, unless --dataset-size.")
+    ] = "digits",
+    data_dir: DataDirOption = None,
+    epochs: EpochsOption = None,
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", metavar="X", help="With --method: the claim its noise follows from.")
     ] = None,
-    distinct_ids: Annotated[
-        bool, typer.Option("--distinct-ids", help="The server refuses a batch that names a record twice.")
+    calibration: CalibrationOption = None,
+    settings: SetOption = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Certified, looser bounds alone, at once.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print each formula with the numbers put in, source and assumptions.")
     ] = False,
-    batch_coupling: Annotated[
-        bool, typer.Option("--batch-coupling", help="A layer mixes the records of a batch.")
+    documentation: Annotated[
+        bool, typer.Option("--table", help="Print what a bound can rest on, all cells, as Markdown; nothing else.")
     ] = False,
-    padded: Annotated[
-        bool, typer.Option("--padded", help="Messages have one length whatever the batch's size.")
-    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder that receives the result and its figures.")
+    ] = None,
+    seed: SeedOption = 0,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Upper bounds on epsilon for a release, by accountant, adversary and neighbour relation.
 
-    The flags describe the noisy scalar channel; give exactly one of --sigma and --claim-epsilon. A bound is
-    sound, or rests on a named gap and says so.
+    Describe one noisy channel by its numbers, with exactly one of --sigma, --claim-epsilon and
+    --noise-multiplier, or name a --method. A bound is sound, or rests on a named gap and says so.
 
     Example: dpzv-audit account --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10
     --claim-epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
     """
-    from dpzv_audit.accounting import Release, sigma_from_paper, upper_bounds
-    from dpzv_audit.accounting.release import CLIP_RULES, IDS, NEIGHBOURS, SAMPLERS, SERVER_UPDATES
+    from dpzv_audit.accounting import Composition, upper_bounds
 
-    check_probability("--delta", delta)
-    adversaries = _choices("--adversary", adversary, tuple(ADVERSARIES))
-    relations = _choices("--neighbours", neighbours, NEIGHBOURS)
-    if (sigma is None) == (claim_epsilon is None):
-        raise InputError("give exactly one of --sigma and --claim-epsilon")
-    described = {
-        "sampler": _choice("--sampler", sampler, SAMPLERS),
-        "server_update": _choice("--server-update", server_update, SERVER_UPDATES),
-        "clip_rule": _choice("--clip-rule", clip_rule, CLIP_RULES),
-        "ids": _choice("--ids", ids, IDS),
+    if documentation:
+        from dpzv_audit.accounting.table import table_markdown
+
+        typer.echo(table_markdown(), nl=False)
+        return
+    if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
+        raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
+    adversaries, relations = asked(adversary, neighbours)
+    flags: dict[str, Any] = {
+        "batch_size": batch_size,
+        "dataset_size": dataset_size,
+        "rounds": rounds,
+        "clip": clip,
+        "sampler": sampler,
+        "clients": clients,
+        "channel": channel,
+        "directions": directions,
+        "whole_data_rounds": whole_data_rounds,
+        "server_update": server_update,
+        "server_mu": server_mu,
+        "server_noise_multiplier": server_noise_multiplier,
+        "client_update": client_update,
+        "clip_rule": clip_rule,
+        "clip_scope": clip_scope,
+        "ids": ids,
+        "participations": participations,
+        "schedule": schedule,
+        "participation_cap": participation_cap,
+        "distinct_ids": distinct_ids or None,
+        "batch_coupling": batch_coupling or None,
+        "data_dependent_side": data_dependent_side or None,
+        "own_rounds_only": own_rounds_only or None,
+        "padded": padded or None,
     }
-    if sigma is None:
-        assert claim_epsilon is not None
-        check_positive("--claim-epsilon", claim_epsilon)
-        sigma = sigma_from_paper(claim_epsilon, delta, clip=clip, dataset_size=dataset_size, rounds=rounds)
-    release = Release(
-        batch_size=batch_size,
-        dataset_size=dataset_size,
-        rounds=rounds,
-        clip=clip,
-        sigma=sigma,
-        sampler=cast("SamplerName", described["sampler"]),
-        server_update=cast("ServerUpdate", described["server_update"]),
-        clients=clients,
-        participations=participations,
-        clip_rule=cast("ClipRule", described["clip_rule"]),
-        participation_cap=participation_cap,
-        distinct_ids=distinct_ids,
-        batch_coupling=batch_coupling,
-        ids=cast("IdsVisibility", described["ids"]),
-        padded=padded,
-        server_mu=server_mu,
-    )
-    bounds = upper_bounds(
-        release,
-        delta=delta,
-        adversaries=cast("tuple[AdversaryName, ...]", adversaries),
-        neighbours=cast("tuple[NeighbourRelation, ...]", relations),
-    )
+    if delta is not None:
+        check_probability("--delta", delta)
+    only_method = {"--epochs": epochs, "--epsilon": epsilon, "--calibration": calibration, "--set": settings}
+    if method is None:
+        refuse(only_method, "--method")
+        delta = DEFAULT_DELTA if delta is None else delta
+        noise = given.sigma_of(
+            flags,
+            sigma=sigma,
+            claim_epsilon=claim_epsilon,
+            noise_multiplier=noise_multiplier,
+            relations=relations,
+            delta=delta,
+        )
+        release, claimed = given.described(flags, sigma=noise), claim_epsilon
+    else:
+        release, claimed, delta = method_release(
+            given.MethodFlags(
+                name=method,
+                dataset=dataset,
+                data_dir=data_dir,
+                settings=settings,
+                options={
+                    "batch_size": batch_size,
+                    "epochs": epochs,
+                    "epsilon": epsilon,
+                    "delta": delta,
+                    "calibration": calibration,
+                    "sigma": sigma,
+                },
+                seed=seed,
+            ),
+            flags,
+            {"--claim-epsilon": claim_epsilon, "--noise-multiplier": noise_multiplier},
+        )
+    parts = given.others(release, also)
+    whole: AnyRelease = Composition(parts) if also else release
+    bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
+    result: dict[str, Any] = {"release": whole, "bounds": bounds}
+    if explain:
+        from dpzv_audit.cli.account_view import explained
+
+        result["explanations"] = explained(whole, bounds)
+    if out is not None:
+        result["run"] = save(out, method, parts, result, delta=delta, fast=fast, seed=seed)
     output = Output(as_json=as_json, quiet=quiet)
-    output.result({"release": release, "bounds": bounds})
+    show(output, parts, result, delta=delta, claimed=claimed)
+    if out is not None:
+        output.path(result["run"])
+
+
+def asked(
+    adversary: str | None, neighbours: str | None
+) -> tuple[tuple[AdversaryName, ...], tuple[NeighbourRelation, ...]]:
+    """Return the adversaries and relations asked for, all where none is named; `InputError` for an unknown one."""
+    from dpzv_audit.accounting.release import NEIGHBOURS
+
+    if adversary not in (None, "all"):
+        check_choice("--adversary", str(adversary), (*ADVERSARIES, "all"))
+    if neighbours not in (None, "all"):
+        check_choice("--neighbours", str(neighbours), (*NEIGHBOURS, "all"))
+    whom = tuple(ADVERSARIES) if adversary in (None, "all") else (str(adversary),)
+    relations = NEIGHBOURS if neighbours in (None, "all") else (cast("NeighbourRelation", neighbours),)
+    return cast("tuple[AdversaryName, ...]", whom), relations
+
+
+def refuse(flags: dict[str, Any], without: str) -> None:
+    """Raise `InputError` for the first of `flags` that was given: it needs `without`."""
+    for flag, value in flags.items():
+        if value is not None:
+            raise InputError(f"{flag} is {value!r}, which goes with {without} alone")
+
+
+def method_release(
+    method: given.MethodFlags, flags: dict[str, Any], others: dict[str, Any]
+) -> tuple[Release, float | None, float]:
+    """Return a method's release, claim and delta; flags that the method decides itself are refused."""
+    kept = ("batch_size", "dataset_size", "clients")
+    decided = {f"--{key.replace('_', '-')}": value for key, value in flags.items() if key not in kept} | others
+    for flag, value in decided.items():
+        if value is not None:
+            raise InputError(f"{flag} is {value!r}, but --method decides it: use --set, --epochs or --sigma")
+    return given.of_method(method, records=flags["dataset_size"], clients=flags["clients"])
+
+
+def show(
+    output: Output,
+    parts: Sequence[Release],
+    result: dict[str, Any],
+    *,
+    delta: float,
+    claimed: float | None,
+) -> None:
+    """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations."""
+    from dpzv_audit.cli import account_view as view
+
+    bounds: list[UpperBound] = result["bounds"]
+    output.result(result)
     console = output.console
-    console.print(describe(release, delta=delta, claim_epsilon=claim_epsilon), soft_wrap=True)
-    for relation in relations:
+    for number, part in enumerate(parts):
+        console.print(view.describe(part, delta=delta, claim_epsilon=claimed if number == 0 else None), soft_wrap=True)
+    for relation in dict.fromkeys(bound.neighbours for bound in bounds):
         console.print()
-        console.print(table([bound for bound in bounds if bound.neighbours == relation]))
+        for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):
+            console.print(shown, soft_wrap=isinstance(shown, str))
     console.print()
-    for line in explanations(bounds):
-        console.print(line, soft_wrap=True)
+    for line in (*view.legend(bounds), *result.get("explanations", ())):
+        console.print(line, soft_wrap=True, markup=False)
 
 
-def _choice(flag: str, given: str, allowed: Sequence[str]) -> str:
-    if given not in allowed:
-        raise unknown_name(flag, given, allowed)
-    return given
+def save(
+    out: Path,
+    method: str | None,
+    parts: Sequence[Release],
+    result: dict[str, Any],
+    *,
+    delta: float,
+    fast: bool,
+    seed: int,
+) -> str:
+    """Write the result and its figures as one run folder, whole or not at all, and return its path."""
+    from dpzv_audit.cli import account_view as view
+    from dpzv_audit.cli.common import repeatable_command_line
+    from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
+    from reports.accounting_figures import curves_figure, rounds_figure
+
+    bounds: list[UpperBound] = result["bounds"]
+    adversaries = list(dict.fromkeys(bound.adversary for bound in bounds))
+    relation = bounds[0].neighbours
+    alpha = [i / 200.0 for i in range(201)]
+    subject = f"{method or 'one channel'}, {relation}, delta {delta:g}"
+    curves = view.curves(bounds, alpha, relation=relation)
+    lines = {}
+    if len(parts) == 1:
+        lines = view.rounds_lines(parts[0], delta=delta, adversaries=adversaries, relation=relation, fast=fast)
+    with write_run(out, run_name("account", method, seed=seed)) as folder:
+        facts = {"rounds": lines, "tradeoff": {"alpha": alpha, **curves}}
+        head = {"schema": "dpzv-audit/account/1", "command_line": repeatable_command_line()}
+        folder.write_json(RESULT_FILE, {**head, **result, "figures": facts})
+        folder.write_json("environment.json", environment())
+        for name, drawing in (
+            ("epsilon-rounds.svg", rounds_figure(lines, subject=subject, strong=_strong(lines))),
+            ("trade-off.svg", curves_figure(alpha, curves, subject=subject, strong=_strong(curves))),
+        ):
+            if drawing:
+                folder.write_text(name, drawing)
+    return str(folder.path)
 
 
-def _choices(flag: str, given: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Return all of `allowed` for `all`, else the one that was `given`."""
-    return tuple(allowed) if given == "all" else (_choice(flag, given, (*allowed, "all")),)
-
-
-def describe(release: Release, *, delta: float, claim_epsilon: float | None = None) -> str:
-    """Return a line that names the release: sizes, noise, sampling and how the server moves."""
-    origin = f" (theorem 5.1 at epsilon {claim_epsilon:g})" if claim_epsilon is not None else ""
-    clients = f" of {release.clients} clients" if release.clients > 1 else ""
-    return (
-        f"Release: {release.rounds} scalars{clients}, B = {release.batch_size} of D = {release.dataset_size} "
-        f"({release.sampler}), C = {release.clip:g} ({release.clip_rule}), "
-        f"sigma = {release.sigma:.6g}{origin}, "
-        f"server update {release.server_update}, batch ids {release.ids}, delta = {delta:g}"
-    )
-
-
-def table(bounds: Sequence[UpperBound]) -> Table:
-    """Return the table adversary x accountant of bounds for ONE neighbour relation.
-
-    A cell is the upper epsilon with `sound`, the number in brackets with its gap, or a dash with why there is
-    none; a star marks the tightest sound number of its row.
-    """
-    from rich.table import Table
-
-    from dpzv_audit.accounting import tightest_sound
-
-    accountants = list(dict.fromkeys(bound.accountant for bound in bounds))
-    result = Table(title=f"epsilon, neighbours {bounds[0].neighbours}", title_justify="left")
-    result.add_column("adversary")
-    for name in accountants:
-        result.add_column(name, overflow="fold")
-    for adversary in dict.fromkeys(bound.adversary for bound in bounds):
-        row = [bound for bound in bounds if bound.adversary == adversary]
-        best = tightest_sound(row)
-        result.add_row(adversary, *(_cell(bound, bound is best) for bound in row))
-    return result
-
-
-def _cell(bound: UpperBound, best: bool) -> str:
-    if bound.epsilon is None:
-        return f"- {bound.gap}"
-    number = f"{bound.epsilon.upper:.4g}" if bound.epsilon.upper < 1e4 else f"{bound.epsilon.upper:.2e}"
-    if bound.sound:
-        return f"{number} sound{' *' if best else ''}"
-    return f"({number}) {', '.join((bound.gap or '').split(','))}"
-
-
-def explanations(bounds: Sequence[UpperBound]) -> list[str]:
-    """Return the legend and one line for each gap that occurs among `bounds`."""
-    from dpzv_audit.accounting import GAPS
-
-    lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
-    present = dict.fromkeys(name for bound in bounds for name in (bound.gap or "").split(",") if name)
-    return lines + [f"{name}: {GAPS[name]}." for name in present]
+def _strong(lines: dict[str, Any]) -> str:
+    return next((name for name in lines if "client" in name), "")

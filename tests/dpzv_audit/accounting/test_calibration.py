@@ -1,8 +1,19 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.accounting import Release, gdp_exact, gdp_paper, sigma_from_paper, sigma_sound
+from dpzv_audit.accounting import (
+    Release,
+    calibrate,
+    gdp_exact,
+    gdp_paper,
+    sigma_from_paper,
+    sigma_sound,
+    tightest_sound,
+    upper_bounds,
+)
 from dpzv_audit.errors import InputError
 
 
@@ -68,3 +79,117 @@ def test_wrong_targets_are_named(changes, says):
     epsilon, delta = values.pop("epsilon"), values.pop("delta")
     with pytest.raises(InputError, match=says):
         sigma_sound(epsilon, delta, **values)
+
+
+def sampled(**changes):
+    values = {
+        "batch_size": 32,
+        "dataset_size": 3000,
+        "rounds": 500,
+        "clip": 2.0,
+        "sigma": 0.3,
+        "sampler": "poisson",
+        "server_update": "joint-zo",
+    }
+    return Release(**(values | changes))
+
+
+def accounted(made, adversary, relation, delta):
+    """The tightest sound upper epsilon, accounted for from scratch; infinite where there is none."""
+    best = tightest_sound(upper_bounds(made, delta=delta, adversaries=[adversary], neighbours=[relation]))
+    return float("inf") if best is None else best.epsilon.upper
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    unknown=st.sampled_from(["sigma", "rounds", "batch-size"]),
+    epsilon=st.floats(0.05, 20.0),
+    delta=st.sampled_from([1e-9, 1e-5, 1e-3]),
+    sampler=st.sampled_from(["shuffled", "uniform", "poisson"]),
+    adversary=st.sampled_from(["client", "release", "malicious-client"]),
+    relation=st.sampled_from(["replace-label", "zero-out", "add-remove"]),
+    changes=st.fixed_dictionaries(
+        {},
+        optional={
+            "directions": st.just(3),
+            "server_noise_multiplier": st.just(20.0),
+            "participation_cap": st.just(5),
+            "distinct_ids": st.just(True),
+            "server_mu": st.just(0.5),
+        },
+    ).filter(lambda c: not {"server_mu", "server_noise_multiplier"} <= set(c)),
+)
+def test_calibrate_then_account_never_exceeds_the_target(
+    unknown, epsilon, delta, sampler, adversary, relation, changes
+):
+    template = sampled(sampler=sampler, **changes)
+    found = calibrate(template, unknown=unknown, epsilon=epsilon, delta=delta, adversary=adversary, neighbours=relation)
+    assert found.reached == (found.value is not None) == (found.bound is not None)
+    assert found.reason
+    if found.reached:
+        key = unknown.replace("-", "_")
+        made = replace(template, **{key: found.value})
+        assert made == found.release
+        assert accounted(made, adversary, relation, delta) <= epsilon
+        assert found.bound.sound
+
+
+@pytest.mark.parametrize(
+    ("sampler", "adversary", "slack"),
+    [("shuffled", "client", 1e-9), ("uniform", "client", 1e-9), ("poisson", "release", 0.02)],
+)
+def test_calibrated_noise_is_not_more_than_needed(sampler, adversary, slack):
+    found = calibrate(
+        sampled(sampler=sampler),
+        unknown="sigma",
+        epsilon=1.0,
+        delta=1e-5,
+        adversary=adversary,
+        neighbours="replace-label",
+    )
+    less = replace(found.release, sigma=found.value * (1 - slack))
+    assert accounted(less, adversary, "replace-label", 1e-5) > 1.0
+
+
+def test_calibrated_rounds_and_batches_are_the_extremes():
+    template = sampled(sampler="shuffled", sigma=1.0)
+    ask = {"epsilon": 1.0, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
+    rounds = calibrate(template, unknown="rounds", **ask)
+    assert accounted(replace(template, rounds=rounds.value + 1), "client", "replace-label", 1e-5) > 1.0
+    batch = calibrate(template, unknown="batch-size", **ask)
+    assert accounted(replace(template, batch_size=batch.value - 1), "client", "replace-label", 1e-5) > 1.0
+    assert calibrate(replace(template, sigma=1e5), unknown="rounds", **ask).value == 10**7
+
+
+@pytest.mark.parametrize(
+    ("changes", "unknown", "adversary", "says"),
+    [
+        ({"server_update": "sgd"}, "sigma", "client", "server-state"),
+        ({"clip_rule": "paper-one-sided"}, "sigma", "client", "one-sided-clip"),
+        ({}, "sigma", "server", "unprotected-channel"),
+        ({}, "sigma", "malicious-client", "unbounded-participation"),
+        ({"server_mu": 3.0}, "sigma", "client", "even with sigma = "),
+        ({"sigma": 1e-3}, "rounds", "client", "of a single round is "),
+        ({"sigma": 1e-5, "rounds": 5000}, "batch-size", "client", "even with all 3000 records in a batch"),
+    ],
+)
+def test_what_cannot_be_reached_is_an_answer(changes, unknown, adversary, says):
+    found = calibrate(
+        sampled(**changes), unknown=unknown, epsilon=1.0, delta=1e-5, adversary=adversary, neighbours="replace-label"
+    )
+    assert (found.reached, found.value, found.release, found.bound) == (False, None, None, None)
+    assert found.reason.startswith("cannot be reached")
+    assert says in found.reason
+
+
+def test_calibration_names_wrong_targets():
+    ask = {"unknown": "sigma", "epsilon": 1.0, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
+    for change, says in (
+        ({"epsilon": 0.0}, "epsilon is 0"),
+        ({"delta": 1.0}, "delta is 1"),
+        ({"unknown": "clip"}, "unknown is 'clip'"),
+    ):
+        with pytest.raises(InputError, match=says):
+            calibrate(sampled(), **(ask | change))
+    with pytest.raises(InputError, match="participations is 7, must be left out where rounds is sought"):
+        calibrate(sampled(sampler="shuffled", participations=7), **(ask | {"unknown": "rounds"}))

@@ -1,6 +1,6 @@
 import pytest
 
-from dpzv_audit.accounting import GAPS, TABLE, gaps_of, treatment
+from dpzv_audit.accounting import GAPS, TABLE, Composition, gaps_of, treatment
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER
 from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, Release
 from dpzv_audit.errors import InputError
@@ -63,6 +63,22 @@ def test_public_ids_make_the_eavesdropper_a_client():
         ({"participation_cap": 9}, "malicious-client", "replace-label", ("unbounded-participation",)),
         ({"distinct_ids": True}, "malicious-client", "replace-label", ("unbounded-participation",)),
         ({"participation_cap": 9, "distinct_ids": True}, "malicious-client", "replace-label", ()),
+        ({"data_dependent_side": True}, "client", "replace-label", ("data-dependent-side",)),
+        ({"own_rounds_only": True, "clients": 2}, "client", "replace-label", ("hidden-releases",)),
+        ({"server_update": "dp-sgd", "server_noise_multiplier": 3.0}, "client", "replace-label", ()),
+        ({"client_update": "first-order"}, "client", "replace-label", ()),
+        ({"client_update": "first-order"}, "client", "replace-record", ("client-state",)),
+        ({"channel": "embedding"}, "server", "replace-record", ()),
+        ({"channel": "embedding", "server_update": "sgd"}, "server", "zero-out", ()),
+        ({"channel": "embedding", "client_update": "first-order"}, "server", "zero-out", ("client-state",)),
+        ({"channel": "embedding"}, "server", "replace-label", ("undefined",)),
+        ({"channel": "embedding"}, "client", "replace-label", ("unprotected-channel",)),
+        ({"channel": "gradient"}, "client", "replace-label", ()),
+        ({"channel": "gradient", "server_update": "sgd"}, "client", "replace-label", ("server-state",)),
+        ({"channel": "gradient"}, "server", "replace-record", ("unprotected-channel",)),
+        ({"channel": "gradient", "sampler": "poisson"}, "release", "add-remove", ("undefined",)),
+        ({"channel": "zo-gradient"}, "client", "replace-label", ("known-directions",)),
+        ({"channel": "zo-gradient"}, "release", "replace-label", ()),
         ({"sampler": "poisson"}, "eavesdropper", "add-remove", ("batch-size",)),
         ({"sampler": "poisson", "padded": True}, "eavesdropper", "add-remove", ()),
         ({"sampler": "poisson"}, "eavesdropper", "zero-out", ()),
@@ -80,6 +96,26 @@ def test_public_ids_make_the_eavesdropper_a_client():
 def test_gaps_of(changes, adversary, relation, gaps):
     assert gaps_of(release(**changes), adversary, relation) == gaps
     assert set(gaps) <= set(GAPS)
+
+
+def test_a_composition_rests_on_the_gaps_of_all_it_shows():
+    both = Composition((release(batch_coupling=True), release(server_update="sgd")))
+    assert gaps_of(both, "client", "replace-label") == ("batch-coupling", "server-state")
+    protected = Composition((release(server_update="sgd"), release(channel="embedding")))
+    assert gaps_of(protected, "server", "replace-record") == ()
+    assert gaps_of(protected, "client", "replace-label") == ("server-state",)
+
+
+def test_every_gap_occurs():
+    """Each name in `GAPS` is the answer to some release, or an accountant's own."""
+    own = {"known-ids", "clt", "no-accountant"}
+    made = [
+        release(server_update="sgd", clip_rule="paper-one-sided", batch_coupling=True, data_dependent_side=True),
+        release(own_rounds_only=True, client_update="first-order", sampler="poisson"),
+        release(channel="zo-gradient"),
+    ]
+    found = {g for m in made for a in ADVERSARY_NAMES for n in NEIGHBOURS for g in gaps_of(m, a, n)}
+    assert found | own == set(GAPS)
 
 
 def test_every_gap_is_explained_in_one_sentence():

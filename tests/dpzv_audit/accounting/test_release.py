@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.accounting import Release
-from dpzv_audit.accounting.release import NEIGHBOURS
+from dpzv_audit.accounting import Composition, Release
+from dpzv_audit.accounting.release import NEIGHBOURS, parts_of, relevant_parts
 from dpzv_audit.errors import InputError
 
 
@@ -52,6 +52,15 @@ def release(**changes):
         ({"clip_rule": "both"}, "clip_rule is 'both'"),
         ({"server_update": "adam"}, "server_update is 'adam'"),
         ({"ids": "hidden"}, "ids is 'hidden'"),
+        ({"channel": "vector"}, "channel is 'vector', must be one of scalar, gradient, embedding, zo-gradient"),
+        ({"client_update": "sgd"}, "client_update is 'sgd'"),
+        ({"clip_scope": "layer"}, "clip_scope is 'layer'"),
+        ({"clip_scope": "batch"}, "clip_scope is 'batch', must be 'record'"),
+        ({"directions": 0}, "directions is 0"),
+        ({"whole_data_rounds": -1}, "whole_data_rounds is -1, must be a whole number of at least 0"),
+        ({"server_noise_multiplier": 0.0}, "server_noise_multiplier is 0"),
+        ({"server_noise_multiplier": 1e60}, "server_noise_multiplier is 1e\\+60, must lie between"),
+        ({"server_mu": 1.0, "server_noise_multiplier": 1.0}, "must be one of the two"),
     ],
 )
 def test_impossible_input_names_the_field(changes, says):
@@ -113,3 +122,40 @@ def test_fixed_participations():
     assert release(sampler="poisson", batch_size=1000).fixed_participations == 300
     assert release(sampler="uniform", participation_cap=3).fixed_participations is None
     assert release(batch_size=128, dataset_size=60_000, rounds=46_900).fixed_participations == 101
+
+
+def test_rows_of_their_own_have_the_clip_for_a_contribution():
+    for channel in ("gradient", "embedding"):
+        made = release(channel=channel)
+        assert made.contribution == 10.0
+        assert made.sensitivity("zero-out") == 10.0
+        assert made.sensitivity("replace-record") == 20.0
+        batch = release(channel=channel, clip_scope="batch")
+        assert {batch.sensitivity(relation) for relation in NEIGHBOURS} == {20.0}
+
+
+def test_one_participation_costs_all_its_messages():
+    z = release().noise_multiplier("replace-label")
+    assert release().participation_mu("replace-label") == pytest.approx(1 / z)
+    assert release(directions=9).participation_mu("replace-label") == pytest.approx(3 / z)
+    both = release(directions=9, server_noise_multiplier=4.0)
+    assert both.participation_mu("replace-label") == pytest.approx(math.hypot(3 / z, 2 / 4.0))
+    assert both.participation_mu("zero-out") == pytest.approx(math.hypot(1.5 / z, 1 / 4.0))
+    assert release(clip_rule="paper-one-sided").participation_mu("zero-out") == math.inf
+    certain = release(whole_data_rounds=4, server_mu=0.3)
+    assert certain.certain_mu("replace-label") == pytest.approx(math.hypot(2 / z, 0.3))
+    assert release().certain_mu("replace-label") == 0.0
+
+
+def test_compositions_hold_releases_about_the_same_records():
+    one, other = release(), release(channel="embedding")
+    both = Composition((one, other))
+    assert parts_of(both) == (one, other)
+    assert parts_of(one) == (one,)
+    assert relevant_parts(both, "server") == (other,)
+    assert relevant_parts(both, "client") == (one,)
+    assert relevant_parts(one, "server") == (one,)  # nothing else stands between: the gap is named there
+    with pytest.raises(InputError, match="at least one"):
+        Composition(())
+    with pytest.raises(InputError, match="dataset_size is 1000 in one release and 2000"):
+        Composition((one, release(dataset_size=2000)))

@@ -1,13 +1,16 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.accounting import ACCOUNTANTS, GAPS
 from dpzv_audit.cli import account as command
+from dpzv_audit.cli import account_view
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence import ADVERSARIES
 
@@ -54,19 +57,135 @@ def test_table_marks_sound_gap_and_tightest():
     assert result.exit_code == 0
     assert result.stdout.startswith("Release: 46900 scalars, B = 128 of D = 60000 (poisson)")
     rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│ ")}
-    assert "64.11 sound *" in rows["client"]
-    assert "(1) known-ids" in rows["client"]
-    assert "64.11 sound " in rows["release"]
-    assert "1.005 sound *" in rows["release"]
-    explained = set(re.findall(r"^([a-z-]+): ", result.stdout, flags=re.MULTILINE))
-    assert explained == {
-        "known-ids",
-        "clt",
-        "no-accountant",
-        "unbounded-participation",
-        "unprotected-channel",
-    }
+    assert "64.12 sound *" in rows["client"]
+    assert "(1)" in rows["client"]
+    assert "known-ids" in rows["colluding-clients"]  # the line below: one row for both
+    assert "64.12 sound " in rows["eavesdropper"]
+    assert re.search(r"1\.0\d+ sound \*", rows["eavesdropper"])
+    assert "malicious-client: - unbounded-participation" in result.stdout
+    assert "server: - unprotected-channel" in result.stdout
+    assert "gdp-clt, czofo-theorem: - no-accountant" in result.stdout
+    explained = set(re.findall(r"^([a-z-]+): [^-]", result.stdout, flags=re.MULTILINE))
+    assert explained == {"known-ids", "clt", "no-accountant", "unbounded-participation", "unprotected-channel"}
     assert explained <= set(GAPS)
+
+
+def test_a_printed_bound_is_never_rounded_down():
+    for value in (64.11390763, 1.00479, 0.0123401, 99999.5, 12345678.9, 3.0, 1e-9):
+        shown = float(account_view._up(value))
+        assert value * (1 - 1e-9) <= shown <= value * 1.001
+    assert account_view._up(0.0) == "0"
+
+
+def test_all_contradicts_a_name():
+    assert answer(BASE + " --sigma 0.2 --all --fast") == answer(BASE + " --sigma 0.2 --fast")
+    for flags in (" --adversary client", " --neighbours zero-out"):
+        assert "--all asks for every" in str(run(BASE + " --sigma 1 --all" + flags).exception)
+
+
+def test_noise_multiplier_is_sigma_over_the_sensitivity():
+    sizes = "--batch-size 128 --dataset-size 60000 --rounds 46900 --adversary client --delta 1e-3"
+    for relation in ("replace-label", "zero-out"):
+        found = answer(f"{sizes} --noise-multiplier 1.1895 --neighbours {relation}")
+        exact = next(b for b in found["bounds"] if b["accountant"] == "gdp-exact")
+        assert exact["epsilon"]["upper"] == pytest.approx(60.95, abs=0.01)
+    wrong = run(f"{sizes} --noise-multiplier 1").exception
+    assert "name one relation with --neighbours" in str(wrong)
+
+
+def test_method_gives_what_its_numbers_give():
+    found = answer("--method dpzv --dataset-size 1408 --clients 4 --adversary client --neighbours replace-label --fast")
+    made = found["release"]
+    assert (made["batch_size"], made["rounds"], made["clients"], made["server_update"]) == (64, 176, 4, "sgd")
+    by_hand = answer(
+        "--batch-size 64 --dataset-size 1408 --rounds 176 --clip 10 --claim-epsilon 1 --clients 4 --participations 8 "
+        "--server-update sgd --adversary client --neighbours replace-label --fast"
+    )
+    assert found["bounds"] == by_hand["bounds"]
+    sound = answer("--method dpzv-sound --dataset-size 1408 --clients 4 --adversary client --neighbours replace-label")
+    exact = next(b for b in sound["bounds"] if b["accountant"] == "gdp-exact")
+    assert exact["sound"]
+    assert exact["epsilon"]["upper"] == pytest.approx(1.0)
+
+
+def test_method_accounts_for_dp_sgd_with_random_batches():
+    flags = "--method dpzv --dataset-size 1408 --clients 4 --adversary client --neighbours replace-label"
+    options = " --set server_update=dp-sgd --set server_noise_multiplier=8 --set sampler=poisson"
+    exact = next(b for b in answer(flags + options)["bounds"] if b["accountant"] == "gdp-exact")
+    assert exact["sound"]
+
+
+def test_several_releases_compose():
+    flags = BASE + " --sigma 0.2 --adversary client --neighbours replace-label"
+    found = answer(flags + " --also rounds=468,sigma=2 --also channel=embedding,sigma=300")
+    assert len(found["release"]["parts"]) == 3
+    exact = {b["accountant"]: b for b in found["bounds"]}["gdp-exact"]
+    alone = {b["accountant"]: b for b in answer(flags)["bounds"]}["gdp-exact"]
+    assert exact["mu"] > alone["mu"]
+    error = run(flags + " --also rounds").exception
+    assert "--also is 'rounds', must be KEY=VALUE" in str(error)
+    assert "did you mean 'rounds'" in str(run(flags + " --also round=3").exception)
+
+
+def test_schedule_is_read(tmp_path):
+    path = tmp_path / "batches.npy"
+    np.save(path, np.array([[0, 1], [1, 2], [1, 3]]))
+    flags = "--batch-size 2 --dataset-size 4 --rounds 3 --clip 1 --sigma 5 --adversary client --neighbours zero-out"
+    found = answer(f"{flags} --schedule {path}")
+    assert found["release"]["participations"] == 3
+    assert "say the same" in str(run(f"{flags} --schedule {path} --participations 3").exception)
+    (tmp_path / "text.npy").write_text("0 1")
+    assert "no readable .npy file" in str(run(f"{flags} --schedule {tmp_path / 'text.npy'}").exception)
+
+
+def test_explain_puts_the_numbers_in():
+    result = run(CLAIM + " --adversary client --neighbours replace-label --explain")
+    assert "mu = 2 C sqrt(T) / (D sigma) = 2 x 10 x sqrt(46900) / (60000 x 0.18" in result.stdout
+    assert "source: DPZV paper (001), theorem 5.1" in result.stdout
+    found = answer(CLAIM + " --adversary client --neighbours replace-label --explain")
+    assert any("assumes: NOT met, known-ids" in line for line in found["explanations"])
+
+
+def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch):
+    flags = CLAIM + f" --server-update joint-zo --neighbours replace-label --fast --out {tmp_path}"
+    result = run(flags + " --quiet")
+    folder = Path(result.stdout.strip())
+    assert {p.name for p in folder.iterdir()} == {
+        "result.json",
+        "environment.json",
+        "epsilon-rounds.svg",
+        "trade-off.svg",
+    }
+    stored = json.loads((folder / "result.json").read_text())
+    assert stored["schema"] == "dpzv-audit/account/1"
+    lines = stored["figures"]["rounds"]
+    claimed = lines["theorem 5.1, as claimed"]
+    assert claimed[-1] == [46_900, pytest.approx(1.0)]
+    (known,) = [points for name, points in lines.items() if "colluding-clients" in name]
+    assert known[-1] == [46_900, pytest.approx(60.95, abs=0.01)]
+    assert [t for t, _ in known] == sorted(t for t, _ in known)
+    for name in ("epsilon-rounds.svg", "trade-off.svg"):
+        drawing = (folder / name).read_text()
+        assert drawing.startswith("<svg")
+        assert "theorem 5.1, as claimed" in drawing
+
+    def fail(*args, **kwargs):
+        raise AuditError("the disk is full")
+
+    monkeypatch.setattr("dpzv_audit.runs.RunFolder.write_text", fail)
+    before = sorted(tmp_path.iterdir())
+    assert isinstance(run(flags).exception, AuditError)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_documentation_is_up_to_date():
+    page = Path(__file__).parents[3] / "docs" / "accounting-table.md"
+    printed = run("--table").stdout
+    assert printed == page.read_text(encoding="utf-8"), "run: dpzv-audit account --table > docs/accounting-table.md"
+    for adversary in ADVERSARIES:
+        assert f"`{adversary}`" in printed
+    assert "undefined" in printed
+    assert "no bound" in printed
 
 
 def test_server_state_is_named():
@@ -79,7 +198,7 @@ def test_malicious_client_with_cap():
     flags = CLAIM + " --adversary malicious-client --neighbours zero-out"
     assert all(b["epsilon"] is None for b in answer(flags)["bounds"])
     found = answer(flags + " --participation-cap 101 --distinct-ids")
-    assert [b["accountant"] for b in found["bounds"] if b["sound"]] == ["gdp-exact"]
+    assert [b["accountant"] for b in found["bounds"] if b["sound"]] == ["gdp-exact", "rdp", "advanced-composition"]
 
 
 def test_quiet_prints_nothing():
@@ -96,8 +215,8 @@ def test_example_of_the_help_runs_as_printed():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (BASE, "exactly one of --sigma and --claim-epsilon"),
-        (CLAIM + " --sigma 1", "exactly one of --sigma and --claim-epsilon"),
+        (BASE, "exactly one of --sigma, --claim-epsilon and --noise-multiplier"),
+        (CLAIM + " --sigma 1", "exactly one of --sigma, --claim-epsilon and --noise-multiplier"),
         (BASE + " --sigma 1 --adversary clent", "--adversary is 'clent': did you mean 'client'"),
         (BASE + " --sigma 1 --neighbours replace", "--neighbours is 'replace'"),
         (BASE + " --sigma 1 --sampler poison", "--sampler is 'poison': did you mean 'poisson'"),
@@ -110,6 +229,15 @@ def test_example_of_the_help_runs_as_printed():
         (BASE + " --sigma 1 --rounds 0", "rounds is 0"),
         (BASE + " --sigma 1 --batch-size 70000", "batch_size is 70000"),
         (BASE + " --sigma nan", "sigma is nan"),
+        (BASE + " --sigma 1 --channel x", "--channel is 'x'"),
+        (BASE + " --sigma 1 --server-mu 1 --server-noise-multiplier 1", "must be one of the two"),
+        (BASE + " --sigma 1 --epochs 3", "--epochs is 3, which goes with --method alone"),
+        ("--batch-size 3 --dataset-size 9 --rounds 3 --sigma 1", "--clip is missing"),
+        ("--batch-size 3 --clip 1 --sigma 1 --rounds 3", "--dataset-size is missing"),
+        ("--method dpzv --rounds 3", "--rounds is 3, but --method decides it"),
+        ("--method dpvz", "--method is 'dpvz': did you mean 'dpzv'"),
+        ("--method split --dataset-size 100", "adds no noise"),
+        ("--method dpzv --dataset-size 100 --sigma 0", "the noise is 0"),
     ],
 )
 def test_wrong_flags_are_one_line(arguments, says):

@@ -1,0 +1,175 @@
+"""What all accountants share: joining gaps with a number, and reading a release as participations of a record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpzv_audit.accounting.gaps import GAPS, NO_NUMBER, gaps_of, treatment
+from dpzv_audit.accounting.mixture import Participation
+from dpzv_audit.accounting.prv import SampledRounds
+from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
+from dpzv_audit.accounting.sampled import PairKind
+from dpzv_audit.errors import check_probability
+from dpzv_audit.evidence import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
+
+LARGEST_EPSILON = 1e150
+"""Past it a number means nothing, and its square would leave the floats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """What an accountant computes once it is known that there is something to compute."""
+
+    epsilon: EpsilonRange
+    note: str
+    mu: float | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an accountant has no trusted number for a release: its gap is `no-accountant`."""
+
+    reason: str
+
+
+def exactly(epsilon: float) -> EpsilonRange:
+    """Return the range of a number without numerical error."""
+    return EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon)
+
+
+def bound(
+    name: str,
+    release: AnyRelease,
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
+    delta: float,
+    *,
+    compute: Callable[[], Number | Refusal],
+    own_gaps: Sequence[str] = (),
+    reason: str = "",
+    refusal: Refusal | None = None,
+) -> UpperBound:
+    """Join the release's gaps with the accountant's own; compute a number unless a gap or a refusal leaves none.
+
+    `own_gaps` are the gaps of every number of this accountant, and `reason` says why, for the note.
+    """
+    check_probability("delta", delta)
+    gaps = gaps_of(release, adversary, neighbours)
+    reasons = "; ".join(dict.fromkeys(_reasons(release, adversary, neighbours)))
+    found: Number | Refusal | None = None
+    if not NO_NUMBER.intersection(gaps):
+        gaps = (*own_gaps, *gaps)
+        found = refusal or compute()
+    if isinstance(found, Refusal):
+        gaps, note = ("no-accountant",), found.reason
+    elif found is None:
+        gaps = tuple(gap for gap in gaps if gap in NO_NUMBER)
+        note = reasons if {"undefined", "unprotected-channel"}.intersection(gaps) else GAPS[gaps[0]]
+    else:
+        note = "; ".join(part for part in (found.note, reason, reasons) if part)
+    number = found if isinstance(found, Number) else None
+    return UpperBound(
+        accountant=name,
+        adversary=adversary,
+        neighbours=neighbours,
+        delta=delta,
+        epsilon=None if number is None else number.epsilon,
+        sound=not gaps,
+        gap=",".join(gaps) or None,
+        note=note,
+        mu=None if number is None else number.mu,
+    )
+
+
+def _reasons(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> list[str]:
+    parts = relevant_parts(release, adversary)
+    return [treatment(adversary, neighbours, p.sampler, ids=p.ids, channel=p.channel).reason for p in parts]
+
+
+def knows_ids(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> bool:
+    """Return whether `adversary` knows the batch ids of any part: then sampling hides nothing there."""
+    parts = relevant_parts(release, adversary)
+    cells = (treatment(adversary, neighbours, p.sampler, ids=p.ids, channel=p.channel) for p in parts)
+    return any(cell.treatment == "known-ids" for cell in cells)
+
+
+def without_noise(release: AnyRelease, adversary: AdversaryName) -> Refusal | None:
+    """Refuse CZOFO's estimates, to which no noise is added: no accountant but its own theorem speaks of them."""
+    if any(part.channel == "zo-gradient" for part in relevant_parts(release, adversary)):
+        return Refusal("no noise is added to this channel; only czofo-theorem speaks of it")
+    return None
+
+
+def fixed_participations(release: Release, adversary: AdversaryName) -> int | None:
+    """Return n where it is fixed: a malicious client takes part as often as the cap allows; None where random."""
+    if adversary == "malicious-client" and release.participation_cap is not None:
+        return min(release.participation_cap, release.rounds)
+    return release.fixed_participations
+
+
+def participations(
+    release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation
+) -> tuple[list[Participation], list[float]]:
+    """Return how often a record takes part in each relevant part, and the mus of what happens whatever the batches."""
+    parts = relevant_parts(release, adversary)
+    counted = [
+        Participation(
+            mu=part.participation_mu(neighbours),
+            rounds=part.rounds,
+            rate=part.rate,
+            fixed=fixed_participations(part, adversary),
+            cap=part.participation_cap,
+        )
+        for part in parts
+    ]
+    return counted, [part.certain_mu(neighbours) for part in parts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledView:
+    """A release as amplification by Poisson sampling takes it: pairs to compose, random rounds, a certain mu."""
+
+    kinds: tuple[PairKind, ...]
+    parts: tuple[SampledRounds, ...]
+    certain: tuple[float, ...]
+    own_gaps: tuple[str, ...]
+
+
+def sampled_view(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> SampledView | Refusal:
+    """Return the view, or why sampling amplifies nothing that a trusted accountant could count.
+
+    Parts with fixed participations count in full: hiding their ids is post-processing.
+    """
+    parts = relevant_parts(release, adversary)
+    if refusal := without_noise(release, adversary):
+        return refusal
+    if adversary == "malicious-client":
+        return Refusal("a malicious client does not sample as it is told")
+    if not any(part.sampler == "poisson" for part in parts):
+        names = ", ".join(dict.fromkeys(part.sampler for part in parts))
+        return Refusal(f"no trusted accountant for secret ids with the {names} sampler")
+    random, certain = [], []
+    contribution = 2.0 if neighbours in REPLACES else 1.0
+    for part in parts:
+        mu, count = part.participation_mu(neighbours), part.fixed_participations
+        if mu == math.inf:
+            return Refusal("one record has no finite sensitivity")
+        certain.append(part.certain_mu(neighbours))
+        if count is not None:
+            certain.append(mu * count**0.5)
+        elif part.sampler != "poisson":
+            return Refusal(f"no trusted accountant for secret ids with the {part.sampler} sampler")
+        elif part.channel != "scalar":
+            return Refusal("a record has a row of its own in each message: no sum hides it")
+        elif part.participation_cap is not None and part.participation_cap < part.rounds:
+            return Refusal("a participation cap makes the sampling no longer Poisson")
+        else:
+            random.append(SampledRounds(rate=part.rate, noise=contribution / mu, rounds=part.rounds))
+    return SampledView(
+        kinds=("replace",) if neighbours in REPLACES else ("remove", "add"),
+        parts=tuple(random),
+        certain=tuple(certain),
+        own_gaps=("known-ids",) if knows_ids(release, adversary, neighbours) else (),
+    )

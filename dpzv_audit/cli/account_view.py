@@ -1,0 +1,207 @@
+"""What `dpzv-audit account` shows: the table adversary x accountant, explanations, and the lines of its figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dpzv_audit.accounting import Release
+    from dpzv_audit.accounting.release import AnyRelease
+
+V = TypeVar("V")
+
+FIGURE_POINTS = 9
+"""Numbers of rounds at which a figure's lines are computed."""
+
+
+def describe(release: Release, *, delta: float, claim_epsilon: float | None = None) -> str:
+    """Return a line that names the release: sizes, noise, sampling and how the server moves."""
+    origin = f" (theorem 5.1 at epsilon {claim_epsilon:g})" if claim_epsilon is not None else ""
+    clients = f" of {release.clients} clients" if release.clients > 1 else ""
+    what = {"scalar": "scalars", "gradient": "gradients", "embedding": "embeddings", "zo-gradient": "estimates"}
+    each = f", {release.directions} a round" if release.directions > 1 else ""
+    return (
+        f"Release: {release.rounds} {what[release.channel]}{clients}{each}, B = {release.batch_size} of "
+        f"D = {release.dataset_size} ({release.sampler}), C = {release.clip:g} ({release.clip_rule}), "
+        f"sigma = {release.sigma:.6g}{origin}, "
+        f"server update {release.server_update}, batch ids {release.ids}, delta = {delta:g}"
+    )
+
+
+def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
+    """Return the table adversary x accountant of bounds for ONE neighbour relation, and lines on what is not in it.
+
+    A cell is the upper epsilon with `sound`, the number in brackets over its gaps, or a dash over why there is none; a
+    star marks the tightest sound number of its row. Adversaries with equal rows share one; adversaries and accountants
+    without any number have a line below instead.
+    """
+    from rich.table import Table
+
+    from dpzv_audit.accounting import tightest_sound
+
+    numbered = [bound for bound in bounds if bound.epsilon is not None]
+    accountants = list(dict.fromkeys(bound.accountant for bound in numbered))
+    title = f"epsilon, neighbours {bounds[0].neighbours}"
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for adversary in dict.fromkeys(bound.adversary for bound in numbered):
+        row = [bound for bound in bounds if bound.adversary == adversary]
+        best = tightest_sound(row)
+        cells = tuple(_cell(bound, bound is best) for bound in row if bound.accountant in accountants)
+        rows.setdefault(cells, []).append(adversary)
+    shown: list[Table | str] = [title]
+    if rows:
+        result = Table(title=title, title_justify="left", show_lines=True)
+        result.add_column("adversary")
+        for name in accountants:
+            result.add_column(name, overflow="fold")
+        for cells, adversaries in rows.items():
+            result.add_row("\n".join(adversaries), *cells)
+        shown = [result]
+    absent = [bound for bound in bounds if bound.adversary not in {b.adversary for b in numbered}]
+    shown += _reasons(absent, lambda bound: bound.adversary)
+    present = [bound for bound in bounds if bound not in absent and bound.accountant not in accountants]
+    return shown + _reasons(present, lambda bound: bound.accountant)
+
+
+def _cell(bound: UpperBound, best: bool) -> str:
+    gaps = (bound.gap or "").split(",")
+    if bound.epsilon is None:
+        return "\n".join(["-", *gaps])
+    if bound.sound:
+        return f"{_up(bound.epsilon.upper)} sound{' *' if best else ''}"
+    return "\n".join([f"({_up(bound.epsilon.upper)})", *gaps])
+
+
+def _reasons(bounds: Sequence[UpperBound], subject: Callable[[UpperBound], str]) -> list[str]:
+    """Return lines such as `server: - unprotected-channel`, subjects with the same gaps together."""
+    gaps: dict[str, list[str]] = {}
+    for bound in bounds:
+        found = gaps.setdefault(subject(bound), [])
+        found += [name for name in (bound.gap or "").split(",") if name not in found]
+    alike: dict[str, list[str]] = {}
+    for name, names in gaps.items():
+        alike.setdefault(", ".join(names), []).append(name)
+    return [f"{', '.join(names)}: - {gap}" for gap, names in alike.items()]
+
+
+def _up(value: float) -> str:
+    """Return an upper bound at four significant digits, never rounded down."""
+    if value == 0.0:
+        return "0"
+    digits = 3 - math.floor(math.log10(value))
+    if value >= 1e4:
+        rounded = math.ceil(value / 10.0 ** (-digits) - 1e-9) * 10.0 ** (-digits)
+        return f"{rounded:.3e}"
+    scale = 10.0**digits
+    return f"{math.ceil(value * scale - 1e-9) / scale:.4g}"
+
+
+def legend(bounds: Sequence[UpperBound]) -> list[str]:
+    """Return the legend and one line for each gap that occurs among `bounds`."""
+    from dpzv_audit.accounting import GAPS
+
+    lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
+    present = dict.fromkeys(name for bound in bounds for name in (bound.gap or "").split(",") if name)
+    return lines + [f"{name}: {GAPS[name]}." for name in present]
+
+
+def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
+    """Return each number's formula with the numbers put in, its source and its assumptions; alike ones once.
+
+    Where there is no number, the legend says why.
+    """
+    from dpzv_audit.accounting.explain import explain
+
+    seen: dict[tuple[str, ...], list[UpperBound]] = {}
+    for bound in bounds:
+        if bound.epsilon is None:
+            continue
+        found = explain(release, bound)
+        body = (
+            *(f"    {line}" for line in found.formula),
+            f"    source: {found.source}",
+            *(f"    assumes: {line}" for line in found.assumes),
+        )
+        seen.setdefault((bound.accountant, bound.neighbours, *body), []).append(bound)
+    lines = []
+    for (accountant, relation, *rest), alike in seen.items():
+        whom = ", ".join(bound.adversary for bound in alike)
+        epsilon = max(bound.epsilon.upper for bound in alike if bound.epsilon is not None)
+        lines += [f"{accountant}, {relation}, against {whom}: epsilon <= {_up(epsilon)}", *rest]
+    return lines
+
+
+def rounds_lines(
+    release: Release,
+    *,
+    delta: float,
+    adversaries: Sequence[AdversaryName],
+    relation: NeighbourRelation,
+    fast: bool = False,
+) -> dict[str, list[tuple[int, float]]]:
+    """Return the tightest sound epsilon against rounds for each adversary, alike ones once, and theorem 5.1's.
+
+    A realised count of participations is scaled with the rounds.
+    """
+    from dpzv_audit.accounting import gdp_paper, tightest_sound, upper_bounds
+
+    grid = sorted({max(1, round(release.rounds ** (i / (FIGURE_POINTS - 1)))) for i in range(FIGURE_POINTS)})
+    found: dict[str, list[tuple[int, float]]] = {}
+    for rounds in grid:
+        count = release.participations
+        count = None if count is None else max(1, -(-count * rounds // release.rounds))
+        made = replace(release, rounds=rounds, participations=count)
+        paper = gdp_paper(made, adversaries[0], relation, delta)
+        if paper.epsilon is not None:
+            found.setdefault("theorem 5.1, as claimed", []).append((rounds, paper.epsilon.upper))
+        for adversary in adversaries:
+            bounds = upper_bounds(made, delta=delta, adversaries=[adversary], neighbours=[relation], fast=fast)
+            best = tightest_sound(bounds)
+            if best is not None and best.epsilon is not None:
+                found.setdefault(adversary, []).append((rounds, best.epsilon.upper))
+    return merged(found)
+
+
+def merged(lines: dict[str, V]) -> dict[str, V]:
+    """Return `lines` with names of equal values joined."""
+    names: dict[str, list[str]] = {}
+    values: dict[str, V] = {}
+    for name, value in lines.items():
+        key = repr(value)
+        names.setdefault(key, []).append(name)
+        values[key] = value
+    return {", ".join(names[key]): value for key, value in values.items()}
+
+
+def curves(
+    bounds: Sequence[UpperBound], alpha: Sequence[float], *, relation: NeighbourRelation
+) -> dict[str, list[float]]:
+    """Return the trade-off curve of each adversary's tightest sound bound, and of theorem 5.1, over `alpha`.
+
+    A Gaussian curve where the bound has a mu, else that of its (epsilon, delta).
+    """
+    from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound
+
+    found: dict[str, list[float]] = {}
+    chosen: dict[str, UpperBound] = {}
+    about = [bound for bound in bounds if bound.neighbours == relation]
+    for bound in about:
+        if bound.accountant == "gdp-paper" and bound.epsilon is not None:
+            chosen.setdefault("theorem 5.1, as claimed", bound)
+    for adversary in dict.fromkeys(bound.adversary for bound in about):
+        best = tightest_sound(bound for bound in about if bound.adversary == adversary)
+        if best is not None:
+            chosen[adversary] = best
+    for name, bound in chosen.items():
+        if bound.mu is not None:
+            found[name] = gaussian_tradeoff(alpha, bound.mu).tolist()
+        elif bound.epsilon is not None:
+            found[name] = epsilon_delta_tradeoff(alpha, bound.epsilon.upper, bound.delta).tolist()
+    return merged(found)

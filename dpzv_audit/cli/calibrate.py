@@ -1,0 +1,154 @@
+"""`dpzv-audit calibrate`: the noise, rounds or batch size with which a release really meets a target."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import typer
+
+from dpzv_audit.cli import release_options as given
+from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse
+from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
+from dpzv_audit.cli.options import CalibrationOption, DataDirOption, EpochsOption, SetOption
+from dpzv_audit.errors import InputError, check_positive, check_probability
+from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
+
+
+def calibrate(
+    epsilon: Annotated[float, typer.Option("--epsilon", metavar="X", help="Target epsilon, above 0.")],
+    delta: Annotated[
+        float, typer.Option("--delta", metavar="X", help="Target delta, strictly between 0 and 1.")
+    ] = DEFAULT_DELTA,
+    adversary: Annotated[str, typer.Option("--adversary", metavar="NAME", help=", ".join(ADVERSARIES))] = "client",
+    neighbours: Annotated[
+        str, typer.Option("--neighbours", metavar="NAME", help="replace-label, replace-record, zero-out, add-remove.")
+    ] = "replace-label",
+    solve: Annotated[
+        str, typer.Option("--solve", metavar="NAME", help="What is sought: sigma, rounds or batch-size.")
+    ] = "sigma",
+    batch_size: given.BatchOption = None,
+    dataset_size: given.RecordsOption = None,
+    rounds: given.RoundsOption = None,
+    clip: given.ClipOption = None,
+    sigma: given.NoiseOption = None,
+    sampler: given.SamplerOption = None,
+    clients: given.PartiesOption = None,
+    channel: given.ChannelOption = None,
+    directions: given.DirectionsOption = None,
+    whole_data_rounds: given.WholeOption = None,
+    server_update: given.ServerUpdateOption = None,
+    server_mu: given.ServerMuOption = None,
+    server_noise_multiplier: given.ServerMultiplierOption = None,
+    client_update: given.ClientUpdateOption = None,
+    clip_rule: given.ClipRuleOption = None,
+    clip_scope: given.ClipScopeOption = None,
+    ids: given.IdsOption = None,
+    participations: given.ParticipationsOption = None,
+    schedule: given.ScheduleOption = None,
+    participation_cap: given.CapOption = None,
+    distinct_ids: given.DistinctOption = False,
+    batch_coupling: given.CouplingOption = False,
+    padded: given.PaddedOption = False,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method's configuration.")
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option("--dataset", metavar="NAME", help="With --method: whose records, unless --dataset-size.")
+    ] = "digits",
+    data_dir: DataDirOption = None,
+    epochs: EpochsOption = None,
+    calibration: CalibrationOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """The noise, rounds or batch size with which a release meets (epsilon, delta) against an adversary.
+
+    Only sound bounds count, and the answer is checked by accounting for it again. That a target cannot be reached is an
+    answer too: it says what stands in the way.
+
+    Example: dpzv-audit calibrate --epsilon 1 --delta 1e-5 --adversary client --batch-size 128
+    --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo
+    """
+    from dpzv_audit.accounting import calibrate as solved
+    from dpzv_audit.accounting.calibration import UNKNOWNS, Unknown
+    from dpzv_audit.accounting.release import NEIGHBOURS
+
+    check_positive("--epsilon", epsilon)
+    check_probability("--delta", delta)
+    check_choice("--adversary", adversary, ADVERSARIES)
+    check_choice("--neighbours", neighbours, NEIGHBOURS)
+    check_choice("--solve", solve, UNKNOWNS)
+    flags: dict[str, Any] = {
+        "batch_size": batch_size,
+        "dataset_size": dataset_size,
+        "rounds": rounds,
+        "clip": clip,
+        "sampler": sampler,
+        "clients": clients,
+        "channel": channel,
+        "directions": directions,
+        "whole_data_rounds": whole_data_rounds,
+        "server_update": server_update,
+        "server_mu": server_mu,
+        "server_noise_multiplier": server_noise_multiplier,
+        "client_update": client_update,
+        "clip_rule": clip_rule,
+        "clip_scope": clip_scope,
+        "ids": ids,
+        "participations": participations,
+        "schedule": schedule,
+        "participation_cap": participation_cap,
+        "distinct_ids": distinct_ids or None,
+        "batch_coupling": batch_coupling or None,
+        "padded": padded or None,
+    }
+    unknown = cast("Unknown", solve)
+    if method is None:
+        refuse({"--epochs": epochs, "--calibration": calibration, "--set": settings}, "--method")
+        described, noise = _with_unknown(flags, sigma, solve)
+        template = given.described(described, sigma=noise)
+    else:
+        options = {"batch_size": batch_size, "epochs": epochs, "calibration": calibration, "sigma": sigma}
+        chosen = given.MethodFlags(
+            name=method, dataset=dataset, data_dir=data_dir, settings=settings, options=options, seed=seed
+        )
+        template, _, _ = method_release(chosen, flags, {})
+        if solve != "sigma" and template.participations is not None:
+            raise InputError(f"--solve is {solve!r}, but --method plans its rounds: solve for sigma, or give numbers")
+    answer = solved(
+        template,
+        unknown=unknown,
+        epsilon=epsilon,
+        delta=delta,
+        adversary=cast("AdversaryName", adversary),
+        neighbours=cast("NeighbourRelation", neighbours),
+    )
+    output = Output(as_json=as_json, quiet=quiet)
+    output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer})
+    target = f"epsilon = {epsilon:g}, delta = {delta:g} against the {adversary} ({neighbours})"
+    if not answer.reached:
+        output.say(f"{target} {answer.reason}.")
+        return
+    assert answer.bound is not None
+    assert answer.bound.epsilon is not None
+    value = f"{answer.value:.10g}" if isinstance(answer.value, float) else str(answer.value)
+    output.say(f"{solve} = {value} gives {target}: {answer.reason}.")
+    found = answer.bound
+    output.say(f"Checked forward: {found.accountant} gives epsilon <= {answer.bound.epsilon.upper:.10g}.")
+
+
+def _with_unknown(flags: dict[str, Any], sigma: float | None, solve: str) -> tuple[dict[str, Any], float]:
+    """Return the flags and the noise with what is sought filled in; `InputError` where it was given, or is missing."""
+    flag = f"--{solve}"
+    key = solve.replace("-", "_")
+    if (sigma if solve == "sigma" else flags[key]) is not None:
+        raise InputError(f"{flag} is what --solve {solve} seeks, leave it out")
+    if flags.get("clip") is None:
+        raise InputError("--clip is missing: it says what one record adds to a message")
+    if solve == "sigma":
+        return flags, given.described_unit(flags)
+    if sigma is None:
+        raise InputError(f"--sigma is missing: it stays as it is while {solve} is sought")
+    return {**flags, key: 1}, sigma

@@ -1,0 +1,306 @@
+"""Options that describe a release to an accountant, and how they become one: by its numbers, or by a method."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpzv_audit.cli.common import check_choice
+from dpzv_audit.errors import InputError, check_positive, unknown_name
+
+if TYPE_CHECKING:
+    from dpzv_audit.accounting import Release
+
+RecordsOption = Annotated[int | None, typer.Option("--dataset-size", metavar="D", help="Records in all.")]
+BatchOption = Annotated[int | None, typer.Option("--batch-size", metavar="B", help="Records a batch.")]
+RoundsOption = Annotated[
+    int | None, typer.Option("--rounds", metavar="T", help="Batches served, all clients together.")
+]
+ClipOption = Annotated[
+    float | None, typer.Option("--clip", metavar="C", help="Clipping norm of one record's part in a message.")
+]
+NoiseOption = Annotated[
+    float | None, typer.Option("--sigma", metavar="X", help="Standard deviation of the noise on the message.")
+]
+MultiplierOption = Annotated[
+    float | None,
+    typer.Option(
+        "--noise-multiplier",
+        metavar="Z",
+        help="Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).",
+    ),
+]
+ChannelOption = Annotated[
+    str | None,
+    typer.Option("--channel", metavar="NAME", help="scalar (default), gradient, embedding or zo-gradient."),
+]
+DirectionsOption = Annotated[
+    int | None, typer.Option("--directions", metavar="Q", help="Messages a round about the same batch.")
+]
+WholeOption = Annotated[
+    int | None,
+    typer.Option("--whole-data-rounds", metavar="N", help="Messages about every record, such as the table's filling."),
+]
+SamplerOption = Annotated[
+    str | None, typer.Option("--sampler", metavar="NAME", help="shuffled (default), uniform or poisson.")
+]
+PartiesOption = Annotated[int | None, typer.Option("--clients", metavar="M", help="Clients, which take turns.")]
+ServerUpdateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server-update",
+        metavar="NAME",
+        help="How the server learns: none (default: no parameters), joint-zo, frozen, dp-sgd, sgd or zo.",
+    ),
+]
+ClientUpdateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--client-update", metavar="NAME", help="How clients step: zeroth-order (default), first-order or frozen."
+    ),
+]
+ServerMuOption = Annotated[
+    float | None,
+    typer.Option("--server-mu", metavar="X", help="Gaussian-DP mu of the server's own noised updates in all."),
+]
+ServerMultiplierOption = Annotated[
+    float | None,
+    typer.Option(
+        "--server-noise-multiplier", metavar="X", help="Instead: dp-sgd's noise over its clip, on each round's batch."
+    ),
+]
+ClipRuleOption = Annotated[
+    str | None, typer.Option("--clip-rule", metavar="NAME", help="symmetric (default) or paper-one-sided.")
+]
+ClipScopeOption = Annotated[
+    str | None,
+    typer.Option("--clip-scope", metavar="NAME", help="record (default), or batch: one clip over a whole tensor."),
+]
+IdsOption = Annotated[
+    str | None, typer.Option("--ids", metavar="NAME", help="secret (default) or public batch ids, on the wire.")
+]
+ParticipationsOption = Annotated[
+    int | None,
+    typer.Option("--participations", metavar="N", help="Realised largest count of a record's rounds, shuffled."),
+]
+ScheduleOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--schedule",
+        metavar="FILE",
+        help="Realised batches, from which the count is read: .npy, record numbers by round (-1: empty).",
+    ),
+]
+CapOption = Annotated[
+    int | None,
+    typer.Option("--participation-cap", metavar="N", help="Participations of a record that the server enforces."),
+]
+DistinctOption = Annotated[
+    bool, typer.Option("--distinct-ids", help="The server refuses a batch that names a record twice.")
+]
+CouplingOption = Annotated[bool, typer.Option("--batch-coupling", help="A layer mixes the records of a batch.")]
+SideOption = Annotated[
+    bool,
+    typer.Option("--data-dependent-side", help="Scalers, stopping, checkpoints or logs depend on the data too."),
+]
+OwnRoundsOption = Annotated[
+    bool, typer.Option("--own-rounds-only", help="--rounds counts one of several clients' rounds alone.")
+]
+PaddedOption = Annotated[bool, typer.Option("--padded", help="Messages have one length whatever the batch's size.")]
+AlsoOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        metavar="KEY=VALUE,...",
+        help="Another release seen too, with batches of its own: the same but for these settings; repeatable.",
+    ),
+]
+RelationOption = Annotated[
+    str | None,
+    typer.Option("--neighbours", metavar="NAME", help="replace-label, replace-record, zero-out, add-remove or all."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodFlags:
+    """A method by name and the options that configure it; None or empty where not given."""
+
+    name: str
+    dataset: str
+    data_dir: Path | None
+    settings: list[str] | None
+    options: Mapping[str, Any]
+    seed: int
+
+
+def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
+    """Return the release that the flags describe by its numbers; `flags` by field, None where not given.
+
+    Raises `InputError` naming a flag that is missing or wrong.
+    """
+    from dpzv_audit.accounting import Release
+    from dpzv_audit.accounting.release import (
+        CHANNELS,
+        CLIENT_UPDATES,
+        CLIP_RULES,
+        CLIP_SCOPES,
+        IDS,
+        SAMPLERS,
+        SERVER_UPDATES,
+    )
+
+    given = {key: value for key, value in flags.items() if value is not None}
+    for key in ("batch_size", "dataset_size", "rounds"):
+        if key not in given:
+            raise InputError(f"--{key.replace('_', '-')} is missing: describe the release, or name a --method")
+    choices = {
+        "sampler": SAMPLERS,
+        "server_update": SERVER_UPDATES,
+        "client_update": CLIENT_UPDATES,
+        "clip_rule": CLIP_RULES,
+        "clip_scope": CLIP_SCOPES,
+        "ids": IDS,
+        "channel": tuple(CHANNELS),
+    }
+    for key, allowed in choices.items():
+        if key in given:
+            check_choice(f"--{key.replace('_', '-')}", given[key], allowed)
+    schedule = given.pop("schedule", None)
+    if schedule is not None:
+        if "participations" in given:
+            raise InputError("--schedule and --participations say the same, give one of them")
+        given["participations"] = realised(schedule, given["dataset_size"])
+    defaults = {"sampler": "shuffled", "server_update": "none", "clip": 1.0}
+    return Release(**{**defaults, **given, "sigma": sigma})
+
+
+def realised(path: Path, dataset_size: int) -> int:
+    """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
+    import numpy as np
+
+    from dpzv_audit.accounting.schedule import realised_participations
+
+    try:
+        batches = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--schedule is {path}, which is no readable .npy file: {error}") from None
+    if not isinstance(batches, np.ndarray) or batches.ndim != 2:
+        raise InputError(f"--schedule is {path}, must hold one array of record numbers, a row a round")
+    return realised_participations(batches, dataset_size=dataset_size)
+
+
+def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -> tuple[Release, float | None, float]:
+    """Return a method's release, the epsilon that theorem 5.1 gave its noise for (None: other noise), and its delta.
+
+    `records` takes the place of the data set's, which then is not loaded. Raises `InputError` for a method that adds
+    no noise.
+    """
+    from dpzv_audit.cli.options import choose
+    from mechanisms import DPZVConfig, method_named
+    from mechanisms.plan import plan
+
+    if records is None:
+        choice = choose(
+            flags.name,
+            flags.dataset,
+            data_dir=flags.data_dir,
+            clients=clients,
+            settings=flags.settings,
+            given=dict(flags.options),
+        )
+        config, records, clients = choice.config, len(choice.dataset.train), choice.dataset.clients
+    else:
+        spec = method_named(flags.name)
+        given = {key: value for key, value in flags.options.items() if value is not None}
+        config = spec.configure(**given, **parsed("--set", flags.settings or [], spec.config.model_fields))
+        clients = clients or 1
+    if not isinstance(config, DPZVConfig):
+        raise InputError(f"--method is {flags.name!r}, which adds no noise: there is no epsilon to account for")
+    the_plan = plan(config, records=records, clients=clients, seed=flags.seed)
+    if the_plan.sigma == 0.0:
+        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to account for")
+    release = the_plan.release(config, records)
+    if release.server_update == "dp-sgd":
+        # The server steps on the batch of the round: said so, random participations are accounted for as well.
+        release = replace(release, server_mu=None, server_noise_multiplier=config.server_noise_multiplier)
+    by_theorem = config.calibration == "paper" and config.sigma is None
+    return release, config.epsilon if by_theorem else None, config.delta
+
+
+def sigma_of(
+    flags: Mapping[str, Any],
+    *,
+    sigma: float | None,
+    claim_epsilon: float | None,
+    noise_multiplier: float | None,
+    relations: tuple[str, ...],
+    delta: float,
+) -> float:
+    """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
+    from dpzv_audit.accounting import sigma_from_paper
+
+    if (sigma is not None) + (claim_epsilon is not None) + (noise_multiplier is not None) != 1:
+        raise InputError("give exactly one of --sigma, --claim-epsilon and --noise-multiplier")
+    if noise_multiplier is None and flags.get("clip") is None:
+        raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
+    if sigma is not None:
+        return sigma
+    if noise_multiplier is not None:
+        check_positive("--noise-multiplier", noise_multiplier)
+        unit = described(flags, sigma=described_unit(flags))
+        sensitivities = {unit.sensitivity(relation) for relation in relations}  # type: ignore[arg-type]
+        if len(sensitivities) > 1:
+            raise InputError("--noise-multiplier is sigma over the sensitivity: name one relation with --neighbours")
+        return noise_multiplier * sensitivities.pop()
+    assert claim_epsilon is not None
+    check_positive("--claim-epsilon", claim_epsilon)
+    sizes = described(flags, sigma=described_unit(flags))
+    return sigma_from_paper(
+        claim_epsilon,
+        delta,
+        clip=sizes.clip,
+        dataset_size=sizes.dataset_size,
+        rounds=sizes.rounds * sizes.directions,
+    )
+
+
+def described_unit(flags: Mapping[str, Any]) -> float:
+    """Return a sigma that fits any clip: one clipped record's part, for a release whose noise is yet to be found."""
+    clip = flags.get("clip")
+    clip = 1.0 if clip is None else check_positive("clip", clip)
+    batch = flags.get("batch_size") or 1
+    return float(clip) / (batch if (flags.get("channel") or "scalar") == "scalar" else 1)
+
+
+def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
+    """Return `release` and the releases of --also, each the same but for the settings it names."""
+    names = [field.name for field in fields(release)]
+    found = [release]
+    for text in also or []:
+        found.append(replace(release, **parsed("--also", text.split(","), names)))
+    return tuple(found)
+
+
+def parsed(flag: str, items: Iterable[str], known: Iterable[str]) -> dict[str, Any]:
+    """Return `KEY=VALUE` items as a dictionary; a value is read as JSON where it is JSON, else as a word."""
+    values: dict[str, Any] = {}
+    names = list(known)
+    for item in items:
+        name, separator, text = item.strip().partition("=")
+        key = name.replace("-", "_")
+        if not separator or not key:
+            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as sigma=0.5")
+        if key not in names:
+            raise unknown_name(flag, key, names)
+        if key in values:
+            raise InputError(f"{flag} gives {key} twice, give it once")
+        try:
+            values[key] = json.loads(text)
+        except ValueError:
+            values[key] = text
+    return values

@@ -1,0 +1,139 @@
+"""Our numbers against accountants that share no code with them: dp-accounting's PLD, and plain quadrature."""
+
+import logging
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import binom, norm
+
+from dpzv_audit.accounting.mixture import known_ids_epsilon
+from dpzv_audit.accounting.prv import prv_epsilon
+
+DELTAS = (1e-5, 1e-3, 1e-8)
+# rate, noise multiplier against one contribution, rounds
+RELEASES = [
+    (rate, noise, rounds)
+    for rate, noises in {
+        0.001: (0.4, 0.7, 1.0, 2.0),
+        0.01: (0.5, 0.8, 1.5, 4.0),
+        0.1: (0.8, 1.2, 3.0, 10.0),
+        0.5: (2.0, 4.0, 8.0, 20.0),
+    }.items()
+    for noise in noises
+    for rounds in (1, 40, 400)
+]
+GRID = [
+    pytest.param(
+        rate,
+        noise,
+        rounds,
+        DELTAS[number % 3],
+        replace,
+        id=f"r{rate}-z{noise}-T{rounds}-d{DELTAS[number % 3]:g}-{'replace' if replace else 'add-remove'}",
+        marks=[] if (number + replace) % 11 == 3 else pytest.mark.slow,
+    )
+    for number, (rate, noise, rounds) in enumerate(RELEASES)
+    for replace in (False, True)
+]
+
+
+def ours(rate, noise, rounds, delta, replace):
+    kinds = ("replace",) if replace else ("remove", "add")
+    found = [prv_epsilon(kind=k, rate=rate, noise=noise, rounds=rounds, delta=delta).epsilon for k in kinds]
+    return max(e.lower for e in found), max(e.estimate for e in found), max(e.upper for e in found)
+
+
+def pld(rate, noise, rounds, delta, replace, interval, *, pessimistic):
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution
+
+    logging.getLogger().setLevel(logging.ERROR)
+    loss = privacy_loss_distribution.from_gaussian_mechanism(
+        noise,
+        value_discretization_interval=interval,
+        pessimistic_estimate=pessimistic,
+        sampling_prob=rate,
+        use_connect_dots=pessimistic,
+        neighboring_relation=NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE,
+    )
+    return loss.self_compose(rounds).get_epsilon_for_delta(delta)
+
+
+def test_the_grid_is_large_enough():
+    assert len(GRID) >= 60
+
+
+@pytest.mark.parametrize(("rate", "noise", "rounds", "delta", "replace"), GRID)
+def test_agrees_with_pld_within_both_errors(rate, noise, rounds, delta, replace):
+    lower, estimate, upper = ours(rate, noise, rounds, delta, replace)
+    # PLD is off by at most interval/2 a round: small against epsilon / T
+    interval = max(0.04 * upper / rounds, 1e-6)
+    most, least = (
+        pld(rate, noise, rounds, delta, replace, interval, pessimistic=pessimistic) for pessimistic in (True, False)
+    )
+    assert least <= most
+    assert lower <= most * (1 + 1e-9) + 1e-9
+    assert least <= upper * (1 + 1e-9) + 1e-9
+    # far closer than either promises
+    assert estimate == pytest.approx(most, rel=0.01, abs=interval)
+    assert upper - lower <= max(0.02 * upper, 0.02)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rate=st.floats(math.log(1e-4), math.log(0.9)).map(math.exp),
+    noise=st.floats(math.log(0.5), math.log(20.0)).map(math.exp),
+    rounds=st.integers(1, 100),
+    delta=st.sampled_from([1e-9, 1e-6, 1e-4, 1e-2]),
+    replace=st.booleans(),
+)
+def test_upper_is_never_below_plds_optimistic_estimate(rate, noise, rounds, delta, replace):
+    _, _, upper = ours(rate, noise, rounds, delta, replace)
+    if upper > 100.0:
+        return
+    interval = max(0.1 * upper / rounds, 1e-4)
+    assert pld(rate, noise, rounds, delta, replace, interval, pessimistic=False) <= upper * (1 + 1e-9) + 1e-9
+
+
+def quadrature_delta(epsilon, rounds, rate, z):
+    """E_n of the integral of (phi(x - mu_n) - e^eps phi(x))+, by quad over x and an exact sum over all n."""
+    counts = np.arange(rounds + 1)
+    weights = binom.pmf(counts, rounds, rate)
+    total = 0.0
+    for n, weight in zip(counts, weights, strict=True):
+        if n == 0 or weight < 1e-30:
+            continue
+        mu = math.sqrt(n) / z
+        start = epsilon / mu + mu / 2  # where the difference turns positive
+        tail = start + np.array([0.0, 0.5, 2.0, 6.0, 14.0])
+
+        def density(x, mu=mu):
+            return norm.pdf(x - mu) - math.exp(epsilon) * norm.pdf(x)
+
+        value = sum(quad(density, a, b, epsabs=1e-18, epsrel=1e-11)[0] for a, b in pairwise(tail))
+        centre = max(mu, start)
+        assert tail[-1] > centre + 8 or norm.sf(tail[-1] - mu) < 1e-18
+        total += weight * value
+    return total
+
+
+MIXTURES = [
+    (rounds, rate, z, delta)
+    for rounds, rate in ((1, 0.3), (10, 0.1), (50, 0.02), (200, 0.05), (400, 0.001), (1000, 0.01), (30, 0.9))
+    for z, delta in ((0.7, 1e-3), (2.0, 1e-5), (8.0, 1e-6))
+]
+
+
+@pytest.mark.parametrize(("rounds", "rate", "z", "delta"), MIXTURES)
+def test_binomial_mixture_is_the_quadrature(rounds, rate, z, delta):
+    found = known_ids_epsilon(noise_multiplier=z, delta=delta, rounds=rounds, rate=rate, fixed=None)
+    if found.upper == 0.0:
+        assert quadrature_delta(0.0, rounds, rate, z) <= delta * (1 + 1e-8)
+    else:
+        assert quadrature_delta(found.upper, rounds, rate, z) == pytest.approx(delta, rel=1e-6)
+    assert len(MIXTURES) >= 20

@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+
+from dpzv_audit.accounting.schedule import realised_participations
+from dpzv_audit.errors import InputError
+
+
+def test_the_largest_count_over_records():
+    batches = [[0, 1, 2], [2, 3, -1], [2, 2, 4]]
+    assert realised_participations(batches, dataset_size=5) == 3
+    assert realised_participations(np.array([[1], [3]]), dataset_size=5) == 1
+    assert realised_participations([[-1, -1]], dataset_size=5) == 1
+
+
+def test_a_shuffled_schedule_has_as_many_as_passes_begun():
+    rng = np.random.default_rng(0)
+    batches = [batch for _ in range(7) for batch in rng.permutation(100).reshape(10, 10)]
+    assert realised_participations(batches[:65], dataset_size=100) == 7
+
+
+@pytest.mark.parametrize(
+    ("batches", "says"),
+    [
+        ([], "no batches"),
+        ([[0, 5]], r"batch 1 names record 5, must lie in \[0, 4\]"),
+        ([[0], [-2]], "batch 2 names record -2"),
+        ([[0.5]], "batch 1 has shape"),
+        ([[[0]]], r"batch 1 has shape \(1, 1\)"),
+    ],
+)
+def test_wrong_schedules_are_named(batches, says):
+    with pytest.raises(InputError, match=says):
+        realised_participations(batches, dataset_size=5)

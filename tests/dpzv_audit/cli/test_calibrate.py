@@ -1,0 +1,105 @@
+import json
+import shlex
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dpzv_audit.cli import calibrate as command
+from dpzv_audit.errors import InputError
+
+SIZES = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo"
+
+
+def run(arguments):
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command("calibrate")(command.calibrate)
+    return CliRunner().invoke(app, shlex.split(arguments), env={"COLUMNS": "200"})
+
+
+def answer(arguments):
+    result = run(arguments + " --json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)["calibration"]
+
+
+def test_known_noise_against_a_client():
+    found = answer(f"--epsilon 1 --delta 1e-5 --adversary client {SIZES}")
+    # mu = 0.2681 at (1, 1e-5), n = 101 passes begun, s = 20/128
+    assert found["reached"]
+    assert found["value"] == pytest.approx(20 / 128 * 101**0.5 / 0.26805, rel=1e-4)
+    assert found["bound"]["accountant"] == "gdp-exact"
+    assert found["bound"]["epsilon"]["upper"] <= 1.0
+    assert found["release"]["sigma"] == found["value"]
+
+
+def test_words_name_value_target_and_check():
+    text = " ".join(run(f"--epsilon 1 --adversary client {SIZES}").stdout.split())
+    assert "sigma = 5.858" in text
+    assert "epsilon = 1, delta = 1e-05 against the client (replace-label): the least sigma that meets it" in text
+    assert "Checked forward: gdp-exact gives epsilon <= " in text
+    assert run(f"--epsilon 1 {SIZES} --quiet").stdout == ""
+
+
+def test_rounds_and_batches():
+    sizes = "--dataset-size 60000 --clip 1 --sigma 1 --server-update joint-zo"
+    rounds = answer(f"--epsilon 1 --solve rounds --batch-size 64 {sizes}")
+    assert rounds["value"] == rounds["release"]["rounds"] == 68_401
+    batch = answer(f"--epsilon 1 --solve batch-size --rounds 10000 {sizes}")
+    assert batch["value"] == batch["release"]["batch_size"]
+    assert batch["bound"]["epsilon"]["upper"] <= 1.0
+
+
+def test_secret_ids_need_less_noise():
+    flags = f"--epsilon 1 {SIZES} --sampler poisson"
+    client, release = answer(f"{flags} --adversary client"), answer(f"{flags} --adversary release")
+    assert release["value"] < client["value"] / 10
+    assert release["bound"]["accountant"] == "prv"
+    assert release["bound"]["epsilon"]["upper"] <= 1.0
+
+
+def test_cannot_be_reached_is_an_answer():
+    result = run("--epsilon 1 --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update sgd")
+    assert result.exit_code == 0
+    assert "cannot be reached" in result.stdout
+    assert "server-state" in result.stdout
+    found = answer("--epsilon 1 --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update sgd")
+    assert (found["reached"], found["value"]) == (False, None)
+    assert "server-state" in found["reason"]
+
+
+def test_a_method_is_calibrated():
+    found = answer("--epsilon 2 --method dpzv-sound --dataset-size 1408 --clients 4")
+    assert found["reached"]
+    assert found["bound"]["epsilon"]["upper"] == pytest.approx(2.0, rel=1e-6)
+
+
+def test_example_of_the_help_runs_as_printed():
+    text = " ".join(command.calibrate.__doc__.split("Example:")[1].split())
+    name, sub, *arguments = shlex.split(text)
+    assert (name, sub) == ("dpzv-audit", "calibrate")
+    assert run(shlex.join(arguments)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (f"--epsilon 0 {SIZES}", "--epsilon is 0"),
+        (f"--epsilon 1 --delta 2 {SIZES}", "--delta is 2"),
+        (f"--epsilon 1 --adversary clent {SIZES}", "did you mean 'client'"),
+        (f"--epsilon 1 --neighbours all {SIZES}", "--neighbours is 'all'"),
+        (f"--epsilon 1 --solve noise {SIZES}", "--solve is 'noise'"),
+        (f"--epsilon 1 --sigma 1 {SIZES}", "--sigma is what --solve sigma seeks"),
+        (f"--epsilon 1 --solve rounds {SIZES}", "--rounds is what --solve rounds seeks"),
+        ("--epsilon 1 --solve rounds --batch-size 2 --dataset-size 9 --clip 1", "--sigma is missing"),
+        ("--epsilon 1 --batch-size 2 --dataset-size 9 --rounds 3", "--clip is missing"),
+        ("--epsilon 1 --batch-size 20 --dataset-size 9 --rounds 3 --clip 1", "batch_size is 20"),
+        ("--epsilon 1 --clip 1", "--batch-size is missing"),
+        ("--epsilon 1 --method dpzv-sound --dataset-size 1408 --solve rounds", "--method plans its rounds"),
+    ],
+)
+def test_wrong_flags_are_one_line(arguments, says):
+    error = run(arguments).exception
+    assert isinstance(error, InputError)
+    assert says in str(error)
+    assert "\n" not in str(error)
