@@ -119,6 +119,7 @@ def load_adult(
             check_rows(path, labels, rows, hint="ask for a subset to use what is there")
         parts[name] = Records(features=join_columns(read.blocks, cut.groups), labels=labels)
         digests[name] = file_digest(path)
+    found, right = sum(map(len, parts.values())), sum((*TRAIN_ROWS, *TEST_ROWS))
     return VerticalDataset(
         name="adult",
         train=parts[TRAIN_FILE],
@@ -126,5 +127,5 @@ def load_adult(
         classes=2,
         partition=cut.words,
         digests=digests,
-        notes=(f"a subset: {sum(map(len, parts.values()))} of 48,842 rows",) if subset else (),
+        notes=() if found == right else (f"a subset: {found:,} of {right:,} rows",),
     )

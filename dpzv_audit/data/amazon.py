@@ -70,6 +70,7 @@ def load_amazon_polarity(
     else:
         train, test = fixed_split(len(labels), seed=SPLIT_SEED)
         test_ids, test_labels, ids, labels = ids[test], labels[test], ids[train], labels[train]
+    found, right = len(labels) + len(test_labels), TRAIN_LINES + TEST_LINES
     return VerticalDataset(
         name="amazon-polarity",
         train=Records(features=token_runs(ids, count), labels=labels),
@@ -78,7 +79,7 @@ def load_amazon_polarity(
         partition=describe_runs(chosen, count),
         digests=digests,
         vocabulary=chosen.vocabulary,
-        notes=(f"a subset: {len(labels) + len(test_labels)} of 4,000,000 reviews",) if subset else (),
+        notes=() if found == right else (f"a subset: {found:,} of {right:,} reviews",),
     )
 
 

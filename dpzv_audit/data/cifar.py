@@ -83,6 +83,7 @@ def load_cifar10(
     if not subset:
         _check_balance("train", np.concatenate([labels for labels, _ in train]), len(files.train) * files.rows)
         _check_balance("test", parsed[files.test][0], files.rows)
+    found, right = sum(len(labels) for labels, _ in parsed.values()), files.rows * len(files.names)
     return VerticalDataset(
         name="cifar10",
         train=_records(train, kind, count),
@@ -90,7 +91,7 @@ def load_cifar10(
         classes=CLASSES,
         partition=_describe(kind, count),
         digests=digests,
-        notes=(f"a subset: {len(train)} of {len(files.train)} train batches",) if subset else (),
+        notes=() if found == right else (f"a subset: {found:,} of {right:,} images",),
     )
 
 

@@ -111,6 +111,16 @@ def download(
     return tuple(_fetch(file, folder, progress or _silent) for file in remote.files)
 
 
+def check_url(url: str, first: str) -> None:
+    """Raise `AuditError` unless `url` is https; http is only for a server on this machine that `first` names."""
+    from urllib.parse import urlsplit
+
+    parts, origin = urlsplit(url), urlsplit(first)
+    local = parts.scheme == "http" and parts.hostname == LOOPBACK and origin.hostname == LOOPBACK
+    if parts.scheme != "https" and not local:
+        raise AuditError(f"{first} leads to {url}, must stay with https")
+
+
 def _silent(name: str, total: int) -> Callable[[int], None]:
     return lambda done: None
 
@@ -119,7 +129,7 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
     path = folder / file.name
     if path.is_file() and file_digest(path, file.algorithm) == file.digest:
         return path
-    _check_url(file.url, file.url)
+    check_url(file.url, file.url)
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=folder)
     except OSError as error:
@@ -140,6 +150,7 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
 
 def _receive(file: RemoteFile, target: IO[bytes], folder: Path, advance: Callable[[int], None]) -> None:
     import http.client
+    import urllib.error
 
     digest = hashlib.new(file.algorithm, usedforsecurity=False)
     done = 0
@@ -152,6 +163,8 @@ def _receive(file: RemoteFile, target: IO[bytes], folder: Path, advance: Callabl
                 _write(target, chunk, folder / file.name)
                 advance(min(done, file.size))
     except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the server's answer as well, with the connection behind it
         raise _failed(file, folder, f"cannot be downloaded ({_reason(error)})") from error
     if done != file.size:
         what = "more" if done > file.size else f"only {done} bytes"
@@ -177,22 +190,16 @@ def _reason(error: Exception) -> str:
     return " ".join(str(reason).split()) or type(error).__name__
 
 
-def _check_url(url: str, first: str) -> None:
-    """Raise `AuditError` unless `url` is https; http is only for a server on this machine that `first` names."""
-    from urllib.parse import urlsplit
-
-    parts, origin = urlsplit(url), urlsplit(first)
-    local = parts.scheme == "http" and parts.hostname == LOOPBACK and origin.hostname == LOOPBACK
-    if parts.scheme != "https" and not local:
-        raise AuditError(f"{first} leads to {url}, must stay with https")
-
-
 def _opener(first: str) -> OpenerDirector:
     from urllib import request
 
     class SecureRedirects(request.HTTPRedirectHandler):
         def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
-            _check_url(newurl, first)
+            try:
+                check_url(newurl, first)
+            except AuditError:
+                fp.close()
+                raise
             return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     return request.build_opener(SecureRedirects())

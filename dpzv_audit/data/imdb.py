@@ -80,6 +80,7 @@ def load_imdb(
         return Records(features=token_runs(ids, count), labels=labels)
 
     train, test = records("train"), records("test")
+    found, right = len(train) + len(test), 2 * files.reviews
     return VerticalDataset(
         name="imdb",
         train=train,
@@ -88,7 +89,7 @@ def load_imdb(
         partition=describe_runs(chosen, count),
         digests={path.name: file_digest(path)},
         vocabulary=chosen.vocabulary,
-        notes=(f"a subset: {len(train) + len(test)} of 50,000 reviews",) if subset else (),
+        notes=() if found == right else (f"a subset: {found:,} of {right:,} reviews",),
     )
 
 

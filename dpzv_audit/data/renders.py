@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,9 @@ def load_modelnet40(
     if present != MODELNET_CLASSES and not subset:
         found = f"{folder}: has {present} class folders, modelnet40 has {MODELNET_CLASSES}"
         raise InputError(f"{found}; ask for a subset to use what is there")
-    return load_views(folder, name="modelnet40", clients=clients, colour=colour, size=size)
+    data = load_views(folder, name="modelnet40", clients=clients, colour=colour, size=size)
+    notes = () if present == MODELNET_CLASSES else (f"a subset: {present} of {MODELNET_CLASSES} classes",)
+    return replace(data, notes=notes)
 
 
 def load_views(

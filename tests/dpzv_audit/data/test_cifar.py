@@ -75,9 +75,7 @@ def test_patches_halves_and_strips_reassemble_the_files(folder):
     ):
         np.testing.assert_array_equal(np.rint(back * 255), images(*FILES.train))
     np.testing.assert_array_equal(cifar.train.labels, np.tile(np.arange(20) % 10, 5))
-    np.testing.assert_array_equal(
-        np.rint(np.concatenate(halves.test.features, axis=3) * 255), images("test_batch.bin")
-    )
+    np.testing.assert_array_equal(np.rint(np.concatenate(halves.test.features, axis=3) * 255), images("test_batch.bin"))
     assert cifar.notes == ()
 
 
@@ -85,6 +83,7 @@ def test_the_archive_reads_as_the_files_it_holds(folder):
     loose = load_cifar10(data_dir=folder, files=FILES)
     files = packed(folder)
     archived = load_cifar10(data_dir=folder, files=files)
+    assert load_cifar10(data_dir=folder, files=files, subset=True).notes == ()  # nothing is missing
     np.testing.assert_array_equal(loose.train.features[2], archived.train.features[2])
     assert list(archived.digests) == ["cifar-10-binary.tar.gz"]
     assert len(loose.digests) == 6
@@ -106,7 +105,7 @@ def test_fewer_or_shorter_batches_only_when_asked_for(folder):
     (inner / "test_batch.bin").write_bytes(BATCHES["test_batch.bin"][:7].tobytes())
     cifar = load_cifar10(data_dir=folder, files=FILES, subset=True)
     assert (len(cifar.train), len(cifar.test)) == (80, 7)
-    assert cifar.notes == ("a subset: 4 of 5 train batches",)
+    assert cifar.notes == ("a subset: 87 of 120 images",)
     whole = images("data_batch_1.bin", "data_batch_2.bin", "data_batch_4.bin", "data_batch_5.bin")
     np.testing.assert_array_equal(np.rint(cifar.train.features[0] * 255), whole[:, :, :16, :16])
 

@@ -91,7 +91,7 @@ def test_other_options_are_told_before_any_file_is_read(tmp_path, options, messa
 
 
 def test_missing_and_other_files_are_refused(tmp_path, images):
-    with pytest.raises(InputError, match="no such file; make eth80_16views_64x64.npz from the ETH-80 photographs"):
+    with pytest.raises(InputError, match=r"no such file; make eth80_16views_64x64\.npz from the ETH-80 photographs"):
         load("eth80", data_dir=tmp_path)
     path = tmp_path / ETH80_FILE
     np.savez(path, images=images[:79], labels=LABELS[:79])

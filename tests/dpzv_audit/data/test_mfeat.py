@@ -1,4 +1,5 @@
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -136,6 +137,19 @@ def test_hostile_structures_are_refused_before_scipy_sees_them(tmp_path, content
         read_mat5(path, ("X",), 1_000_000)
     assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_bomb_is_never_unpacked_beyond_the_limit(tmp_path):
+    path = tmp_path / "x.mat"
+    path.write_bytes(HEADER + element(15, zlib.compress(bytes(50_000_000))))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="unpacks to more than its limit"):
+            read_mat5(path, ("X",), 1_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5_000_000
 
 
 def test_a_number_array_without_its_data_is_refused(tmp_path):
