@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
+from dpzv_audit.data.adult import load_adult
+from dpzv_audit.data.amazon import load_amazon_polarity
+from dpzv_audit.data.bank import load_bank
+from dpzv_audit.data.breast_cancer import load_breast_cancer
+from dpzv_audit.data.cifar import load_cifar10
+from dpzv_audit.data.csv_file import load_csv
 from dpzv_audit.data.digits import load_digits
+from dpzv_audit.data.eth80 import load_eth80
+from dpzv_audit.data.fashion import load_fashion_mnist
+from dpzv_audit.data.imdb import load_imdb
+from dpzv_audit.data.mfeat import load_mfeat
 from dpzv_audit.data.mnist import load_mnist
+from dpzv_audit.data.renders import load_modelnet40, load_views
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import unknown_name
+from dpzv_audit.errors import InputError, unknown_name
 
-__all__ = ["DATASETS", "DatasetSpec", "Records", "VerticalDataset", "load"]
+__all__ = ["DATASETS", "DatasetSpec", "Records", "VerticalDataset", "load", "load_csv", "load_views"]
 
-
-class Loader(Protocol):
-    """Reads a data set; None stands for the data set's own default."""
-
-    def __call__(
-        self, *, clients: int | None = None, partition: str | None = None, data_dir: Path | None = None
-    ) -> VerticalDataset: ...
+Loader = Callable[..., VerticalDataset]
+"""Reads a data set: keywords `clients`, `partition` and `data_dir` (None stands for the data set's own default),
+and those that its entry lists as options."""
 
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A data set's name on the command line, one line about it, and how it is read."""
+    """A data set's name on the command line, one line about it, how it is read, and the loader's further keywords."""
 
     name: str
     summary: str
     loader: Loader
+    options: tuple[str, ...] = ()
 
+
+_TEXT_OPTIONS = ("subset", "length", "vocabulary", "tokenizer")
 
 DATASETS: dict[str, DatasetSpec] = {
     spec.name: spec
@@ -44,18 +55,88 @@ DATASETS: dict[str, DatasetSpec] = {
             "28 x 28 digits from the original IDX files (60,000 / 10,000, 10 classes); 7 strips of 4 rows",
             load_mnist,
         ),
+        DatasetSpec(
+            "fashion-mnist",
+            "28 x 28 clothes from the original IDX files (60,000 / 10,000, 10 classes); 7 strips of 4 rows",
+            load_fashion_mnist,
+        ),
+        DatasetSpec(
+            "cifar10",
+            "32 x 32 colour photographs, binary version (50,000 / 10,000, 10 classes); 4 patches of 16 x 16",
+            load_cifar10,
+            ("subset",),
+        ),
+        DatasetSpec(
+            "eth80",
+            "photographs of objects from 16 sides (64 / 16 objects, 8 classes); 16 clients, a view each",
+            load_eth80,
+            ("colour", "size"),
+        ),
+        DatasetSpec(
+            "modelnet40",
+            "12 renders a shape, one folder a class (40 classes); 12 clients, a view each",
+            load_modelnet40,
+            ("subset", "colour", "size"),
+        ),
+        DatasetSpec(
+            "mfeat",
+            "UCI multiple features of digits (1,600 / 400, 10 classes); 6 clients, a feature set each",
+            load_mfeat,
+        ),
+        DatasetSpec(
+            "amazon-polarity",
+            "Amazon reviews as token ids (3,600,000 / 400,000, 2 classes); 3 clients, equal runs of tokens",
+            load_amazon_polarity,
+            _TEXT_OPTIONS,
+        ),
+        DatasetSpec(
+            "imdb",
+            "IMDb reviews as token ids (25,000 / 25,000, 2 classes); one client holds the text",
+            load_imdb,
+            _TEXT_OPTIONS,
+        ),
+        DatasetSpec(
+            "adult",
+            "UCI census rows, mixed columns (32,561 / 16,281, 2 classes); 4 clients, a group of columns each",
+            load_adult,
+            ("subset",),
+        ),
+        DatasetSpec(
+            "bank",
+            "UCI bank marketing without `duration` (36,160 / 9,051, 2 classes); 3 clients, a group of columns each",
+            load_bank,
+            ("subset",),
+        ),
+        DatasetSpec(
+            "breast-cancer",
+            "30 measures of cell nuclei embedded in scikit-learn (448 / 121, 2 classes); 3 clients of 10 columns",
+            load_breast_cancer,
+        ),
     )
 }
 
 
 def load(
-    name: str, *, clients: int | None = None, partition: str | None = None, data_dir: Path | None = None
+    name: str,
+    *,
+    clients: int | None = None,
+    partition: str | None = None,
+    data_dir: Path | None = None,
+    **options: Any,
 ) -> VerticalDataset:
     """Return the data set `name`, cut for `clients` in the way `partition` names; None is its own default.
 
-    `data_dir` is where data sets that are not embedded have their files. Raises `InputError` for an unknown
-    name (with the nearest known one) and for whatever the data set's loader refuses.
+    `data_dir` is where data sets that are not embedded have their files. `options` are the data set's own, as its
+    entry in `DATASETS` lists them: `subset=True` (use files that are not the complete original), `colour`,
+    `size`, `length`, `vocabulary`, ... Raises `InputError` for an unknown name (with the nearest known one), for
+    an option the data set does not have, and for whatever its loader refuses.
     """
     if name not in DATASETS:
         raise unknown_name("dataset", name, DATASETS)
-    return DATASETS[name].loader(clients=clients, partition=partition, data_dir=data_dir)
+    spec = DATASETS[name]
+    for option in options:
+        if option not in spec.options:
+            if not spec.options:
+                raise InputError(f"option {option!r} is not for {name}, which has no options")
+            raise unknown_name(f"option of {name}", option, spec.options)
+    return spec.loader(clients=clients, partition=partition, data_dir=data_dir, **options)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpzv_audit.data.partition import column_blocks, scaled
+from dpzv_audit.data.split import fixed_order
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 
@@ -56,13 +57,8 @@ def load_digits(
 
 
 def split_order(count: int) -> npt.NDArray[np.int64]:
-    """Return the fixed permutation of 0 .. count - 1 whose first 1,408 entries are the train records.
-
-    The rank of Philox's raw 64-bit words: bit streams keep their values across numpy versions, which
-    `Generator.permutation` does not promise.
-    """
-    words = np.random.Philox(np.random.SeedSequence(SPLIT_SEED)).random_raw(count)
-    return np.argsort(words, kind="stable").astype(np.int64)
+    """Return the fixed permutation of 0 .. count - 1 whose first 1,408 entries are the train records."""
+    return fixed_order(count, seed=SPLIT_SEED)
 
 
 def _embedded_arrays() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

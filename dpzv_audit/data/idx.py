@@ -24,12 +24,17 @@ GZIP_WBITS = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, kw_only=True)
 class IdxFile:
-    """What an original file must be: name without `.gz`, dimensions, and the MD5 of it gzipped and plain."""
+    """What an original file must be: name without `.gz`, dimensions, and the MD5 of it gzipped and plain.
+
+    `md5_plain` is None where only the gzipped file has a published MD5: then a plain one is refused. `url` is
+    where the gzipped one can be had.
+    """
 
     name: str
     shape: tuple[int, ...]
     md5_gzip: str
-    md5_plain: str
+    md5_plain: str | None
+    url: str | None = None
 
     @property
     def magic(self) -> int:
@@ -60,6 +65,8 @@ def read_idx(folder: Path, expected: IdxFile) -> tuple[npt.NDArray[np.uint8], st
     content = _decompress(path, stored, expected) if gzipped else stored
     _check_content(path, content, expected)
     right = expected.md5_gzip if gzipped else expected.md5_plain
+    if right is None:
+        raise _wrong(path, "is unpacked, and only the gzipped file has a published md5", expected)
     found = hashlib.md5(stored, usedforsecurity=False).hexdigest()
     if found != right:
         raise _wrong(path, f"md5 is {found}, must be {right}", expected)
@@ -73,7 +80,8 @@ def find_idx(folder: Path, expected: IdxFile) -> Path:
         if path.is_file():
             return path
     found = f"{folder / expected.name}.gz: no such file (nor without .gz)"
-    raise InputError(f"{found}; put the original {expected.name}.gz there")
+    source = f" (download it from {expected.url})" if expected.url else ""
+    raise InputError(f"{found}; put the original {expected.name}.gz there{source}")
 
 
 def _read_bounded(path: Path, expected: IdxFile) -> bytes:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from dpzv_audit.data.files import DATA_VARIABLE, Source
 from dpzv_audit.data.idx import IdxFile, find_idx, read_idx
 from dpzv_audit.data.partition import Blocks, equal_runs, row_strips, scaled
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 
-DATA_VARIABLE = "DPZV_AUDIT_DATA"
-RIGHT_FOLDER = "the folder that holds mnist/ or the four IDX files themselves"
+__all__ = ["DATA_VARIABLE", "MNIST_FILES", "MnistFiles", "load_idx_images", "load_mnist", "mnist_folder"]
+
+MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST_SOURCE = Source(
+    name="mnist",
+    folder="mnist",
+    holds="the four IDX files themselves",
+    origin=f"download the four .gz files from {MNIST_URL} (or give --download)",
+)
 
 PIXEL_MAXIMUM = 255.0
 """The largest grey value of the format: a public constant, so scaling looks at no record."""
@@ -40,24 +47,28 @@ MNIST_FILES = MnistFiles(
         shape=(60_000, 28, 28),
         md5_gzip="f68b3c2dcbeaaa9fbdd348bbdeb94873",
         md5_plain="6bbc9ace898e44ae57da46a324031adb",
+        url=MNIST_URL + "train-images-idx3-ubyte.gz",
     ),
     train_labels=IdxFile(
         name="train-labels-idx1-ubyte",
         shape=(60_000,),
         md5_gzip="d53e105ee54ea40749a09fcbcd1e9432",
         md5_plain="a25bea736e30d166cdddb491f175f624",
+        url=MNIST_URL + "train-labels-idx1-ubyte.gz",
     ),
     test_images=IdxFile(
         name="t10k-images-idx3-ubyte",
         shape=(10_000, 28, 28),
         md5_gzip="9fb629c4189551a2d022fa330f9573f3",
         md5_plain="2646ac647ad5339dbf082846283269ea",
+        url=MNIST_URL + "t10k-images-idx3-ubyte.gz",
     ),
     test_labels=IdxFile(
         name="t10k-labels-idx1-ubyte",
         shape=(10_000,),
         md5_gzip="ec29112dd5afa0611ce80d1b7f02629c",
         md5_plain="27ae3e4e09519cfbb04c329615203637",
+        url=MNIST_URL + "t10k-labels-idx1-ubyte.gz",
     ),
 )
 """MD5s of the `.gz` files as published; those of the plain files were computed by unpacking such files."""
@@ -78,13 +89,20 @@ def load_mnist(
     variable DPZV_AUDIT_DATA. `files` is what the files must be. Raises `InputError` for a missing folder or
     file, for a file that is not the original, and for clients that do not divide the image.
     """
+    return load_idx_images(MNIST_SOURCE, files, clients=clients, partition=partition, data_dir=data_dir)
+
+
+def load_idx_images(
+    source: Source, files: MnistFiles, *, clients: int | None, partition: str | None, data_dir: Path | None
+) -> VerticalDataset:
+    """Return the images of `files` (10 classes) as `load_mnist` cuts them; raises what it raises."""
     kind = "strips" if partition is None else partition
     if kind not in DEFAULT_CLIENTS:
-        raise InputError(f"partition is {partition!r}, mnist has: {', '.join(DEFAULT_CLIENTS)}")
+        raise InputError(f"partition is {partition!r}, {source.name} has: {', '.join(DEFAULT_CLIENTS)}")
     count = DEFAULT_CLIENTS[kind] if clients is None else clients
     blank = np.zeros((1, *files.train_images.shape[1:]), dtype=np.uint8)
     _cut(blank, kind, count)  # a wrong number of clients is told before 55 MB are read
-    folder = mnist_folder(data_dir)
+    folder = source.locate(data_dir)
     digests: dict[str, str] = {}
 
     def read(file: IdxFile) -> npt.NDArray[np.uint8]:
@@ -96,7 +114,7 @@ def load_mnist(
         return Records(features=scaled(_cut(read(images), kind, count), PIXEL_MAXIMUM), labels=values)
 
     return VerticalDataset(
-        name="mnist",
+        name=source.name,
         train=records(files.train_images, files.train_labels),
         test=records(files.test_images, files.test_labels),
         classes=10,
@@ -110,18 +128,7 @@ def mnist_folder(data_dir: Path | None) -> Path:
 
     Raises `InputError` naming the flag or the variable if neither is set or the folder does not exist.
     """
-    source = "--data-dir"
-    if data_dir is None:
-        source = DATA_VARIABLE
-        value = os.environ.get(DATA_VARIABLE, "")
-        if not value:
-            raise InputError(f"mnist needs its files: give --data-dir DIR, {RIGHT_FOLDER}, or set {DATA_VARIABLE}")
-        data_dir = Path(value)
-    if not data_dir.is_dir():
-        found = "is no folder" if data_dir.exists() else "does not exist"
-        raise InputError(f"{source} is {data_dir}, which {found}; must be {RIGHT_FOLDER}")
-    inner = data_dir / "mnist"
-    return inner if inner.is_dir() else data_dir
+    return MNIST_SOURCE.locate(data_dir)
 
 
 def _cut(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:

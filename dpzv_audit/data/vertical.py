@@ -11,18 +11,21 @@ import numpy.typing as npt
 from dpzv_audit.errors import InputError, check_count
 
 FloatArray = npt.NDArray[np.float32]
+TokenArray = npt.NDArray[np.int64]
+FeatureArray = FloatArray | TokenArray
 LabelArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """N records: `features[m]` is client m's block, float32 (N, *shape_m), C-contiguous; `labels` int64 (N,).
+    """N records: `features[m]` is client m's block (N, *shape_m), C-contiguous; `labels` int64 (N,).
 
-    Made only if all blocks and the labels have the same N >= 1 and every feature is finite: `InputError`
-    otherwise, naming the block.
+    A block is float32, or int64 where its features are token ids of a text (at least 0). Made only if all
+    blocks and the labels have the same N >= 1 and every feature is finite: `InputError` otherwise, naming the
+    block.
     """
 
-    features: tuple[FloatArray, ...]
+    features: tuple[FeatureArray, ...]
     labels: LabelArray
 
     def __post_init__(self) -> None:
@@ -33,10 +36,12 @@ class Records:
             raise InputError(f"labels has shape {self.labels.shape}, must be (N,) with N at least 1")
         for client, block in enumerate(self.features):
             name = f"features[{client}]"
-            check_array(name, block, np.float32)
+            check_array(name, block, np.float32, np.int64)
             if block.ndim < 2 or len(block) != len(self) or block.size == 0:
                 raise InputError(f"{name} has shape {block.shape}, must be ({len(self)}, ...): a row a label")
-            if not np.isfinite(block).all():
+            if block.dtype == np.int64 and int(block.min()) < 0:
+                raise InputError(f"{name} holds {block.min()}, token ids must be at least 0")
+            if block.dtype == np.float32 and not np.isfinite(block).all():
                 raise InputError(f"{name} holds nan or inf, every feature must be finite")
 
     def __len__(self) -> int:
@@ -48,8 +53,10 @@ class VerticalDataset:
     """A train and a test part over the same clients, with labels in 0 .. `classes` - 1.
 
     `partition` says in words how the features were cut. `digests` maps each source (a file, or an embedded
-    array) to its SHA-256 as 64 hexadecimal digits. Raises `InputError` where the two parts differ in clients
-    or in the shape of a client's block, or where a label is out of range.
+    array) to its SHA-256 as 64 hexadecimal digits. `vocabulary` is the number of token ids (0 .. vocabulary - 1,
+    0 for padding) where blocks are int64, None where none is. `notes` are sentences that whoever reads a result
+    on these data should know. Raises `InputError` where the two parts differ in clients or in the shape or type
+    of a client's block, or where a label or a token id is out of range.
     """
 
     name: str
@@ -58,16 +65,32 @@ class VerticalDataset:
     classes: int
     partition: str
     digests: dict[str, str]
+    vocabulary: int | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
         if self.shapes != tuple(block.shape[1:] for block in self.test.features):
             raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
+        if [block.dtype for block in self.train.features] != [block.dtype for block in self.test.features]:
+            raise InputError(f"{self.name}: train and test blocks differ in type, must be the same")
+        self._check_tokens()
         for part, records in (("train", self.train), ("test", self.test)):
             low, high = int(records.labels.min()), int(records.labels.max())
             if low < 0 or high >= self.classes:
                 found = f"{self.name}: {part} labels run from {low} to {high}"
                 raise InputError(f"{found}, must lie in 0 .. {self.classes - 1}")
+
+    def _check_tokens(self) -> None:
+        blocks = [b for part in (self.train, self.test) for b in part.features if b.dtype == np.int64]
+        if bool(blocks) != (self.vocabulary is not None):
+            right = "must be None where no block is int64 and a number of token ids where one is"
+            raise InputError(f"{self.name}: vocabulary is {self.vocabulary}, {right}")
+        if self.vocabulary is not None:
+            check_count("vocabulary", self.vocabulary, least=2)
+            largest = max(int(block.max()) for block in blocks)
+            if largest >= self.vocabulary:
+                raise InputError(f"{self.name}: token id {largest} must lie in 0 .. {self.vocabulary - 1}")
 
     @property
     def clients(self) -> int:
@@ -80,10 +103,10 @@ class VerticalDataset:
         return tuple(block.shape[1:] for block in self.train.features)
 
 
-def check_array(name: str, array: npt.NDArray[Any], dtype: type[np.generic]) -> None:
-    """Raise `InputError` naming `name` unless `array` is a C-contiguous array of `dtype`."""
-    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+def check_array(name: str, array: npt.NDArray[Any], *dtypes: type[np.generic]) -> None:
+    """Raise `InputError` naming `name` unless `array` is a C-contiguous array of one of `dtypes`."""
+    if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"{name} is {found}, must be an array of {np.dtype(dtype)}")
+        raise InputError(f"{name} is {found}, must be an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}")
     if not array.flags.c_contiguous:
         raise InputError(f"{name} is not C-contiguous, must be (numpy.ascontiguousarray makes it so)")

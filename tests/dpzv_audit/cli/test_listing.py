@@ -26,7 +26,8 @@ def test_every_registry_lists_all_it_has_with_one_line_each(what):
 def test_a_line_each_with_the_summaries_aligned(capsys):
     list_what("datasets")
     lines = capsys.readouterr().out.splitlines()
-    assert lines == [f"{name:<6}  {spec.summary}" for name, spec in DATASETS.items()]
+    width = max(len(name) for name in DATASETS)
+    assert lines == [f"{name:<{width}}  {spec.summary}" for name, spec in DATASETS.items()]
 
 
 def test_json_is_one_object_and_nothing_else(capsys):

@@ -56,5 +56,9 @@ def test_registry_loads_by_name_and_suggests_the_nearest():
     assert load("digits", clients=2, data_dir=Path("absent")).shapes == ((32,), (32,))
     with pytest.raises(InputError, match=r"dataset is 'digit': did you mean 'digits'\? must be one of digits, mnist"):
         load("digit")
-    with pytest.raises(InputError, match=r"dataset is 'cifar': must be one of digits, mnist$"):
+    with pytest.raises(
+        InputError, match=r"dataset is 'cifar': did you mean 'cifar10'\? must be one of digits, mnist, "
+    ):
         load("cifar")
+    with pytest.raises(InputError, match=r"dataset is 'zebras': must be one of digits, mnist, .*, breast-cancer$"):
+        load("zebras")

@@ -71,3 +71,42 @@ def test_one_class_is_no_task():
     one = Records(features=(block(1, 2),), labels=labels(0))
     with pytest.raises(InputError, match="classes is 1"):
         dataset(one, one, classes=1)
+
+
+def tokens(*rows: list[int]) -> np.ndarray:
+    return np.array(rows, dtype=np.int64)
+
+
+def text(ids: np.ndarray, vocabulary: int | None, test_ids: np.ndarray | None = None) -> VerticalDataset:
+    train = Records(features=(ids,), labels=np.zeros(len(ids), dtype=np.int64))
+    other = ids if test_ids is None else test_ids
+    test = Records(features=(other,), labels=np.zeros(len(other), dtype=np.int64))
+    return VerticalDataset(
+        name="tiny", train=train, test=test, classes=2, partition="by hand", digests={}, vocabulary=vocabulary
+    )
+
+
+def test_blocks_of_token_ids_need_their_vocabulary():
+    made = text(tokens([0, 4], [3, 1]), 5)
+    assert made.train.features[0].dtype == np.int64
+    assert made.vocabulary == 5
+    with pytest.raises(InputError, match=r"token id 4 must lie in 0 \.\. 3"):
+        text(tokens([0, 4]), 4)
+    with pytest.raises(InputError, match=r"token id 9 must lie in 0 \.\. 4"):
+        text(tokens([0, 4]), 5, tokens([9, 0]))
+    with pytest.raises(InputError, match="vocabulary is None, must be None where no block is int64"):
+        text(tokens([0, 4]), None)
+    with pytest.raises(InputError, match="vocabulary is 5, must be None where no block is int64"):
+        text(block(2, 2), 5)
+    with pytest.raises(InputError, match="token ids must be at least 0"):
+        text(tokens([0, -1]), 5)
+
+
+def test_parts_that_differ_in_type_are_refused():
+    with pytest.raises(InputError, match="train and test blocks differ in type"):
+        text(tokens([0, 1]), 5, block(1, 2))
+
+
+def test_data_sets_carry_no_notes_unless_given():
+    one = Records(features=(block(1, 2),), labels=labels(0))
+    assert dataset(one, one).notes == ()

@@ -1,0 +1,205 @@
+"""Fetches the data sets whose source is a plain URL: https only, published digests, bounded, written atomically."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from dpzv_audit.data.adult import ADULT_SOURCE, ADULT_URL
+from dpzv_audit.data.cifar import CIFAR_ARCHIVE, CIFAR_MD5, CIFAR_SOURCE, CIFAR_URL
+from dpzv_audit.data.fashion import FASHION_FILES, FASHION_SOURCE
+from dpzv_audit.data.files import CHUNK, file_digest
+from dpzv_audit.data.imdb import IMDB_ARCHIVE, IMDB_MD5, IMDB_SOURCE, IMDB_URL
+from dpzv_audit.data.mnist import MNIST_FILES, MNIST_SOURCE, MnistFiles
+from dpzv_audit.errors import AuditError, InputError, unknown_name
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
+
+TIMEOUT_SECONDS = 30.0
+LOOPBACK = "127.0.0.1"
+
+Progress = Callable[[str, int], Callable[[int], None]]
+"""`progress(name, total bytes)` starts a file and returns what to call with the bytes so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFile:
+    """A file at `url`, kept as `name`: exactly `size` bytes with `digest` (hexadecimal) under `algorithm`."""
+
+    url: str
+    name: str
+    size: int
+    digest: str
+    algorithm: str = "md5"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """A data set's folder within the data folder, and the files that go there."""
+
+    folder: str
+    files: tuple[RemoteFile, ...]
+
+
+def _idx(files: MnistFiles, sizes: Sequence[int]) -> tuple[RemoteFile, ...]:
+    parts = (files.train_images, files.train_labels, files.test_images, files.test_labels)
+    return tuple(
+        RemoteFile(url=part.url or "", name=f"{part.name}.gz", size=size, digest=part.md5_gzip)
+        for part, size in zip(parts, sizes, strict=True)
+    )
+
+
+REMOTES: dict[str, Remote] = {
+    "mnist": Remote(folder=MNIST_SOURCE.folder, files=_idx(MNIST_FILES, (9_912_422, 28_881, 1_648_877, 4_542))),
+    "fashion-mnist": Remote(
+        folder=FASHION_SOURCE.folder, files=_idx(FASHION_FILES, (26_421_880, 29_515, 4_422_102, 5_148))
+    ),
+    "cifar10": Remote(
+        folder=CIFAR_SOURCE.folder,
+        files=(RemoteFile(url=CIFAR_URL, name=CIFAR_ARCHIVE, size=170_052_171, digest=CIFAR_MD5),),
+    ),
+    "imdb": Remote(
+        folder=IMDB_SOURCE.folder,
+        files=(RemoteFile(url=IMDB_URL, name=IMDB_ARCHIVE, size=84_125_825, digest=IMDB_MD5),),
+    ),
+    "adult": Remote(
+        folder=ADULT_SOURCE.folder,
+        files=(
+            RemoteFile(
+                url=f"{ADULT_URL}adult.data",
+                name="adult.data",
+                size=3_974_305,
+                digest="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+                algorithm="sha256",
+            ),
+            RemoteFile(
+                url=f"{ADULT_URL}adult.test",
+                name="adult.test",
+                size=2_003_153,
+                digest="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+                algorithm="sha256",
+            ),
+        ),
+    ),
+}
+
+
+def download(
+    name: str, data_dir: Path, progress: Progress | None = None, *, remotes: Mapping[str, Remote] = REMOTES
+) -> tuple[Path, ...]:
+    """Fetch the files of data set `name` into its folder in `data_dir`, and return their paths.
+
+    A file that is there with the right digest is not fetched again; one with another digest is replaced once the
+    right one is complete. Nothing under a file's own name is ever incomplete. Raises `InputError` for a data set
+    without plain URLs and for a `data_dir` that cannot be written to, and `AuditError`, in one line, where the
+    network, the server or the file it sends fails; `remotes` is the table of what is where.
+    """
+    if name not in remotes:
+        raise unknown_name("dataset to download", name, remotes)
+    remote = remotes[name]
+    folder = data_dir / remote.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); must be a folder to write to") from error
+    return tuple(_fetch(file, folder, progress or _silent) for file in remote.files)
+
+
+def check_url(url: str, first: str) -> None:
+    """Raise `AuditError` unless `url` is https; http is only for a server on this machine that `first` names."""
+    from urllib.parse import urlsplit
+
+    parts, origin = urlsplit(url), urlsplit(first)
+    local = parts.scheme == "http" and parts.hostname == LOOPBACK and origin.hostname == LOOPBACK
+    if parts.scheme != "https" and not local:
+        raise AuditError(f"{first} leads to {url}, must stay with https")
+
+
+def _silent(name: str, total: int) -> Callable[[int], None]:
+    return lambda done: None
+
+
+def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
+    path = folder / file.name
+    if path.is_file() and file_digest(path, file.algorithm) == file.digest:
+        return path
+    check_url(file.url, file.url)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".part", dir=folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written to ({error.strerror}); must be a folder to write to") from error
+    try:
+        with os.fdopen(handle, "wb") as target:
+            _receive(file, target, folder, progress(file.name, file.size))
+            target.flush()
+            os.fsync(target.fileno())
+        os.chmod(temporary, 0o644)  # as other files: the temporary one is made for its owner alone
+        os.replace(temporary, path)
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be written ({error.strerror})") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def _receive(file: RemoteFile, target: IO[bytes], folder: Path, advance: Callable[[int], None]) -> None:
+    import http.client
+    import urllib.error
+
+    digest = hashlib.new(file.algorithm, usedforsecurity=False)
+    done = 0
+    try:
+        with _opener(file.url).open(file.url, timeout=TIMEOUT_SECONDS) as response:
+            # one byte more than the right size tells that there is more
+            while done <= file.size and (chunk := response.read(min(CHUNK, file.size + 1 - done))):
+                done += len(chunk)
+                digest.update(chunk)
+                _write(target, chunk, folder / file.name)
+                advance(min(done, file.size))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the server's answer as well, with the connection behind it
+        raise _failed(file, folder, f"cannot be downloaded ({_reason(error)})") from error
+    if done != file.size:
+        what = "more" if done > file.size else f"only {done} bytes"
+        raise _failed(file, folder, f"sent {what} instead of {file.size} bytes")
+    if digest.hexdigest() != file.digest:
+        found = f"{file.algorithm} is {digest.hexdigest()}, must be {file.digest}"
+        raise _failed(file, folder, f"sent another file: {found}")
+
+
+def _write(target: IO[bytes], chunk: bytes, path: Path) -> None:
+    try:
+        target.write(chunk)
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def _failed(file: RemoteFile, folder: Path, what: str) -> AuditError:
+    return AuditError(f"{file.url} {what}; put the original {file.name} into {folder} yourself")
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+    return " ".join(str(reason).split()) or type(error).__name__
+
+
+def _opener(first: str) -> OpenerDirector:
+    from urllib import request
+
+    class SecureRedirects(request.HTTPRedirectHandler):
+        def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
+            try:
+                check_url(newurl, first)
+            except AuditError:
+                fp.close()
+                raise
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    return request.build_opener(SecureRedirects())

@@ -1,0 +1,184 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpzv_audit.data import adult, bank, load
+from dpzv_audit.data.adult import load_adult
+from dpzv_audit.data.bank import load_bank
+from dpzv_audit.data.split import fixed_split
+from dpzv_audit.data.table import Category
+from dpzv_audit.errors import InputError
+
+ADULT_ROW = (
+    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "
+    "United-States, <=50K"
+)
+RICH_ROW = ADULT_ROW.replace("39", "52").replace("State-gov", "?").replace("<=50K", ">50K")
+BANK_HEADER = ";".join(f'"{name}"' for name in bank.NAMES)
+BANK_ROW = '58;"management";"married";"tertiary";"no";2143;"yes";"no";"unknown";5;"may";261;1;-1;0;"unknown";"no"'
+
+
+def features(table: adult.PublishedTable, data: object, cut: tuple[tuple[str, ...], ...]) -> dict[str, np.ndarray]:
+    """The train features of each column, cut out of the clients' blocks again."""
+    widths = {column.name: column.width for column in table.columns}
+    found = {}
+    for block, names in zip(data.train.features, cut, strict=True):
+        bounds = np.cumsum([0, *(widths[name] for name in names)])
+        assert bounds[-1] == block.shape[1]
+        found.update({name: block[:, a:b] for name, a, b in zip(names, bounds, bounds[1:], strict=False)})
+    return found
+
+
+def write_adult(folder: Path, train: list[str], test: list[str]) -> Path:
+    (folder / "adult.data").write_text("\n".join(train) + "\n\n")
+    (folder / "adult.test").write_text("|1x3 Cross validator\n" + "\n".join(f"{row}." for row in test) + "\n\n")
+    return folder
+
+
+def write_bank(folder: Path, rows: list[str], name: str = "bank-full.csv") -> Path:
+    (folder / name).write_text("\n".join([BANK_HEADER, *rows]) + "\n")
+    return folder
+
+
+def refused(name: str, folder: Path, **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        load(name, data_dir=folder, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_adult_rows_by_hand(tmp_path):
+    write_adult(tmp_path, [ADULT_ROW, RICH_ROW], [RICH_ROW])
+    data = load_adult(data_dir=tmp_path, subset=True)
+    assert data.train.labels.tolist() == [0, 1]
+    assert data.test.labels.tolist() == [1]  # its label ends in a full stop
+    assert sum(shape[0] for shape in data.shapes) == 105
+    found = features(adult.TABLE, data, tuple(adult.TABLE.groups.values()))
+    assert found.keys() == {column.name for column in adult.TABLE.columns}
+    assert found["age"][:, 0] == pytest.approx([0.39, 0.52])
+    assert found["fnlwgt"][0, 0] == pytest.approx(0.077516)
+    assert found["workclass"].tolist() == [[0, 0, 0, 0, 0, 1, 0, 0], [0] * 8]  # "?" is in no list
+    assert found["sex"][0].tolist() == [0, 1]
+    assert data.notes == ("a subset: 3 of 48,842 rows",)
+
+
+def test_bank_rows_by_hand_without_duration(tmp_path):
+    rows = [BANK_ROW, BANK_ROW.replace('"no"', '"yes"', 1).replace("management", "juggler")]
+    write_bank(tmp_path, rows * 40)
+    data = load_bank_anyway(tmp_path, 80)
+    found = features(bank.TABLE, data, tuple(bank.TABLE.groups.values()))
+    assert "duration" not in found
+    train, _ = fixed_split(80, seed=45_211)
+    odd = train % 2 == 1
+    assert found["job"][~odd].sum(axis=0).tolist() == [0, 0, 0, (~odd).sum(), 0, 0, 0, 0, 0, 0, 0, 0]
+    assert not found["job"][odd].any()
+    np.testing.assert_array_equal(found["default"][:, 1], odd)
+    assert found["balance"][0, 0] == pytest.approx(0.2143)
+    assert found["pdays"][0, 0] == pytest.approx(-0.001)
+    assert "column duration is dropped" in data.notes[0]
+
+
+def load_bank_anyway(folder: Path, no: int) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(bank.ROWS, "bank-full.csv", (no, 0))
+        return load_bank(data_dir=folder)
+
+
+def test_what_duration_holds_changes_nothing(tmp_path):
+    write_bank(tmp_path, [BANK_ROW] * 4)
+    before = load_bank_anyway(tmp_path, 4)
+    write_bank(tmp_path, [BANK_ROW.replace("261", "leak")] * 4)
+    after = load_bank_anyway(tmp_path, 4)
+    for one, two in zip(before.train.features, after.train.features, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 5, 14])
+def test_runs_of_whole_columns_hold_the_same_features(tmp_path, clients):
+    write_adult(tmp_path, [ADULT_ROW, RICH_ROW], [ADULT_ROW])
+    groups = features(adult.TABLE, load_adult(data_dir=tmp_path, subset=True), tuple(adult.TABLE.groups.values()))
+    data = load_adult(data_dir=tmp_path, subset=True, clients=clients, partition="columns")
+    assert data.clients == clients
+    order = [column.name for column in adult.TABLE.columns]
+    np.testing.assert_array_equal(np.hstack(data.train.features), np.hstack([groups[name] for name in order]))
+
+
+@pytest.mark.parametrize("table", [adult.TABLE, bank.TABLE])
+def test_groups_hold_every_column_once_and_lists_name_no_value_twice(table):
+    grouped = [name for names in table.groups.values() for name in names]
+    assert sorted(grouped) == sorted(column.name for column in table.columns)
+    for column in table.columns:
+        if isinstance(column, Category):
+            assert len(set(column.values)) == len(column.values)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("77516", "many", "adult.data: line 2, column 'fnlwgt': 'many' is no number"),
+        ("77516, ", "", "adult.data: line 2 has 14 columns, must have 15"),
+        ("<=50K", "poor", "adult.data: line 2 has label 'poor', must be one of '<=50K', '>50K'"),
+    ],
+)
+def test_malformed_adult_rows_are_named(tmp_path, old, new, message):
+    write_adult(tmp_path, [ADULT_ROW, ADULT_ROW.replace(old, new)], [ADULT_ROW])
+    assert message in refused("adult", tmp_path, subset=True)
+
+
+def test_bank_with_other_columns_or_separators_is_refused(tmp_path):
+    (tmp_path / "bank-full.csv").write_text(f"{BANK_HEADER.replace('age', 'years')}\n{BANK_ROW}\n")
+    assert "bank-full.csv: line 1 names years, job, " in refused("bank", tmp_path)
+    (tmp_path / "bank-full.csv").write_text(f"{BANK_HEADER}\n{BANK_ROW}\n".replace(";", ","))
+    assert "bank-full.csv: line 1 cannot be read (';' expected" in refused("bank", tmp_path)
+    write_bank(tmp_path, [BANK_ROW, BANK_ROW.replace("2143", "x")])
+    assert "bank-full.csv: line 3, column 'balance': 'x' is no number" in refused("bank", tmp_path)
+
+
+def test_files_with_other_counts_are_refused(tmp_path):
+    write_adult(tmp_path, [ADULT_ROW, RICH_ROW], [ADULT_ROW])
+    text = refused("adult", tmp_path)
+    assert "adult.data: has [1, 1] rows by class, the original has [24720, 7841]; ask for a subset" in text
+    write_bank(tmp_path, [BANK_ROW])
+    assert "has [1, 0] rows by class, the original has [39922, 5289]" in refused("bank", tmp_path)
+    write_bank(tmp_path, [BANK_ROW], "bank.csv")
+    assert "bank.csv: has [1, 0] rows by class, the original has [4000, 521]" in refused("bank", tmp_path, subset=True)
+
+
+def test_missing_files_and_other_options_are_told(tmp_path):
+    assert "adult.data: no such file; download adult.data and adult.test from https://" in refused("adult", tmp_path)
+    assert "bank-full.csv: no such file; download bank.zip from https://" in refused("bank", tmp_path)
+    assert "bank.csv: no such file" in refused("bank", tmp_path, subset=True)
+    absent = tmp_path / "absent"
+    assert "clients is 3, must be 4 for groups (person, " in refused("adult", absent, clients=3, partition="groups")
+    assert "clients is 15, must be at most the 14 columns" in refused("adult", absent, clients=15)
+    assert "partition is 'rows', bank has: groups, columns" in refused("bank", absent, partition="rows")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("real", ["adult/adult.test"], indirect=True)
+def test_real_adult(real):
+    data = load("adult", data_dir=real)
+    assert (len(data.train), len(data.test), data.shapes) == (32_561, 16_281, ((49,), (23,), (17,), (16,)))
+    assert int(data.train.labels.sum()) == 7_841
+    found = features(adult.TABLE, data, tuple(adult.TABLE.groups.values()))
+    # published: 1,836 unknown work classes, no unknown education; every value is in its list
+    assert int((found["workclass"].sum(axis=1) == 0).sum()) == 1_836
+    assert int((found["native-country"].sum(axis=1) == 0).sum()) == 583
+    for name in ("education", "marital-status", "relationship", "race", "sex"):
+        assert (found[name].sum(axis=1) == 1).all()
+    assert float(found["age"].mean()) == pytest.approx(0.3858, abs=1e-4)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("real", [("bank/bank-full.csv", "bank/bank.csv")], indirect=True)
+def test_real_bank(real):
+    data = load("bank", data_dir=real)
+    assert (len(data.train), len(data.test), data.shapes) == (36_160, 9_051, ((27,), (16,), (7,)))
+    assert int(data.train.labels.sum() + data.test.labels.sum()) == 5_289
+    found = features(bank.TABLE, data, tuple(bank.TABLE.groups.values()))
+    for column in bank.TABLE.columns:
+        if isinstance(column, Category):
+            assert (found[column.name].sum(axis=1) == 1).all(), column.name
+    sample = load("bank", data_dir=real, subset=True)
+    assert len(sample.train) + len(sample.test) == 4_521

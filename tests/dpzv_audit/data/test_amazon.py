@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpzv_audit.data import load
+from dpzv_audit.data.amazon import CHUNK, read_fasttext
+from dpzv_audit.data.split import fixed_split
+from dpzv_audit.data.tokens import HashTokenizer
+from dpzv_audit.errors import InputError
+
+TOKENIZER = HashTokenizer(length=6, vocabulary=500)
+
+
+def line(number: int) -> str:
+    return f"__label__{1 + number % 2} Title {number}: the text of review {number}\n"
+
+
+def write(folder: Path, name: str, count: int) -> Path:
+    path = folder / name
+    path.write_text("".join(line(number) for number in range(count)), encoding="utf-8")
+    return path
+
+
+def refused(folder: Path, **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        load("amazon-polarity", data_dir=folder, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_subset_is_split_in_a_fixed_way_and_cut_into_three_runs(tmp_path):
+    inner = tmp_path / "amazon_polarity"
+    inner.mkdir()
+    path = write(inner, "train.ft.txt", 100)
+    data = load("amazon-polarity", data_dir=tmp_path, subset=True, tokenizer=TOKENIZER)
+    assert data.shapes == ((2,),) * 3
+    assert (len(data.train), len(data.test), data.classes, data.vocabulary) == (64, 36, 2, 500)
+    assert data.notes == ("a subset: 100 of 4,000,000 reviews",)
+    ids, labels = read_fasttext(path, TOKENIZER)
+    train, test = fixed_split(100, seed=6459)
+    for part, rows in ((data.train, train), (data.test, test)):
+        np.testing.assert_array_equal(np.hstack(part.features), ids[rows])
+        np.testing.assert_array_equal(part.labels, rows % 2)
+    np.testing.assert_array_equal(labels, np.arange(100) % 2)
+    text = line(7).partition(" ")[2]
+    np.testing.assert_array_equal(ids[7], TOKENIZER.encode([text])[0])
+
+
+def test_the_source_s_own_test_file_is_used_where_it_is_there(tmp_path):
+    write(tmp_path, "train.ft.txt", 10)
+    write(tmp_path, "test.ft.txt", 4)
+    data = load("amazon-polarity", data_dir=tmp_path, subset=True, length=9, vocabulary=50, clients=1)
+    assert (len(data.train), len(data.test), data.shapes) == (10, 4, ((9,),))
+    assert sorted(data.digests) == ["test.ft.txt", "train.ft.txt"]
+    assert "train.ft.txt: has 10 lines, the original has 3600000; ask for a subset" in refused(tmp_path)
+
+
+def test_rows_do_not_depend_on_the_rows_beside_them(tmp_path):
+    many = read_fasttext(write(tmp_path, "many", CHUNK + 5), TOKENIZER)
+    few = read_fasttext(write(tmp_path, "few", 3), TOKENIZER)
+    assert len(many[1]) == CHUNK + 5
+    np.testing.assert_array_equal(many[0][:3], few[0])
+    np.testing.assert_array_equal(many[1][:3], few[1])
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (b"\n", "line 3 starts '', must be __label__1 or __label__2, a space and text"),
+        (b"__label__3 text\n", "line 3 starts '__label__3 text'"),
+        (b"__label__1\n", "line 3 starts '__label__1'"),
+        (b"__label__1   \n", "line 3 starts '__label__1'"),
+        (b"plain text\n", "line 3 starts 'plain text'"),
+        (b"__label__1 \xff\xfe\n", "line 3 is no UTF-8 text"),
+        (b"__label__1 " + b"x" * 70_000, "line 3 has more than 65536 bytes"),
+        (b"\x1f\x8b\x08\x00\n", "line 3 "),
+    ],
+)
+def test_malformed_lines_are_named(tmp_path, bad, message):
+    path = tmp_path / "train.ft.txt"
+    path.write_bytes((line(0) + line(1)).encode() + bad + line(3).encode())
+    text = refused(tmp_path, subset=True)
+    assert text.startswith(f"{path}: ")
+    assert message in text
+
+
+def test_empty_huge_and_missing_files_are_refused(tmp_path):
+    assert "train.ft.txt: no such file; get Amazon review polarity in fastText lines" in refused(tmp_path)
+    path = tmp_path / "train.ft.txt"
+    path.write_bytes(b"")
+    assert f"{path}: is empty, must have a line a review" in refused(tmp_path, subset=True)
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # sparse
+    assert f"{path}: has {1 << 40} bytes" in refused(tmp_path, subset=True)
+    assert "test.ft.txt: no such file" in refused(tmp_path)
+    assert "clients is 5, must divide the 96 tokens" in refused(tmp_path / "absent", clients=5)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("real", ["amazon_polarity/train.ft.txt"], indirect=True)
+def test_real_reviews(real):
+    data = load("amazon-polarity", data_dir=real, subset=True)
+    assert data.shapes == ((32,),) * 3
+    if len(data.train) + len(data.test) == 6459:
+        assert (len(data.train), len(data.test)) == (5120, 1339)
+        assert (np.bincount(data.train.labels) + np.bincount(data.test.labels)).tolist() == [3137, 3322]
+    assert (data.train.features[0][:, 0] > 0).all()

@@ -1,0 +1,142 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpzv_audit.data import load_csv
+from dpzv_audit.errors import InputError
+
+ROWS = 100
+
+
+def write(folder: Path, name: str = "own.csv", rows: int = ROWS, label: str = "n{}") -> Path:
+    lines = ["a,b,town,c,y"]
+    lines += [f"{n},{n * 10},t{n % 5},{-n},{label.format(n % 3)}" for n in range(rows)]
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def refused(path: Path, **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        load_csv(path, **{"label": "y", "categories": ["town"], **options})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def together(data: object, client: int) -> np.ndarray:
+    return np.concatenate([data.train.features[client], data.test.features[client]])
+
+
+def test_runs_of_columns_by_default_for_two_clients(tmp_path):
+    data = load_csv(write(tmp_path), label="y", categories=["town"], buckets=8)
+    assert data.name == "csv:own.csv"
+    assert data.shapes == ((2,), (9,))
+    assert (len(data.train), len(data.test), data.classes) == (64, 36, 3)
+    first = together(data, 0)
+    order = first[:, 0].astype(int)
+    assert sorted(order) == list(range(ROWS))
+    np.testing.assert_array_equal(first[:, 1], order * 10)
+    second = together(data, 1)
+    np.testing.assert_array_equal(second[:, 8], -order)
+    np.testing.assert_array_equal(second[:, :8].sum(axis=1), 1)
+    np.testing.assert_array_equal(np.concatenate([data.train.labels, data.test.labels]), order % 3)
+
+
+def test_notes_say_what_is_used_as_it_is(tmp_path):
+    path = write(tmp_path)
+    plain = load_csv(path, label="y", categories=["town"], scales={"b": 1000.0})
+    assert plain.notes == (
+        "used as they are, for want of a scaling constant: a, c",
+        "the set of labels was read from the label column and counts as public",
+    )
+    told = load_csv(
+        path, label="y", categories=["town"], scales={"a": 1.0, "b": 10.0, "c": 2.0}, classes=["n2", "n0", "n1"]
+    )
+    assert told.notes == ()
+    np.testing.assert_array_equal(told.train.features[0][:, 0], told.train.features[0][:, 1])
+    order = told.train.features[0][:, 0].astype(int)
+    np.testing.assert_array_equal(told.train.labels, (order + 1) % 3)
+
+
+def test_groups_are_one_client_each(tmp_path):
+    data = load_csv(write(tmp_path), label="y", groups=[["c"], ["town", "a"]], categories=["town"], drop=["b"])
+    assert data.shapes == ((1,), (17,))
+    assert data.partition == "2 clients, columns: c; town, a"
+
+
+def test_rows_read_the_same_whatever_rows_are_beside_them(tmp_path):
+    def rows(count: int) -> dict[int, np.ndarray]:
+        data = load_csv(write(tmp_path, rows=count), label="y", categories=["town"], clients=1, scales={"b": 7.0})
+        return {int(row[0]): row for row in together(data, 0)}
+
+    many, few = rows(100), rows(20)
+    for key, row in few.items():
+        np.testing.assert_array_equal(row, many[key])
+
+
+def test_a_test_file_of_its_own(tmp_path):
+    path, other = write(tmp_path), write(tmp_path, "later.csv", rows=7)
+    data = load_csv(path, label="y", categories=["town"], test=other)
+    assert (len(data.train), len(data.test)) == (100, 7)
+    assert data.train.features[0][:, 0].tolist() == list(range(100))
+    assert sorted(data.digests) == ["csv/own.csv", "test/later.csv"]
+    assert "later.csv: line 2 has label 'n0', must be one of 'm0', 'm1', 'm2'" in refused(
+        write(tmp_path, label="m{}"), test=other, classes=["m0", "m1", "m2"]
+    )
+
+
+def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path):
+    path = tmp_path / "n.csv"
+    path.write_text("a,y\n" + "".join(f"{n},{label}\n" for n, label in enumerate(["10", "9", "-1"])))
+    data = load_csv(path, label="y", clients=1)
+    labels = np.concatenate([data.train.labels, data.test.labels])
+    assert dict(zip(together(data, 0)[:, 0].astype(int).tolist(), labels.tolist(), strict=True)) == {0: 2, 1: 1, 2: 0}
+
+
+def test_another_separator(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_text('a;b;y\n1;2;"x"\n3;4;"z"\n')
+    assert load_csv(path, label="y", separator=";").shapes == ((1,), (1,))
+    assert "separator is '; ', must be one character" in refused(path, separator="; ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "z"}, "label column is 'z': must be one of a, b, town, c, y"),
+        ({"categories": ["twon"]}, "categories column is 'twon': did you mean 'town'? must be one of a, b, town, c, y"),
+        ({"drop": ["d"]}, "drop column is 'd': must be one of"),
+        ({"scales": {"e": 2.0}}, "scales column is 'e': must be one of"),
+        ({"scales": {"a": -2.0}}, "scale of column 'a' is -2.0, must be a finite number above 0"),
+        ({"scales": {"town": 2.0}}, "column 'town' is in categories and in scales"),
+        ({"buckets": 1}, "buckets of column 'town' is 1"),
+        ({"categories": []}, "line 2, column 'town': 't0' is no number"),
+        ({"clients": 5}, "clients is 5, must be at most the 4 columns"),
+        ({"clients": 0}, "clients is 0"),
+        ({"groups": [["a"], ["b", "town"]]}, "column 'c' is in no group, must be in one or in drop"),
+        ({"groups": [["a", "c"], ["b", "town", "a"]]}, "column 'a' is in several groups"),
+        ({"groups": [["a", "b", "c", "town"], []]}, "a group is empty"),
+        ({"groups": [["a", "b", "c", "town", "y"]]}, "group column is 'y': must be one of a, b, town, c"),
+        ({"groups": [["a", "b"], ["c", "town"]], "clients": 3}, "clients is 3, must be 2, the number of groups"),
+        ({"drop": ["a", "b", "town", "c"]}, "must have at least one feature"),
+        ({"classes": ["n0", "n1"]}, "line 4 has label 'n2', must be one of 'n0', 'n1'"),
+        ({"classes": ["n0", "n0", "n1"]}, "has 2 distinct values"),
+        ({"test": "absent.csv"}, "absent.csv: no such file"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, options, message):
+    assert message in refused(write(tmp_path), **options)
+
+
+def test_labels_that_are_no_classes_are_refused(tmp_path):
+    assert "label column 'y' has 1 distinct values" in refused(write(tmp_path, label="same"))
+    path = tmp_path / "many.csv"
+    path.write_text("a,y\n" + "".join(f"{n},{n}\n" for n in range(1001)))
+    assert "label column 'y' has 1001 distinct values, must have 2 to 1000" in refused(path, categories=[], clients=1)
+    path.write_text("a,y\n1,x\n2,\n3,z\n")
+    assert "line 3, column 'y': is empty, must be a label" in refused(path, categories=[], clients=1)
+
+
+def test_a_missing_file_is_told(tmp_path):
+    assert f"{tmp_path / 'absent.csv'}: no such file; must be a CSV file" in refused(tmp_path / "absent.csv")

@@ -1,0 +1,173 @@
+import struct
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from dpzv_audit.data import load
+from dpzv_audit.data.mat5 import read_mat5
+from dpzv_audit.data.mfeat import MFEAT_FILE, VIEWS, load_mfeat, scaled_view
+from dpzv_audit.data.split import fixed_split
+from dpzv_audit.errors import InputError
+
+WIDTHS = (216, 76, 64, 6, 240, 47)
+
+
+def views(rows: int = 2000) -> list[np.ndarray]:
+    random = np.random.default_rng(3)
+    return [random.integers(0, 100, (rows, width)).astype(np.float32) for width in WIDTHS]
+
+
+def write(
+    folder: Path, cells: list[np.ndarray] | None = None, *, compressed: bool = False, **variables: object
+) -> Path:
+    cell = np.empty((1, len(cells if cells is not None else WIDTHS)), dtype=object)
+    for place, view in enumerate(views() if cells is None else cells):
+        cell[0, place] = view
+    labels = np.repeat(np.arange(1, 11, dtype=np.uint8), 200)[None]
+    path = folder / MFEAT_FILE
+    savemat(path, {"X": cell, "Y": labels, **variables}, do_compression=compressed)
+    return path
+
+
+def refused(folder: Path, **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        load_mfeat(data_dir=folder, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_six_views_reassemble_the_file(tmp_path, compressed):
+    write(tmp_path, compressed=compressed)
+    data = load_mfeat(data_dir=tmp_path)
+    assert data.shapes == tuple((width,) for width in WIDTHS)
+    assert (len(data.train), len(data.test), data.classes) == (1600, 400, 10)
+    train, test = fixed_split(2000, seed=2000)
+    for part, rows in ((data.train, train), (data.test, test)):
+        np.testing.assert_array_equal(part.labels, rows // 200)
+        for block, view, kind in zip(part.features, views(), VIEWS, strict=True):
+            np.testing.assert_allclose(block * np.array(kind.scales), view[rows], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("clients", "shapes"), [(1, (649,)), (2, (356, 293)), (3, (292, 70, 287))])
+def test_fewer_clients_hold_neighbouring_views(tmp_path, clients, shapes):
+    write(tmp_path)
+    six, fewer = load_mfeat(data_dir=tmp_path), load_mfeat(data_dir=tmp_path, clients=clients)
+    assert fewer.shapes == tuple((width,) for width in shapes)
+    np.testing.assert_array_equal(np.hstack(fewer.test.features), np.hstack(six.test.features))
+
+
+def test_scaling_looks_at_no_other_record():
+    for view, kind in zip(views(50), VIEWS, strict=True):
+        assert len(kind.scales) == view.shape[1]
+        np.testing.assert_array_equal(scaled_view(view, kind)[10:12], scaled_view(view[10:12], kind))
+
+
+def test_other_options_and_missing_files_are_refused(tmp_path):
+    assert "clients is 4, must divide the 6 views" in refused(tmp_path, clients=4)
+    assert "partition is 'rows', mfeat has only one: views" in refused(tmp_path, partition="rows")
+    assert f"{tmp_path / MFEAT_FILE}: no such file; get the multiple features data (https://" in refused(tmp_path)
+
+
+def test_other_contents_are_refused(tmp_path):
+    write(tmp_path, views()[:5])
+    assert "X has shape (1, 5) of object, must be a cell array of 6 views" in refused(tmp_path)
+    write(tmp_path, [*views()[:5], views()[5][:, :46]])
+    assert "view 'Zernike moments' has shape (2000, 46), must be (2000, 47)" in refused(tmp_path)
+    broken = views()
+    broken[1][7, 3] = np.nan
+    write(tmp_path, broken)
+    assert "view 'Fourier coefficients' holds nan or inf" in refused(tmp_path)
+    write(tmp_path, Y=np.repeat(np.arange(10, dtype=np.uint8), 200)[None])
+    assert "Y must be 1 .. 10, 200 records of each" in refused(tmp_path)
+    path = tmp_path / MFEAT_FILE
+    savemat(path, {"Y": np.ones((1, 2000))})
+    assert "has no variable 'X'" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 100, 128 + 4, 0.5, 0.99])
+def test_truncated_files_are_refused(tmp_path, keep):
+    path = write(tmp_path, compressed=isinstance(keep, int))
+    stored = path.read_bytes()
+    path.write_bytes(stored[: keep if isinstance(keep, int) else int(keep * len(stored))])
+    text = refused(tmp_path)
+    assert text.startswith(f"{path}: ")
+    assert "truncated" in text or "no MATLAB 5 file" in text
+
+
+def element(kind: int, data: bytes) -> bytes:
+    return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+
+def matrix(kind: int, sizes: tuple[int, ...], *content: bytes) -> bytes:
+    flags = element(6, struct.pack("<II", kind, 0))
+    dimensions = element(5, struct.pack(f"<{len(sizes)}i", *sizes))
+    return element(14, flags + dimensions + element(1, b"X") + b"".join(content))
+
+
+HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (HEADER + matrix(1, (2**31 - 1, 1)), "has a matrix of 2147483647 entries"),
+        (HEADER + matrix(1, (-1, -5)), "has a matrix of 5 entries"),
+        (HEADER + matrix(1, (50, 1)), "has a cell array whose cells are not 50 matrices"),
+        (HEADER + matrix(1, (1, 1), matrix(1, (1, 1))), "has a cell array whose cells are not 1 matrices"),
+        (HEADER + matrix(1, (1, 1), matrix(6, (2**30, 1))), "has a matrix of 1073741824 entries"),
+        (HEADER + matrix(2, (1, 1)), "has a variable of class 2, must have numbers and cells only"),
+        (HEADER + matrix(17, (1, 1)), "has a variable of class 17"),
+        (HEADER + element(9, b"12345678"), "has an element of type 9, must have matrices only"),
+        (HEADER + element(14, b""), "has a matrix without flags or dimensions"),
+        (HEADER + struct.pack("<II", 14, 10**9), "is truncated: an element of 1000000000 bytes"),
+        (HEADER + element(15, b"no zlib stream"), "has a corrupted zlib stream"),
+        (HEADER + element(15, zlib.compress(bytes(2_000_000))), "unpacks to more than its limit"),
+        (b"MATLAB 7.3 MAT-file".ljust(600), "is no MATLAB 5 file"),
+    ],
+)
+def test_hostile_structures_are_refused_before_scipy_sees_them(tmp_path, content, message):
+    path = tmp_path / "x.mat"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_mat5(path, ("X",), 1_000_000)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_bomb_is_never_unpacked_beyond_the_limit(tmp_path):
+    path = tmp_path / "x.mat"
+    path.write_bytes(HEADER + element(15, zlib.compress(bytes(50_000_000))))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="unpacks to more than its limit"):
+            read_mat5(path, ("X",), 1_000_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5_000_000
+
+
+def test_a_number_array_without_its_data_is_refused(tmp_path):
+    path = tmp_path / "x.mat"
+    path.write_bytes(HEADER + matrix(6, (10, 10), element(9, bytes(16))))
+    with pytest.raises(InputError, match="is no readable MATLAB 5 file"):
+        read_mat5(path, ("X",), 1_000_000)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("real", [f"mfeat/{MFEAT_FILE}"], indirect=True)
+def test_real_features_lie_about_within_one_and_are_of_use(real):
+    data = load("mfeat", data_dir=real)
+    assert data.shapes == tuple((width,) for width in WIDTHS)
+    for block in data.train.features:
+        assert 0.5 < np.abs(block).max() < 1.01
+    # the nearest class mean of the pixel view alone tells most digits
+    pixels, labels = data.train.features[4], data.train.labels
+    means = np.stack([pixels[labels == digit].mean(axis=0) for digit in range(10)])
+    distances = ((data.test.features[4][:, None] - means) ** 2).sum(axis=2)
+    assert (distances.argmin(axis=1) == data.test.labels).mean() > 0.85

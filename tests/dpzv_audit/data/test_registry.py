@@ -1,0 +1,52 @@
+import inspect
+from pathlib import Path
+
+import pytest
+
+from dpzv_audit.data import DATASETS, load
+from dpzv_audit.data.download import REMOTES
+from dpzv_audit.data.files import DATA_VARIABLE
+from dpzv_audit.errors import InputError
+
+EMBEDDED = {"digits", "breast-cancer"}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_loader_takes_what_its_entry_says(name):
+    spec = DATASETS[name]
+    parameters = inspect.signature(spec.loader).parameters
+    assert spec.name == name
+    assert {"clients", "partition", "data_dir", *spec.options} <= parameters.keys()
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in parameters.values())
+    assert "\n" not in spec.summary
+    assert len(spec.summary) <= 120
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name not in EMBEDDED])
+def test_every_set_with_files_says_what_to_download_and_where_to_put_it(name, tmp_path, monkeypatch):
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    for data_dir in (None, tmp_path):
+        with pytest.raises(InputError) as caught:
+            load(name, data_dir=data_dir)
+        text = str(caught.value)
+        assert "\n" not in text
+        assert any(word in text for word in ("download", "get ", "make "))
+        assert ("--data-dir" if data_dir is None else str(tmp_path)) in text
+    if name in REMOTES:
+        assert "--download" in text or "download it from https://" in text
+
+
+@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("clients", [0, -1])
+def test_no_set_has_no_clients(name, clients, tmp_path):
+    with pytest.raises(InputError, match=f"clients is {clients}"):
+        load(name, clients=clients, data_dir=tmp_path)
+
+
+def test_options_a_set_does_not_have_are_refused():
+    with pytest.raises(InputError, match="option 'subset' is not for digits, which has no options"):
+        load("digits", subset=True)
+    with pytest.raises(
+        InputError, match=r"option of eth80 is 'colours': did you mean 'colour'\? must be one of colour"
+    ):
+        load("eth80", colours="grey", data_dir=Path("absent"))

@@ -1,0 +1,135 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpzv_audit.data.table import CHUNK, Category, Hashed, Layout, Number, column_runs, read_table
+from dpzv_audit.errors import InputError
+
+COLUMNS = (Number("age", 10.0), Category("colour", ("red", "green")), Hashed("town", 4))
+LAYOUT = Layout()
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    path = folder / "t.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refused(path: Path, layout: Layout = LAYOUT) -> str:
+    with pytest.raises(InputError) as caught:
+        read_table(path, layout, COLUMNS, "y")
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text
+
+
+GOOD = "age,colour,town,y\n20,red,Bonn,a\n-5e1, blue ,Köln,b\n"
+
+
+def test_rows_are_encoded_by_constants(tmp_path):
+    table = read_table(write(tmp_path, GOOD), LAYOUT, COLUMNS, "y")
+    assert table.blocks["age"].tolist() == [[2.0], [-5.0]]
+    assert table.blocks["colour"].tolist() == [[1.0, 0.0], [0.0, 0.0]]  # blue is not in the list
+    assert table.blocks["town"].sum(axis=1).tolist() == [1.0, 1.0]
+    assert (table.labels, table.lines) == (("a", "b"), (2, 3))
+    assert all(block.dtype == np.float32 for block in table.blocks.values())
+
+
+@given(
+    cells=st.lists(
+        st.tuples(st.integers(-1000, 1000), st.sampled_from(["red", "green", "x"]), st.sampled_from("abcdefgh")),
+        min_size=1,
+        max_size=20,
+    ),
+    start=st.integers(0, 19),
+)
+def test_a_row_reads_the_same_whatever_rows_are_beside_it(tmp_path_factory, cells, start):
+    folder = tmp_path_factory.mktemp("rows")
+    lines = [f"{age},{colour},{town},y" for age, colour, town in cells]
+    kept = lines[start % len(lines) :]
+    whole = read_table(write(folder, "\n".join(["age,colour,town,y", *lines])), LAYOUT, COLUMNS, "y")
+    part = read_table(write(folder, "\n".join(["age,colour,town,y", *kept])), LAYOUT, COLUMNS, "y")
+    for name, block in part.blocks.items():
+        np.testing.assert_array_equal(block, whole.blocks[name][len(lines) - len(kept) :])
+
+
+def test_buckets_are_fixed_for_good_and_differ_by_column():
+    assert [int(np.argmax(Hashed("job", 16).encode(cell))) for cell in ("clerk", "nurse", "pilot")] == [15, 3, 14]
+    cells = [f"v{n}" for n in range(40)]
+    one, two = ([int(np.argmax(Hashed(name, 16).encode(cell))) for cell in cells] for name in ("a", "b"))
+    assert one != two
+
+
+def test_long_files_are_read_in_chunks(tmp_path):
+    rows = CHUNK + 3
+    text = "age,colour,town,y\n" + "".join(f"{n},red,x,{n}\n" for n in range(rows))
+    table = read_table(write(tmp_path, text), LAYOUT, COLUMNS, "y")
+    np.testing.assert_allclose(table.blocks["age"][:, 0], np.arange(rows) / 10, rtol=1e-6)
+    assert table.labels[-1] == str(rows - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD + "x,red,Bonn,a\n", "line 4, column 'age': 'x' is no number"),
+        (GOOD + ",red,Bonn,a\n", "line 4, column 'age': '' is no number"),
+        (GOOD + "1_000,red,Bonn,a\n", "line 4, column 'age': '1_000' is no number"),
+        (GOOD + "٣,red,Bonn,a\n", "line 4, column 'age': '٣' is no number"),
+        (GOOD + "nan,red,Bonn,a\n", "line 4, column 'age': 'nan' is no finite number"),
+        (GOOD + "1e400,red,Bonn,a\n", "line 4, column 'age': '1e400' is no finite number"),
+        (GOOD + "1e40,red,Bonn,a\n", "line 4, column 'age': '1e40' is no finite number"),
+        (GOOD + "1,red,Bonn\n", "line 4 has 3 columns, must have 4"),
+        (GOOD + "1,red,Bonn,a,5\n", "line 4 has 5 columns, must have 4"),
+        (GOOD + '1,"red,Bonn,a\n', "line 4 cannot be read"),
+        (GOOD + "1," + "r" * 200_000 + ",Bonn,a\n", "line 4 cannot be read (field larger than field limit"),
+        ("", "line 1 is empty, must name each column once"),
+        ("age,colour,town,y\n", "has no rows"),
+        ("age,colour,y\n1,red,a\n", "has no column 'town'; its columns are age, colour, y"),
+        ("age,age,town,y\n", "line 1 names 'age' twice or not at all"),
+        ("age,,town,y\n", "line 1 names '' twice or not at all"),
+        (b"age,colour,town,y\n1,\xff,a,b\n", "is no UTF-8 text"),
+    ],
+)
+def test_malformed_files_are_refused_by_line_and_column(tmp_path, text, message):
+    assert message in refused(write(tmp_path, text))
+
+
+def test_names_that_a_layout_gives_must_be_those_of_the_file(tmp_path):
+    path = write(tmp_path, GOOD)
+    layout = Layout(names=("age", "colour", "city", "y"))
+    assert "line 1 names age, colour, town, y, must name age, colour, city, y" in refused(path, layout)
+
+
+def test_comments_byte_order_marks_and_empty_lines_are_passed_over(tmp_path):
+    path = write(tmp_path, "\ufeffage;colour;town;y\r\n\r\n|note\r\n20;red;x;a\r\n\r\n")
+    table = read_table(path, Layout(separator=";", comment="|"), COLUMNS, "y")
+    assert (table.labels, table.lines) == (("a",), (4,))
+
+
+def test_missing_and_huge_files_are_refused(tmp_path):
+    assert "cannot be read" in refused(tmp_path / "absent.csv")
+    path = tmp_path / "huge.csv"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # sparse
+    assert f"has {1 << 40} bytes, must have {2 << 30} at most" in refused(path)
+
+
+@given(names=st.lists(st.text(min_size=1), min_size=1, max_size=30, unique=True), data=st.data())
+def test_runs_of_columns_reassemble_and_differ_by_one_at_most(names, data):
+    clients = data.draw(st.integers(1, len(names)))
+    runs = column_runs(names, clients)
+    assert [name for run in runs for name in run] == names
+    assert len(runs) == clients
+    assert max(map(len, runs)) - min(map(len, runs)) <= 1
+    with pytest.raises(InputError, match="must be at most the"):
+        column_runs(names, len(names) + 1)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_scale_must_be_positive(scale):
+    with pytest.raises(InputError, match="scale of column 'age'"):
+        Number("age", scale)
