@@ -32,6 +32,7 @@ _ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 _FARTHEST = 600.0
 _LARGEST_EXPONENT = 600.0
 _PASSES = 8
+_PIECE = 2**17
 _COARSER, _LARGE = 8.0, 2**18
 """A mesh that would have more than _COARSER x _LARGE points is tried out with so many fewer first."""
 
@@ -93,10 +94,16 @@ class _Truncated:
         edges = np.empty(len(left) + 1)
         edges[:-1], edges[-1] = left, right[-1]
         np.clip(edges, *self._losses, out=edges)
-        turn = int(np.searchsorted(edges, 0.0))
         masses: FloatArray = np.empty(len(left))
-        masses[:turn] = np.diff(self._pair.cdf(edges[: turn + 1]))
-        masses[turn:] = -np.diff(self._pair.survival(edges[turn:]))
+        turn = int(np.searchsorted(edges, 0.0))
+        # In pieces, so that what is computed on the way takes no memory worth mentioning.
+        for start in (*range(0, turn, _PIECE), *range(turn, len(masses), _PIECE)):
+            stop = min(start + _PIECE, turn if start < turn else len(masses))
+            piece = edges[start : stop + 1]
+            if start < turn:
+                masses[start:stop] = np.diff(self._pair.cdf(piece))
+            else:
+                masses[start:stop] = -np.diff(self._pair.survival(piece))
         masses /= masses.sum()
         return masses
 

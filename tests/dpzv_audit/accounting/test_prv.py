@@ -216,10 +216,10 @@ def test_beyond_double_precision_the_certified_bound_answers_and_says_so():
 def test_losses_that_saturate_keep_their_mass(kind):
     # at z = 0.05 the loss is the same in every digit over most of P; 1.0 is the mu of a release beside it
     answer = prv_composition(
-        kind=kind, parts=(SampledRounds(rate=0.002, noise=0.05, rounds=1),), certain_mu=1.0, delta=1e-3
+        kind=kind, parts=(SampledRounds(rate=0.002, noise=0.05, rounds=1),), certain_mu=1.0, delta=2.1e-3
     )
     assert answer.composed
-    assert 3.0 < answer.epsilon.lower <= answer.epsilon.estimate <= answer.epsilon.upper
+    assert 2.0 < answer.epsilon.lower <= answer.epsilon.estimate <= answer.epsilon.upper < 4.0
 
 
 def test_a_delta_that_equals_a_probability_is_no_contradiction():
