@@ -53,7 +53,7 @@ class Source:
 
     def missing(self, path: Path) -> InputError:
         """An `InputError` for the absent `path`, which says what to download and where to put it."""
-        return InputError(f"{path}: no such file; {self.origin}, and put it into {self.folder}/ of the data folder")
+        return InputError(f"{path}: no such file; {self.origin}, to go into {self.folder}/ of the data folder")
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

@@ -103,6 +103,9 @@ def load_idx_images(
     blank = np.zeros((1, *files.train_images.shape[1:]), dtype=np.uint8)
     _cut(blank, kind, count)  # a wrong number of clients is told before 55 MB are read
     folder = source.locate(data_dir)
+    parts = (files.train_images, files.train_labels, files.test_images, files.test_labels)
+    if not any((folder / f"{part.name}{end}").is_file() for part in parts for end in (".gz", "")):
+        raise source.missing(folder / f"{files.train_images.name}.gz")
     digests: dict[str, str] = {}
 
     def read(file: IdxFile) -> npt.NDArray[np.uint8]:

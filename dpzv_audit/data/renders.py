@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +32,14 @@ MODELNET_SOURCE = Source(
         "one folder a class, files SHAPE_VIEW.png in its train/ and test/"
     ),
 )
-MODELNET_CLASSES = 40
+MODELNET_CLASSES = (
+    *("airplane", "bathtub", "bed", "bench", "bookshelf", "bottle", "bowl", "car", "chair", "cone", "cup", "curtain"),
+    *("desk", "door", "dresser", "flower_pot", "glass_box", "guitar", "keyboard", "lamp", "laptop", "mantel"),
+    *("monitor", "night_stand", "person", "piano", "plant", "radio", "range_hood", "sink", "sofa", "stairs", "stool"),
+    *("table", "tent", "toilet", "tv_stand", "vase", "wardrobe", "xbox"),
+)
+"""The published list: a label is a place in it, whichever classes are there."""
+
 VIEW_NAME = re.compile(r"(?P<shape>.+)[_.\-]v?(?P<view>[0-9]{1,4})\.(?:png|jpg|jpeg)", re.IGNORECASE)
 FILE_BYTES = 16 << 20
 SIDE_LIMIT = 4096
@@ -62,44 +69,58 @@ def load_modelnet40(
 
     `clients` divides 12 (default 12, paper 001). `data_dir` is the folder that holds `modelnet40/` or the class
     folders themselves; without it DPZV_AUDIT_DATA. With `subset` fewer classes will do. Raises `InputError` for
-    other values and for missing or malformed files.
+    other values, for folders that are no class of ModelNet40, and for missing or malformed files.
     """
     if partition not in (None, "views"):
         raise InputError(f"partition is {partition!r}, modelnet40 has only one: views")
     split_evenly(12, 12 if clients is None else clients, name="clients", of="views")
     folder = MODELNET_SOURCE.locate(data_dir)
-    present = len(_class_folders(folder))
-    if present < 2:
-        raise MODELNET_SOURCE.missing(folder / "airplane")
-    if present != MODELNET_CLASSES and not subset:
-        found = f"{folder}: has {present} class folders, modelnet40 has {MODELNET_CLASSES}"
+    absent = [kind for kind in MODELNET_CLASSES if not (folder / kind).is_dir()]
+    if len(absent) == len(MODELNET_CLASSES):
+        raise MODELNET_SOURCE.missing(folder / absent[0])
+    present = len(MODELNET_CLASSES) - len(absent)
+    if absent and not subset:
+        found = f"{folder}: has {present} of modelnet40's {len(MODELNET_CLASSES)} class folders, not {absent[0]}"
         raise InputError(f"{found}; ask for a subset to use what is there")
-    data = load_views(folder, name="modelnet40", clients=clients, colour=colour, size=size)
-    notes = () if present == MODELNET_CLASSES else (f"a subset: {present} of {MODELNET_CLASSES} classes",)
+    data = load_views(folder, name="modelnet40", clients=clients, colour=colour, size=size, classes=MODELNET_CLASSES)
+    notes = (f"a subset: {present} of {len(MODELNET_CLASSES)} classes",) if absent else ()
     return replace(data, notes=notes)
 
 
 def load_views(
-    folder: Path, *, name: str = "views", views: int = 12, clients: int | None = None, colour: str = "grey", size: int
+    folder: Path,
+    *,
+    size: int,
+    name: str = "views",
+    views: int = 12,
+    clients: int | None = None,
+    colour: str = "grey",
+    classes: Sequence[str] | None = None,
 ) -> VerticalDataset:
-    """Return the shapes in `folder` (a folder a class, labels in the order of their names), pixels in [0, 1].
+    """Return the shapes in `folder`, which has a folder a class, pixels in [0, 1].
 
-    `clients` (a divisor of `views`, default `views`) hold views / clients neighbouring views each, as channels:
-    blocks (N, C views / clients, size, size), C = 3 for `colour` "rgb" and 1 for "grey"; `size` divides the
-    images' side. A class's `train/` and `test/` make the parts; where it has neither, a fixed hash of each shape's
-    name sends about a fifth to the test. Raises `InputError` naming the file or folder for images that are not
-    square PNG or JPEG files of one size, for other names, and for a shape that has not `views` views.
+    `classes` lists the classes in the order of their labels, some of which may be absent; without it they are
+    the folders' names, sorted. `clients` (a divisor of `views`, default `views`) hold views / clients
+    neighbouring views each, as channels: blocks (N, C views / clients, size, size), C = 3 for `colour` "rgb" and
+    1 for "grey"; `size` divides the images' side. A class's `train/` and `test/` make the parts; where it has
+    neither, a fixed hash of each shape's name sends about a fifth to the test. Raises `InputError` naming the
+    file or folder for images that are not square PNG or JPEG files of one size, for other names, and for a shape
+    that has not `views` views.
     """
     count = views if clients is None else clients
     each = split_evenly(check_count("views", views), count, name="clients", of="views")
     if colour not in COLOURS:
         raise InputError(f"colour is {colour!r}, must be {' or '.join(COLOURS)}")
-    shapes = list_shapes(folder, views)
+    names = [place.name for place in _class_folders(folder)] if classes is None else list(classes)
+    shapes = list_shapes(folder, views, names)
+    if not shapes:
+        raise InputError(f"{folder}: has no shapes, must hold one folder a class")
+    first = shapes[0].files[0]
+    side = len(decode_image(first, read_bounded(first, FILE_BYTES)))
+    check_look(colour, size, side)
     digest = hashlib.sha256()
-    side: int | None = None
 
     def records(train: bool) -> Records:
-        nonlocal side
         chosen = [shape for shape in shapes if shape.train == train]
         if not chosen:
             raise InputError(f"{folder}: has no {'train' if train else 'test'} shapes, must have at least one")
@@ -109,10 +130,8 @@ def load_views(
                 content = read_bounded(path, FILE_BYTES)
                 digest.update(hashlib.sha256(content).digest())
                 image = decode_image(path, content)
-                side = side or len(image)
                 if len(image) != side:
-                    raise InputError(f"{path}: is {len(image)} pixels wide, must be {side} like the files before it")
-                check_look(colour, size, side)
+                    raise InputError(f"{path}: is {len(image)} pixels wide, must be {side} like {first.name}")
                 values[row, view] = prepared(image, colour=colour, size=size)
         labels = np.array([shape.label for shape in chosen], dtype=np.int64)
         return Records(features=view_blocks(values, count), labels=labels)
@@ -121,19 +140,20 @@ def load_views(
         name=name,
         train=records(True),
         test=records(False),
-        classes=len(_class_folders(folder)),
+        classes=len(names),
         partition=f"{count} clients, views: {each} of {views} views each, {colour}, {size} x {size} pixels",
         digests={f"{name}/images": digest.hexdigest()},
     )
 
 
-def list_shapes(folder: Path, views: int) -> list[Shape]:
-    """Return all shapes in `folder`, by class and name; `InputError` for a file or shape that does not belong."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; must hold one folder a class")
+def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]:
+    """Return all shapes in `folder`, by class and name; `InputError` for what does not belong there."""
     shapes: list[Shape] = []
     budget = FILE_LIMIT
-    for label, place in enumerate(_class_folders(folder)):
+    for place in _class_folders(folder):
+        if place.name not in classes:
+            raise InputError(f"{place}: is no class, must be one of {', '.join(classes)}")
+        label = classes.index(place.name)
         parts = {part: place / part for part in ("train", "test") if (place / part).is_dir()}
         groups = parts.items() if parts else [("", place)]
         for part, inner in groups:
@@ -167,6 +187,8 @@ def decode_image(path: Path, content: bytes) -> npt.NDArray[np.uint8]:
 
 
 def _class_folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; must hold one folder a class")
     return [inner for inner in _listed(folder) if inner.is_dir() and not inner.name.startswith(".")]
 
 

@@ -95,7 +95,7 @@ def test_an_archive_without_a_part_is_refused(tmp_path):
 def test_absent_archives_are_told_with_their_source(tmp_path):
     text = refused(tmp_path)
     assert "aclImdb_v1.tar.gz: no such file; download https://ai.stanford.edu/" in text
-    assert "put it into imdb/" in text
+    assert "to go into imdb/" in text
     assert "subset" not in text
     pack(tmp_path / "aclImdb_subset.tar.gz", reviews())
     assert refused(tmp_path).endswith("ask for a subset to use aclImdb_subset.tar.gz")

@@ -72,13 +72,13 @@ def test_without_train_and_test_folders_a_hash_of_the_name_decides(tmp_path):
             (tmp_path / kind).mkdir(exist_ok=True)
             for view in (0, 1):
                 (tmp_path / kind / f"s{number}_{view}.png").touch()
-    shapes = list_shapes(tmp_path, 2)
+    shapes = list_shapes(tmp_path, 2, ["a", "b"])
     assert len(shapes) == 80
     tested = {(s.label, s.name) for s in shapes if not s.train}
     assert 5 <= len(tested) <= 30
     for view in (0, 1):
         (tmp_path / "a" / f"t_{view}.jpg").touch()
-    again = {(s.label, s.name) for s in list_shapes(tmp_path, 2) if not s.train}
+    again = {(s.label, s.name) for s in list_shapes(tmp_path, 2, ["a", "b"]) if not s.train}
     assert tested == {entry for entry in again if entry != (0, "t")}
 
 
@@ -96,7 +96,15 @@ def test_malformed_folders_are_refused(folder):
     assert len(load_views(folder, size=16).train) == 4
 
 
+def test_a_size_is_checked_before_room_is_made_for_it(folder):
+    for size in (0, 32, 10**9):
+        assert f"size is {size}, must" in refused(folder, size=size)
+
+
 def test_a_missing_part_or_folder_is_refused(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "empty: has no shapes" in refused(tmp_path / "empty")
+    (tmp_path / "empty").rmdir()
     assert "absent: no such folder" in refused(tmp_path / "absent")
     for kind in ("airplane", "bathtub"):
         for path in (folder / kind / "test").iterdir():
@@ -107,7 +115,7 @@ def test_a_missing_part_or_folder_is_refused(folder, tmp_path):
 def test_images_of_another_size_or_shape_are_refused(folder):
     path = folder / "airplane" / "train" / "airplane_0001_003.png"
     Image.fromarray(picture(1, side=32)).save(path)
-    assert f"{path}: is 32 pixels wide, must be 16 like the files before it" in refused(folder)
+    assert f"{path}: is 32 pixels wide, must be 16 like airplane_0001_001.png" in refused(folder)
     Image.fromarray(picture(1)[:8]).save(path)
     assert f"{path}: is 16 x 8 pixels, must be square" in refused(folder)
     assert "size is 5, must divide the images' side of 16 pixels" in refused(folder, size=5)
@@ -139,14 +147,23 @@ def test_a_bomb_of_a_png_is_refused_by_its_header(folder):
 
 
 def test_modelnet40_wants_all_its_classes_unless_asked_for_a_subset(folder, tmp_path):
-    with pytest.raises(InputError, match="has 2 class folders, modelnet40 has 40; ask for a subset"):
+    with pytest.raises(InputError, match="has 2 of modelnet40's 40 class folders, not bed; ask for a subset"):
         load("modelnet40", data_dir=folder)
     data = load("modelnet40", data_dir=folder, subset=True, size=8)
     assert (data.name, data.clients, data.shapes[0]) == ("modelnet40", 12, (1, 8, 8))
     assert data.notes == ("a subset: 2 of 40 classes",)
+    assert data.classes == 40
+    shape(folder / "bed" / "train", "bed_0001", 5)
+    later = load("modelnet40", data_dir=folder, subset=True, size=8)
+    assert later.train.labels.tolist() == [0, 0, 1, 1, 2]
+    (folder / "bed").rename(folder / "xbox")
+    assert load("modelnet40", data_dir=folder, subset=True, size=8).train.labels.tolist() == [0, 0, 1, 1, 39]
+    (folder / "mnist").mkdir()
+    with pytest.raises(InputError, match="mnist: is no class, must be one of airplane, bathtub"):
+        load("modelnet40", data_dir=folder, subset=True, size=8)
     empty = tmp_path / "modelnet40"
     empty.mkdir()
-    with pytest.raises(InputError, match="get ModelNet40's 12 shaded renders"):
+    with pytest.raises(InputError, match=r"modelnet40/airplane: no such file; get ModelNet40's 12 shaded renders"):
         load("modelnet40", data_dir=tmp_path)
     with pytest.raises(InputError, match="clients is 5, must divide the 12 views"):
         load("modelnet40", data_dir=tmp_path / "absent", clients=5)
