@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from dpzv_audit.cli.audit_scores import ScoreAuditOptions, audit_score_files
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -34,9 +33,6 @@ from dpzv_audit.cli.options import (
     choose,
 )
 from dpzv_audit.errors import InputError, check_probability, unknown_name
-
-if TYPE_CHECKING:
-    from dpzv_audit.evidence import EmpiricalBound
 
 ScoresOption = Annotated[
     tuple[Path, Path] | None,
@@ -137,7 +133,7 @@ def audit(
         for flag, value in training.items():
             if value is not None:
                 raise InputError(f"{flag} goes with --method; --scores trains nothing")
-        _audit_score_files(
+        audit_score_files(
             scores,
             ScoreAuditOptions(
                 epsilon=epsilon,
@@ -202,195 +198,3 @@ def audit(
 def _check_choice(flag: str, given: str | None, allowed: tuple[str | None, ...]) -> None:
     if given not in allowed:
         raise unknown_name(flag, str(given), [name for name in allowed if name is not None])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreAuditOptions:
-    """The flags of an audit from score files, as given; `estimators` None stands for the default ones."""
-
-    epsilon: float | None
-    delta: float
-    confidence: float
-    estimators: tuple[str, ...] | None
-    exactly_gaussian: bool
-    fail_on: str | None
-    seed: int
-
-
-def _audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, output: Output) -> None:
-    """Audit the scores in two files, print the result, and exit with 1 where `--fail-on` asks for it.
-
-    Raises `InputError` for a flag or a file that is wrong.
-    """
-    from dpzv_audit.auditing import DEFAULT_ESTIMATORS
-    from dpzv_audit.auditing.scores import load_scores
-
-    _check_options(options)
-    names = tuple(dict.fromkeys(options.estimators or DEFAULT_ESTIMATORS))
-    in_scores, out_scores = (load_scores(path) for path in files)
-    bounds = _bounds(in_scores, out_scores, names, options)
-    verdicts = [_verdict(bound, options.epsilon) for bound in bounds]
-    overall = _overall(verdicts)
-    meaning = _meaning(bounds, options)
-    output.result(
-        {
-            "schema": "dpzv-audit/audit-scores/1",
-            "scores": {
-                "in": str(files[0]),
-                "out": str(files[1]),
-                "n_in": in_scores.size,
-                "n_out": out_scores.size,
-            },
-            "delta": options.delta,
-            "confidence": options.confidence,
-            "seed": options.seed,
-            "exactly_gaussian": options.exactly_gaussian,
-            "claim": None
-            if overall is None
-            else {"epsilon": options.epsilon, "delta": options.delta, "verdict": overall},
-            "estimators": [
-                {**_as_dict(bound), "verdict": verdict} for bound, verdict in zip(bounds, verdicts, strict=True)
-            ],
-            "meaning": meaning,
-        }
-    )
-    if not output.as_json:
-        _print_table(bounds, verdicts, output)
-        typer.echo(meaning)
-    if overall == "refuted" and options.fail_on == "refuted":
-        raise typer.Exit(1)
-
-
-def _check_options(options: ScoreAuditOptions) -> None:
-    """Raise `InputError` naming the flag that is out of range or does not go with the others."""
-    from dpzv_audit.auditing import ESTIMATORS
-    from dpzv_audit.errors import unknown_name
-
-    check_probability("--delta", options.delta)
-    check_probability("--confidence", options.confidence)
-    if options.epsilon is not None and not 0.0 <= options.epsilon < float("inf"):
-        raise InputError(f"--epsilon is {options.epsilon}, must be a finite number of at least 0")
-    if options.fail_on not in (None, "refuted"):
-        raise InputError(f"--fail-on is {options.fail_on!r}, must be refuted")
-    if options.fail_on is not None and options.epsilon is None:
-        raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
-    for name in options.estimators or ():
-        if name not in ESTIMATORS:
-            raise unknown_name("--estimator", name, ESTIMATORS)
-
-
-def _bounds(
-    in_scores: Any, out_scores: Any, names: tuple[str, ...], options: ScoreAuditOptions
-) -> tuple[EmpiricalBound, ...]:
-    """Return a bound for each name; estimators that may refute one claim share the error of one verdict.
-
-    A true claim is then refuted with probability at most 1 - confidence whichever of them says so. Without a
-    claim each bound stands for itself at the full confidence.
-    """
-    from dpzv_audit.auditing import ESTIMATORS, audit_scores
-
-    gating = [n for n in names if ESTIMATORS[n].claim_kind == "epsilon-delta" or options.exactly_gaussian]
-    shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
-    return tuple(
-        audit_scores(
-            in_scores,
-            out_scores,
-            delta=options.delta,
-            confidence=shared if options.epsilon is not None and name in gating else options.confidence,
-            estimators=(name,),
-            exactly_gaussian=options.exactly_gaussian,
-            seed=options.seed,
-        )[0]
-        for name in names
-    )
-
-
-def _verdict(bound: EmpiricalBound, epsilon: float | None) -> str | None:
-    """Return what `bound` says about the claimed epsilon; None without a claim."""
-    from dpzv_audit.auditing import can_refute
-
-    if epsilon is None:
-        return None
-    if not can_refute(bound):
-        return "cannot refute"
-    return "refuted" if bound.epsilon_lower > epsilon else "not refuted"
-
-
-def _overall(verdicts: list[str | None]) -> str | None:
-    """Return the verdict on the claim: the strongest that any estimator gives; None without a claim."""
-    return next((v for v in ("refuted", "not refuted", "cannot refute") if v in verdicts), None)
-
-
-def _as_dict(bound: EmpiricalBound) -> dict[str, Any]:
-    from dpzv_audit.evidence import to_jsonable
-
-    fields: dict[str, Any] = to_jsonable(bound)
-    return fields
-
-
-def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreAuditOptions) -> str:
-    """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
-    from dpzv_audit.auditing import can_refute
-
-    gates = [bound for bound in bounds if can_refute(bound)]
-    first = bounds[0]
-    sizes = f"{first.n_in:,} + {first.n_out:,} scores"
-    if not gates:
-        best = max(bounds, key=lambda bound: bound.epsilon_lower)
-        return (
-            "Nothing here can refute an (epsilon, delta) claim: "
-            f"epsilon is at least {_down(best.epsilon_lower)} only if {best.assumes}; "
-            f"with {sizes} this test can certify at most {best.ceiling:.2f}."
-        )
-    best = max(gates, key=lambda bound: bound.epsilon_lower)
-    ceiling = max(bound.ceiling for bound in gates)
-    given = ", given Gaussian noise" if best.claim_kind == "trade-off" else ""
-    text = (
-        f"At delta = {options.delta:g}, epsilon is at least {_down(best.epsilon_lower)} with "
-        f"{100 * best.confidence:.6g}% confidence ({best.name}{given})"
-    )
-    if options.epsilon is not None:
-        refuted = best.epsilon_lower > options.epsilon
-        says = "which refutes" if refuted else "which does not refute"
-        text = f"{text}, {says} the claimed epsilon of {options.epsilon:g}"
-        if not refuted:
-            text = f"{text} and does not confirm it"
-            if options.epsilon >= ceiling:
-                text = f"{text} (no result of so few scores could refute it)"
-    return f"{text}; with {sizes} this test can certify at most {ceiling:.2f}."
-
-
-def _down(value: float) -> str:
-    """Return `value` cut, not rounded, to three decimals: a lower bound is never shown larger than it is."""
-    return f"{math.floor(value * 1000.0) / 1000.0:.3f}"
-
-
-def _print_table(bounds: tuple[EmpiricalBound, ...], verdicts: list[str | None], output: Output) -> None:
-    """Print a table with a row an estimator, and below it how each threshold came about."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="Lower bounds on epsilon", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("estimator", no_wrap=True)
-    table.add_column("epsilon >=", justify="right")
-    table.add_column("mu >=", justify="right")
-    table.add_column("can see", justify="right")
-    table.add_column("at", justify="right", no_wrap=True)
-    table.add_column("assumes", min_width=11)
-    with_claim = any(verdicts)
-    if with_claim:
-        table.add_column("claim", min_width=7)
-    for bound, verdict in zip(bounds, verdicts, strict=True):
-        table.add_row(
-            bound.name,
-            _down(bound.epsilon_lower),
-            "" if bound.mu_lower is None else _down(bound.mu_lower),
-            f"{bound.ceiling:.2f}",
-            f"{100 * bound.confidence:.6g}%",
-            Text(bound.assumes or "nothing"),
-            *([verdict] if with_claim else []),
-        )
-    output.console.print(table)
-    for bound in bounds:
-        output.console.print(Text(f"{bound.name}: {bound.threshold_rule}."))

@@ -1,0 +1,13 @@
+"""Whole evaluations as data: train, attack, audit and account one configuration, and say what follows.
+
+Each function returns the `result.json` of a command as a plain dictionary: a function of its arguments and the seed,
+free of times and paths. Reports are drawn from it.
+"""
+
+from dpzv_audit.evaluation.attacking import attack_result
+from dpzv_audit.evaluation.auditing import audit_result
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
+from dpzv_audit.evaluation.privacy import privacy_sections
+from dpzv_audit.evaluation.training import train_result
+
+__all__ = ["AuditPlan", "Reporter", "attack_result", "audit_result", "privacy_sections", "silent", "train_result"]

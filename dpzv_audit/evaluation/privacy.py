@@ -1,0 +1,197 @@
+"""The privacy section of a result: the claim, upper bounds, lower bounds and trade-off curves against an adversary."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from dpzv_audit.accounting import (
+    GAPS,
+    Release,
+    epsilon_delta_tradeoff,
+    gaussian_tradeoff,
+    mu_from_epsilon,
+    tightest_sound,
+    upper_bounds,
+)
+from dpzv_audit.auditing import audit_scores, can_refute
+from dpzv_audit.auditing.game import GameScores, LabelGame, play
+from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, Result, silent
+from dpzv_audit.evidence import AdversaryName, EmpiricalBound, UpperBound, to_jsonable
+from mechanisms import DPZVConfig, TrainingConfig
+from mechanisms.plan import Plan
+
+NO_NOISE = "no-noise"
+_NO_NOISE_WHY = "no noise is added to what the server sends, so no finite epsilon holds"
+_UNAUDITED = (
+    "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
+)
+
+
+def privacy_sections(
+    config: TrainingConfig,
+    dataset: VerticalDataset,
+    the_plan: Plan | None,
+    *,
+    adversary: str,
+    audit: AuditPlan,
+    repeats: int = 1,
+    seed: int = 0,
+    device: str = "cpu",
+    reporter: Reporter | None = None,
+) -> tuple[Result, Result | None]:
+    """The claim, the upper bounds and the lower bound against one adversary, and the trade-off curves of all three."""
+    if not isinstance(config, DPZVConfig) or the_plan is None or the_plan.sigma == 0.0:
+        return _without_noise(config, adversary), None
+    release = the_plan.release(config, len(dataset.train))
+    bounds = upper_bounds(
+        release, delta=config.delta, adversaries=[cast(AdversaryName, adversary)], neighbours=[NEIGHBOURS]
+    )
+    tightest = tightest_sound(bounds)
+    scores = None
+    if audit.runs and adversary in ("client", "colluding-clients"):
+        scores = _play(config, dataset, adversary, audit, repeats, seed, device, reporter or silent())
+    estimators = _lower_bounds(scores, config, audit, seed) if scores else ()
+    gating = [bound for bound in estimators if can_refute(bound)]
+    lower = max((bound.epsilon_lower for bound in gating), default=None)
+    privacy: Result = {
+        "claimed": config.epsilon,
+        "upper": tightest.epsilon.upper if tightest and tightest.epsilon else None,
+        "gap": None if tightest else _gap_of(bounds),
+        "empirical_lower": lower,
+        "delta": config.delta,
+        "confidence": audit.confidence,
+        "adversary": adversary,
+        "neighbours": NEIGHBOURS,
+        "verdict": _verdict(lower, config.epsilon),
+        "given": _given(gating),
+        "bounds": to_jsonable(bounds),
+        "estimators": to_jsonable(estimators),
+        "gap_explanations": _explained(bounds),
+        "release": _release_facts(release, the_plan),
+    }
+    if scores is None:
+        privacy["not_audited"] = _UNAUDITED if audit.runs else "no audit was asked for"
+    return privacy, _tradeoff(config, tightest, scores, audit.confidence)
+
+
+def _play(
+    config: DPZVConfig,
+    dataset: VerticalDataset,
+    adversary: str,
+    audit: AuditPlan,
+    repeats: int,
+    seed: int,
+    device: str,
+    reporter: Reporter,
+) -> GameScores:
+    game = LabelGame(
+        config=config,
+        adversary="client" if adversary == "client" else "colluding-clients",
+        others="zero" if audit.others == "zero" else "saturated",
+        first_pass_repeats=repeats,
+    )
+    progress = reporter.stage("audit", 2 * audit.runs)
+    return play(game, dataset, runs=audit.runs, seed=seed, chunk=audit.chunk, device=device, progress=progress)
+
+
+def _lower_bounds(scores: GameScores, config: DPZVConfig, audit: AuditPlan, seed: int) -> tuple[EmpiricalBound, ...]:
+    """Both estimators; those that may refute the claim share the error of one verdict (Bonferroni)."""
+    error = 1.0 - audit.confidence
+    gating = 2 if scores.exactly_gaussian else 1
+    found: list[EmpiricalBound] = []
+    for name in ("clopper-pearson", "gaussian"):
+        shares = gating if name == "clopper-pearson" or scores.exactly_gaussian else 1
+        found += audit_scores(
+            scores.in_scores,
+            scores.out_scores,
+            delta=config.delta,
+            confidence=1.0 - error / shares,
+            estimators=(name,),
+            exactly_gaussian=scores.exactly_gaussian,
+            seed=seed,
+        )
+    return tuple(found)
+
+
+def _without_noise(config: TrainingConfig, adversary: str) -> Result:
+    return {
+        "claimed": config.epsilon if isinstance(config, DPZVConfig) and config.calibration != "none" else None,
+        "upper": None,
+        "gap": NO_NOISE,
+        "empirical_lower": None,
+        "delta": config.delta if isinstance(config, DPZVConfig) else None,
+        "adversary": adversary,
+        "neighbours": NEIGHBOURS,
+        "verdict": None,
+        "bounds": [],
+        "estimators": [],
+        "gap_explanations": {NO_NOISE: _NO_NOISE_WHY},
+    }
+
+
+def _release_facts(release: Release, the_plan: Plan) -> Result:
+    return {
+        "sigma": the_plan.sigma,
+        "noise_multiplier": release.noise_multiplier(NEIGHBOURS),
+        "rounds": len(the_plan.active),
+        "rounds_by_client": list(the_plan.rounds_by_client),
+        "participations": the_plan.participations,
+    }
+
+
+def _gap_of(bounds: list[UpperBound]) -> str | None:
+    """The gap of the exact bound, the one that would be sound without it."""
+    return next((b.gap for b in bounds if b.accountant == "gdp-exact"), None)
+
+
+def _explained(bounds: list[UpperBound]) -> dict[str, str]:
+    names = [name.strip() for bound in bounds if bound.gap for name in bound.gap.split(",")]
+    return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}
+
+
+def _verdict(lower: float | None, claimed: float | None) -> str | None:
+    if lower is None or claimed is None:
+        return None
+    return "refuted" if lower > claimed else "not refuted"
+
+
+def _given(gating: list[EmpiricalBound]) -> str | None:
+    """What the lower bound takes as given by construction: Gaussian noise where `gaussian` decides it."""
+    best = max(gating, key=lambda bound: bound.epsilon_lower, default=None)
+    return "given Gaussian noise" if best is not None and best.claim_kind == "trade-off" else None
+
+
+def _tradeoff(
+    config: DPZVConfig, tightest: UpperBound | None, scores: GameScores | None, confidence: float
+) -> Result | None:
+    """Curves on one grid of false positive rates; None without an audit."""
+    if scores is None:
+        return None
+    curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
+    alpha = np.asarray(curve.alpha)
+    claimed = None
+    if config.epsilon is not None:
+        claimed = gaussian_tradeoff(alpha, mu_from_epsilon(config.epsilon, config.delta)).tolist()
+    recomputed = None
+    if tightest is not None and tightest.mu is not None:
+        recomputed = gaussian_tradeoff(alpha, tightest.mu).tolist()
+    elif tightest is not None and tightest.epsilon is not None:
+        recomputed = epsilon_delta_tradeoff(alpha, tightest.epsilon.upper, config.delta).tolist()
+    low, high = scores.participations
+    seen = str(low) if low == high else f"{low} to {high}"
+    return {
+        "alpha": list(curve.alpha),
+        "claimed": claimed,
+        "recomputed": recomputed,
+        "empirical": list(curve.beta),
+        "empirical_low": list(curve.beta_low),
+        "empirical_high": list(curve.beta_high),
+        "confidence": curve.confidence,
+        "note": "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), "
+        f"as theorem 5.1 claims it; the adversary saw the canary in {seen} of its own rounds, "
+        "and the recomputed curve counts the rounds of all clients",
+    }

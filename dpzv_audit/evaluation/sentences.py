@@ -1,0 +1,71 @@
+"""What the numbers of a result mean, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.mount import AttackOutcome
+from dpzv_audit.evaluation.common import Result
+from dpzv_audit.evaluation.privacy import NO_NOISE
+
+
+def attack_sentence(attack: str, adversary: str, outcome: AttackOutcome, privacy: Result) -> str:
+    """What the numbers of an attack mean, in words: success against the best that needs no attack, then the claim."""
+    success, control = outcome.success, outcome.controls["shuffled_labels"]
+    guess = max(outcome.baselines.values())
+    percent = f"{100 * success.value:.1f}% of labels ({100 * success.low:.1f} to {100 * success.high:.1f}%)"
+    if success.low > guess:
+        against = f"above the {100 * guess:.1f}% of guessing without an attack"
+    elif success.high < guess:
+        against = f"below the {100 * guess:.1f}% of always guessing the commonest label"
+    else:
+        against = f"no better than the {100 * guess:.1f}% of guessing without an attack"
+    shuffled = f"with shuffled labels it finds {100 * control.value:.1f}%"
+    return f"{attack} by the {adversary} finds {percent}, {against}; {shuffled}. {privacy_sentence(privacy)}"
+
+
+def train_sentence(method: str, utility: Result, privacy: Result) -> str:
+    """Whether training beat its controls, in words, and what its privacy claim is worth."""
+    accuracy = utility["test_accuracy"]
+    text = f"{method} reaches {100 * accuracy['value']:.1f}% test accuracy"
+    tuned = utility["controls"].get("frozen-clients-tuned")
+    if tuned:
+        beats = accuracy["low"] > tuned["high"]
+        verb = "beats" if beats else "does not beat"
+        text = f"{text} and {verb} its tuned frozen-clients control ({100 * tuned['value']:.1f}%)"
+        if not beats:
+            text += ": the clients have learnt nothing worth their downlink"
+    return f"{text}. {privacy_sentence(privacy)}"
+
+
+def privacy_sentence(privacy: Result) -> str:
+    """What is known about epsilon against the adversary, in one sentence."""
+    if privacy["gap"] == NO_NOISE:
+        return "No noise is added to what the server sends, so no finite epsilon holds."
+    adversary, claimed, lower = privacy["adversary"], privacy["claimed"], privacy["empirical_lower"]
+    upper = privacy["upper"]
+    parts = []
+    if lower is not None:
+        verdict = {"refuted": "refutes", "not refuted": "does not refute"}.get(privacy["verdict"] or "")
+        claim = f" and {verdict} the claimed epsilon of {claimed:g}" if verdict else ""
+        percent = f"{100 * privacy['confidence']:g}%"
+        given = f", {privacy['given']}" if privacy["given"] else ""
+        given += "," if given and claim else ""
+        parts.append(f"the audit certifies epsilon of at least {_down(lower)} at {percent} confidence{given}{claim}")
+    elif claimed is not None:
+        parts.append(f"epsilon is claimed to be {claimed:g}")
+    if upper is not None:
+        parts.append(f"the sound upper bound is {_up(upper)}")
+    else:
+        parts.append(f"no sound upper bound exists (gap: {privacy['gap']})")
+    return f"Against the {adversary}, {'; '.join(parts)}."
+
+
+def _down(value: float) -> str:
+    """A lower bound is cut, never rounded up."""
+    return f"{np.floor(value * 100.0) / 100.0:.2f}"
+
+
+def _up(value: float) -> str:
+    """An upper bound is never rounded down."""
+    return f"{np.ceil(value * 100.0) / 100.0:.2f}"

@@ -1,0 +1,86 @@
+"""Trains one configuration beside its controls and accounts for it: the `result.json` of `train`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.privacy import privacy_sections
+from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
+from dpzv_audit.evaluation.sentences import train_sentence
+from mechanisms import DPZVConfig, MethodSpec, TrainingConfig, train
+from mechanisms.controls import tuned_frozen_clients
+from mechanisms.federation import TrainedStack, TrainingData, dtype_of
+from mechanisms.plan import plan
+from mechanisms.staleness import StalenessObserver
+
+
+def train_result(
+    method: MethodSpec,
+    config: TrainingConfig,
+    dataset: VerticalDataset,
+    *,
+    seed: int = 0,
+    trials: int = 1,
+    controls: bool = True,
+    device: str = "cpu",
+    confidence: float = 0.95,
+    checkpoints: FileCheckpoints | None = None,
+    reporter: Reporter | None = None,
+) -> tuple[Result, TrainedStack]:
+    """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
+
+    With `checkpoints` the run is saved after every epoch and may be taken up again.
+    """
+    reporter = reporter or silent()
+    data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
+    rounds = config.epochs * (len(dataset.train) // config.batch_size)
+    staleness = StalenessObserver(len(dataset.train), dataset.clients)
+    trained = train(
+        data,
+        config,
+        seed=seed,
+        replicas=range(trials),
+        device=device,
+        observers=(staleness,),
+        progress=reporter.stage(f"train {method.name}", rounds),
+        evaluate_epochs=True,
+        checkpoints=checkpoints,
+    )
+    compared: dict[str, Any] = {}
+    if controls:
+        at_rate, tuned = tuned_frozen_clients(
+            data,
+            config,
+            seed=seed,
+            replicas=range(trials),
+            device=device,
+            progress=reporter.stage("controls", 7),
+        )
+        compared = {
+            "frozen-clients": control_section(at_rate, confidence),
+            "frozen-clients-tuned": control_section(tuned, confidence),
+        }
+    the_plan = None
+    if isinstance(config, DPZVConfig):
+        the_plan = plan(config, records=len(dataset.train), clients=dataset.clients, seed=seed)
+    privacy, tradeoff = privacy_sections(
+        config, dataset, the_plan, adversary="client", audit=AuditPlan(runs=0), seed=seed, device=device
+    )
+    utility = utility_section(trained, dataset, compared, confidence)
+    result = {
+        "schema": "dpzv-audit/train/1",
+        "method": method.name,
+        "dataset": dataset.name,
+        "utility": utility,
+        "privacy": privacy,
+        "sentence": train_sentence(method.name, utility, privacy),
+        "tradeoff": tradeoff,
+        # Observers see nothing of the rounds before a resumption, so there would be no honest figure.
+        "staleness": None if checkpoints is not None and checkpoints.resumed else staleness.summary(),
+        **costs(trained, method, config),
+        **provenance(config, dataset, seed, device, None),
+    }
+    return result, trained
