@@ -31,8 +31,8 @@ def save_checkpoint(run: Run, history: History, key: str) -> bytes:
         "client_rounds": [client.rounds for client in fed.clients],
         "history": history,
         "ledger": {
-            "up": fed.channel.ledger.bytes_up,
-            "down": fed.channel.ledger.bytes_down,
+            "up": fed.channel.ledger.counted_up,
+            "down": fed.channel.ledger.counted_down,
             "messages": fed.channel.ledger.messages,
         },
     }
@@ -75,7 +75,10 @@ def _restore_counters(fed: Federation, facts: dict[str, Any]) -> None:
         client.rounds = rounds
         client.batches.skip_to(rounds)
     ledger = facts["ledger"]
-    fed.channel.ledger = Ledger(dict(ledger["up"]), dict(ledger["down"]), ledger["messages"])
+    up, down = (
+        {kind: n if isinstance(n, int) else tuple(n) for kind, n in ledger[side].items()} for side in ("up", "down")
+    )
+    fed.channel.ledger = Ledger(up, down, ledger["messages"])
 
 
 def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -60,8 +60,8 @@ class CompressedRun:
             output, pullback = client.evaluator.forward_with_pullback(client.parameters, features)
             output = batch.cleared(output)
             sent = quantise(batch.cleared(self._noise.embeddings(output)), config.forward_bits)
-            bits = message_bits(sent[0].numel(), config.forward_bits)
-            message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, bits)
+            bits = None if config.forward_bits is None else message_bits(sent[0].numel(), config.forward_bits)
+            message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, bits, batch.sizes)
             received.append(fed.channel.send(message))
             outputs.append(output)
             pullbacks.append(pullback)
@@ -73,7 +73,8 @@ class CompressedRun:
         )
         for number, client in enumerate(fed.clients, start=1):
             part = batch.cleared(self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
-            answer = fed.channel.send(Message(self.round, SERVER, number, "gradient", part, batch.members))
+            message = Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
+            answer = fed.channel.send(message)
             output, pullback = outputs[number - 1], pullbacks[number - 1]
             for local in range(config.local_steps):
                 if local:

@@ -95,7 +95,11 @@ class DPZVRun:
         honest = uploads is None
         if uploads is None:
             uploads = self._embed_twice(client, number, own_round, batch)
-        received = fed.channel.send(Message(self.round, number, SERVER, "embeddings", uploads, batch.members))
+        # Padding is nobody: what a replica would send for it must not reach the table's row that all replicas share.
+        message = Message(
+            self.round, number, SERVER, "embeddings", batch.cleared(uploads), batch.members, sizes=batch.sizes
+        )
+        received = fed.channel.send(message)
 
         # Server: one clipped, noised scalar (eqs. 7 and 8), its own update, the answer.
         scalar = self._serve(number, batch, received)
@@ -110,6 +114,7 @@ class DPZVRun:
         """h+ and h- (eq. 6), shape (K, 2, B, width)."""
         fed, smoothing, directions = self.federation, self.config.smoothing, self._directions[number - 1]
         inputs = fed.inputs(client, batch)
+        fed.channel.note(number, self.round, "direction", lambda: directions.at(own_round))
         if self.config.perturbation == "in-place":
             shift_in_place(client.parameters, directions, own_round, smoothing)
             plus = client.evaluator.forward(client.parameters, inputs)
@@ -118,7 +123,6 @@ class DPZVRun:
             shift_in_place(client.parameters, directions, own_round, smoothing)
             return torch.stack((plus, minus), 1)
         direction = directions.at(own_round)
-        fed.channel.note(number, self.round, "direction", direction)
         moved = self._two_sided[number - 1].around(direction, smoothing)
         doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
         return client.evaluator.forward(moved, doubled).view(fed.stack, 2, -1, fed.width)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -13,6 +13,9 @@ SERVER = 0
 
 VALUE_BYTES = 4
 """Every number travels as a 4-byte float, whatever precision the simulation computes in."""
+
+Bytes = int | tuple[int, ...]
+"""Bytes of one replica where all K send alike, else those of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +41,31 @@ class Message:
     ids: torch.Tensor | None = None
     bits: int | None = None
     """Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number."""
+    sizes: tuple[int, ...] | None = None
+    """How many of the B places of `ids` hold a record, by replica; None: all do. Padding is simulated, never sent."""
 
     @property
-    def nbytes(self) -> int:
-        """Bytes on the wire in one replica."""
+    def nbytes(self) -> Bytes:
+        """Bytes on the wire in one replica, or in each where their batches differ in size."""
         if self.bits is not None:
             return -(-self.bits // 8)
-        return self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
+        whole = self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
+        if self.sizes is None or self.ids is None:
+            return whole
+        row = whole // self.ids.shape[1]
+        return tuple(row * size for size in self.sizes)
 
 
 class Observer(Protocol):
-    """Sees every message as it is sent, and what parties note for themselves."""
+    """Sees every message as it is sent; one that is a `NoteReader` also what parties note for themselves."""
 
     def on_message(self, message: Message) -> None:
         """Called once a message, in order."""
+
+
+@runtime_checkable
+class NoteReader(Protocol):
+    """An observer that reads notes. Where there is none, what is noted need not even be computed."""
 
     def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
         """Called when `party` notes something that it knows without being told, such as its direction."""
@@ -59,17 +73,39 @@ class Observer(Protocol):
 
 @dataclass
 class Ledger:
-    """Bytes and messages of one replica by direction and kind."""
+    """Bytes by direction and kind, and messages.
 
-    bytes_up: dict[str, int] = field(default_factory=dict)
-    bytes_down: dict[str, int] = field(default_factory=dict)
+    What is read off it is of one replica: the rounded mean where their batches differ in size (Poisson sampling);
+    `of` gives each its own.
+    """
+
+    counted_up: dict[str, Bytes] = field(default_factory=dict)
+    counted_down: dict[str, Bytes] = field(default_factory=dict)
     messages: int = 0
 
     def record(self, message: Message) -> None:
         """Count `message`."""
-        side = self.bytes_down if message.sender == SERVER else self.bytes_up
-        side[message.kind] = side.get(message.kind, 0) + message.nbytes
+        side = self.counted_down if message.sender == SERVER else self.counted_up
+        side[message.kind] = _plus(side.get(message.kind, 0), message.nbytes)
         self.messages += 1
+
+    def of(self, place: int) -> Ledger:
+        """The ledger of the replica at `place` of the stack alone."""
+        up, down = (
+            {kind: n if isinstance(n, int) else n[place] for kind, n in side.items()}
+            for side in (self.counted_up, self.counted_down)
+        )
+        return Ledger(dict(up), dict(down), self.messages)
+
+    @property
+    def bytes_up(self) -> dict[str, int]:
+        """Bytes from clients to the server by kind of message."""
+        return {kind: _mean(n) for kind, n in self.counted_up.items()}
+
+    @property
+    def bytes_down(self) -> dict[str, int]:
+        """Bytes from the server to clients by kind of message."""
+        return {kind: _mean(n) for kind, n in self.counted_down.items()}
 
     @property
     def up(self) -> int:
@@ -82,12 +118,25 @@ class Ledger:
         return sum(self.bytes_down.values())
 
 
+def _plus(first: Bytes, second: Bytes) -> Bytes:
+    if isinstance(first, int):
+        return first + second if isinstance(second, int) else tuple(first + n for n in second)
+    if isinstance(second, int):
+        return tuple(n + second for n in first)
+    return tuple(n + m for n, m in zip(first, second, strict=True))
+
+
+def _mean(count: Bytes) -> int:
+    return count if isinstance(count, int) else round(sum(count) / len(count))
+
+
 class Channel:
     """Delivers messages, counts them, and shows them to observers. A method hands nothing over in any other way."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self.ledger = Ledger()
         self._observers = tuple(observers)
+        self._note_readers = tuple(o for o in observers if isinstance(o, NoteReader))
 
     def send(self, message: Message) -> torch.Tensor:
         """Send `message`; what the receiver gets is the return value, and nothing else."""
@@ -96,7 +145,13 @@ class Channel:
             observer.on_message(message)
         return message.payload
 
-    def note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
-        """Note what `party` knows by itself, for views that include its knowledge; costs no bytes."""
-        for observer in self._observers:
-            observer.on_note(party, round_, name, value)
+    def note(self, party: int, round_: int, name: str, value: torch.Tensor | Callable[[], torch.Tensor]) -> None:
+        """Note what `party` knows by itself, for views that include its knowledge; costs no bytes.
+
+        A function is called for the value only where somebody reads notes.
+        """
+        if not self._note_readers:
+            return
+        known = value if isinstance(value, torch.Tensor) else value()
+        for reader in self._note_readers:
+            reader.on_note(party, round_, name, known)

@@ -61,12 +61,14 @@ class Batch:
         places: (K * B,) row numbers in a table that holds the records of replica 0, then of replica 1, and so on,
             and one scratch row at the end, which padding points to.
         weights: None when every place counts, else (K, B) with 1 for a record and 0 for padding.
+        sizes: Records in each replica's batch where places are padded, else None.
     """
 
     ids: Tensor
     flat: Tensor
     places: Tensor
     weights: Tensor | None = None
+    sizes: tuple[int, ...] | None = None
 
     @property
     def members(self) -> Tensor:
@@ -157,8 +159,9 @@ class BatchStream:
         rounds = zip(by_round.unbind(), by_round.flatten(1).unbind(), places.unbind(), strict=True)
         if weights is None:
             return [Batch(*parts) for parts in rounds]
+        sizes = weights.sum(2).T.tolist()
         kept = weights.transpose(0, 1).contiguous().to(self._device)
-        return [Batch(*parts, w) for parts, w in zip(rounds, kept.unbind(), strict=True)]
+        return [Batch(*parts, w, tuple(n)) for parts, w, n in zip(rounds, kept.unbind(), sizes, strict=True)]
 
 
 def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:

@@ -29,9 +29,6 @@ class StalenessObserver:
             self._counts[age] = self._counts.get(age, 0) + count
         self._refreshed[message.sender - 1, ids] = message.round
 
-    def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
-        """Notes are not looked at."""
-
     def summary(self) -> dict[str, float] | None:
         """Mean, quantiles and largest age in rounds of the rows read; None where no client's rows are ever stale."""
         if not self._counts:

@@ -59,7 +59,7 @@ class VAFLRun:
         output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
         output = batch.cleared(output)
         sent = batch.cleared(self._noise.embeddings(output))
-        message = Message(self.round, number, SERVER, "embeddings", sent, batch.members)
+        message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, sizes=batch.sizes)
         rows = fed.refresh(number, batch, fed.channel.send(message))
 
         logits, pull_server = fed.server.forward_with_pullback(fed.server_parameters, rows)
@@ -70,7 +70,9 @@ class VAFLRun:
             fed.server_parameters.flat, fed.server_momentum, server_gradient, config.server_rate, config.server_momentum
         )
 
-        answer = fed.channel.send(Message(self.round, SERVER, number, "gradient", part, batch.members))
+        answer = fed.channel.send(
+            Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
+        )
         client_gradient, _ = pullback(self._noise.through_clip(output, answer), at_inputs=False)
         momentum_step(client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum)
         self.round += 1

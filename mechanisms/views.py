@@ -116,9 +116,6 @@ class BatchLog:
         if message.sender == SERVER and message.kind == self._kind and wanted and message.ids is not None:
             self._ids.append(message.ids)
 
-    def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
-        """Notes are not logged."""
-
     def stacked(self) -> torch.Tensor:
         """Ids of shape (answers, K, B), -1 where a place is padding."""
         return _stacked(self._ids)

@@ -97,7 +97,9 @@ class ZOORun:
                 deviating.add(number)
             else:
                 pair = self._embed_twice(fed.clients[number - 1], number, own_round, batch)
-            message = Message(self.round, number, SERVER, "embeddings", pair, batch.members)
+            # Padding is nobody, and replicas share the table's row that it is written to.
+            pair = batch.cleared(pair)
+            message = Message(self.round, number, SERVER, "embeddings", pair, batch.members, sizes=batch.sizes)
             uploads[number] = fed.channel.send(message)
         if self.config.synchronous:
             rows = torch.cat([pair[:, 0] for pair in uploads.values()], 2)
@@ -133,7 +135,7 @@ class ZOORun:
         moved = self._perturbed[number - 1].toward(direction, self.config.smoothing)
         inputs = fed.inputs(client, batch)
         doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
-        return batch.cleared(client.evaluator.forward(moved, doubled).view(fed.stack, 2, -1, fed.width))
+        return client.evaluator.forward(moved, doubled).view(fed.stack, 2, -1, fed.width)
 
     def _losses(self, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
         """The two batch losses, (K, 2)."""

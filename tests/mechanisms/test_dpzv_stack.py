@@ -6,6 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.config import DPZVConfig
+from mechanisms.directions import Directions
+from mechanisms.federation import TrainingData
+from mechanisms.training import train
 
 TOLERANCE = 1e-10
 SMALL = {
@@ -155,3 +158,36 @@ def test_in_place_steps_of_large_models_redraw_the_direction_in_pieces(make_run,
             clients.append(run.federation.clients)
         for first, second in zip(*clients, strict=True):
             assert torch.allclose(first.parameters.flat, second.parameters.flat, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("width", [3, 300])
+def test_in_place_clients_note_the_direction_that_they_step_along(width, make_run, steps):
+    """A client's view must hold u however it perturbs; for a large model u is put together for the reader alone."""
+    config = {**SMALL, "epochs": 2, "embedding": 60, "dtype": "float64"}
+    notes = []
+    for perturbation in ("functional", "in-place"):
+        run, log = make_run(DPZVConfig(**config, perturbation=perturbation), replicas=(0, 1), width=width, clients=2)
+        steps(run)
+        notes.append(log.notes)
+    assert [note[:3] for note in notes[0]] == [note[:3] for note in notes[1]]
+    assert len(notes[0]) == run.round
+    for (*_, functional), (*_, in_place) in zip(*notes, strict=True):
+        assert torch.allclose(functional, in_place, rtol=1e-12)
+
+
+def test_a_large_direction_is_not_held_where_nobody_reads_notes(make_dataset, monkeypatch):
+    data = TrainingData.of(make_dataset(width=300, clients=2), dtype=torch.float64, device="cpu")
+    config = DPZVConfig(**{**SMALL, "embedding": 60, "dtype": "float64", "momentum": 0.0}, perturbation="in-place")
+
+    def whole(directions, round_):
+        assert directions._rounds > 1, "a direction of a large model was held whole"
+        return held(directions, round_)
+
+    held = Directions.at
+    monkeypatch.setattr(Directions, "at", whole)
+
+    class Blind:
+        def on_message(self, message):
+            pass
+
+    train(data, config, seed=0, observers=(Blind(),))

@@ -1,0 +1,85 @@
+"""Poisson sampling: batches of random size are padded, and padding neither costs bytes nor carries anything over."""
+
+import pytest
+import torch
+
+from mechanisms import METHODS
+from mechanisms.federation import TrainingData
+from mechanisms.training import train
+
+SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}
+METHODS_WITH_POISSON = [m for m in METHODS if m != "czofo"]
+RECORD_ROWS = {"embeddings", "gradient"}
+"""Kinds of messages with a row a record; `embeddings` of a zeroth-order client hold two."""
+
+
+def configure(method, **options):
+    extra = {"sigma": 0.5} if method.startswith("dpzv") else {}
+    extra |= {"forward_bits": None} if method == "compressed" else {}
+    return METHODS[method].configure(**SMALL, **extra, **options)
+
+
+class Log:
+    def __init__(self):
+        self.messages = []
+
+    def on_message(self, message):
+        self.messages.append(message)
+
+
+def trained(make_dataset, method, replicas, **options):
+    data = TrainingData.of(make_dataset(records=16), dtype=torch.float64, device="cpu")
+    log = Log()
+    return train(data, configure(method, **options), seed=0, replicas=replicas, observers=(log,)), log.messages
+
+
+@pytest.mark.parametrize("update", ["sgd", "zo", "joint-zo", "dp-sgd"])
+def test_a_dpzv_replica_that_diverges_leaves_the_others_alone(update, make_run, steps):
+    """Replicas share the table's scratch row, where padding is written: it must not carry one's nan to another."""
+    options = {"server_update": update, "server_noise_multiplier": 1.0 if update == "dp-sgd" else 0.0}
+    config = configure("dpzv", **options)
+    run, _ = make_run(config, replicas=(0, 1), records=16)
+    other, _ = make_run(config, replicas=(0, 1), records=16)
+    run.federation.clients[0].parameters.flat[1] = float("nan")
+    steps(run, 8)
+    steps(other, 8)
+    assert run.federation.clients[0].parameters.flat[1].isnan().all()
+    assert run.federation.server_parameters.flat[0].isfinite().all()
+    assert torch.equal(run.federation.server_parameters.flat[0], other.federation.server_parameters.flat[0])
+    for mine, theirs in zip(run.federation.clients, other.federation.clients, strict=True):
+        assert torch.equal(mine.parameters.flat[0], theirs.parameters.flat[0])
+
+
+@pytest.mark.parametrize("method", METHODS_WITH_POISSON)
+def test_padding_carries_nothing(method, make_dataset):
+    _, messages = trained(make_dataset, method, (0, 1))
+    padded = 0
+    for message in messages:
+        if message.ids is None or message.kind not in RECORD_ROWS:
+            continue
+        rows = message.payload if message.payload.dim() == 4 else message.payload.unsqueeze(1)
+        empty = (message.ids < 0).unsqueeze(1).expand(rows.shape[:3])
+        padded += int(empty.sum())
+        assert (rows[empty] == 0).all()
+    assert padded > 0
+
+
+@pytest.mark.parametrize("method", METHODS_WITH_POISSON)
+def test_bytes_count_records_not_padding(method, make_dataset):
+    """Each replica's own records at 4 bytes a number, whatever stack it is in."""
+    stack = (0, 3, 1)
+    together, messages = trained(make_dataset, method, stack)
+    for place, replica in enumerate(stack):
+        apart, _ = trained(make_dataset, method, (replica,))
+        up = down = 0
+        for message in messages:
+            numbers = message.payload[place].numel()
+            if message.kind in RECORD_ROWS:
+                places = message.ids.shape[1]
+                numbers = numbers // places * int((message.ids[place] >= 0).sum())
+            up, down = (up, down + 4 * numbers) if message.sender == 0 else (up + 4 * numbers, down)
+        assert together.ledger.of(place) == apart.ledger.of(0)
+        assert (sum(together.ledger.of(place).bytes_up.values()), together.ledger.of(place).down) == (up, down)
+    sizes = {together.ledger.of(place).up for place in range(3)}
+    assert len(sizes) > 1
+    assert together.ledger.up == round(sum(together.ledger.of(place).up for place in range(3)) / 3)
