@@ -57,7 +57,7 @@ class CZOFORun:
             for number in range(1, len(fed.clients) + 1)
         ]
         self.round = 0
-        fed.fill_table(protect=self._noise.embeddings)
+        fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.training.Run.own_tensors`."""

@@ -15,6 +15,7 @@ from dpzv_audit.errors import InputError
 from mechanisms.config import TrainingConfig
 from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
 from mechanisms.models import default_architectures
+from mechanisms.quantise import message_bits, quantise
 from mechanisms.replicas import Evaluator, ParameterStack, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
 from mechanisms.servers import Server, SumServer, TopModel, cross_entropy
@@ -236,10 +237,11 @@ class Federation:
         overrides: Mapping[int, ClientBehaviour] | None = None,
         *,
         protect: Callable[[Tensor], Tensor] = lambda embeddings: embeddings,
+        bits: int | None = None,
     ) -> None:
         """Every client sends all its embeddings once; the server keeps them as its table, (K * N, M * width).
 
-        `protect` is what a method does to embeddings before they are sent.
+        `protect` is what a method does to embeddings before they are sent, in `bits` a value where it compresses.
         """
         table = torch.empty(
             self.stack, self.records, len(self.clients), self.width, dtype=self.dtype, device=self.device
@@ -249,7 +251,9 @@ class Federation:
                 rows = table.new_zeros(self.stack, self.records, self.width)
             else:
                 rows = protect(self.embed_all(client, client.features))
-            table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", rows))
+            sent = quantise(rows, bits)
+            size = None if bits is None else message_bits(sent[0].numel(), bits)
+            table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", sent, bits=size))
         rows = table.flatten(2).flatten(0, 1)
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))

@@ -74,6 +74,10 @@ class Reference:
             for m in parties.m
         }
         parties.fill_table()
+        for m in parties.m:
+            keys = [(m, i) for i in range(len(parties.data.labels))]
+            told = quantised(torch.stack([parties.table[key] for key in keys]), config.forward_bits)
+            parties.table.update(zip(keys, told, strict=True))
 
     def directions(self, m):
         rows = self.draws[m].at(self.parties.rounds[m])[0].view(self.config.directions, self.config.batch_size, -1)
@@ -262,8 +266,25 @@ def test_bytes_of_quantised_uploads(bits, exactly, about, mnist_sized):
     assert megabytes == exactly
     assert abs(megabytes - about) <= 0.5
     assert ledger.down == 2 * 4
-    # The table travels once and in full.
-    assert ledger.bytes_up["table"] == 2 * 128 * 64 * 4
+    # The table travels once, one message a client behind one header.
+    assert ledger.bytes_up["table"] == 2 * (8 + 128 * 64 * bits // 8)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_the_first_table_is_quantised_too(bits, start_run):
+    """What the server is told of a record before training has 2^bits levels like everything that follows."""
+    run, log = start_run(
+        CZOFOConfig(batch_size=5, embedding=3, hidden=4, forward_bits=bits, dtype="float64"), records=200
+    )
+    clear, _ = start_run(CZOFOConfig(batch_size=5, embedding=3, hidden=4, dtype="float64"), records=200)
+    fed = run.federation
+    for number, table in enumerate(log.payloads("table"), start=1):
+        assert len(table.unique()) <= 2**bits
+        step = (table.max() - table.min()) / (2**bits - 1)
+        exact = clear.federation.embed_all(fed.clients[number - 1], fed.clients[number - 1].features)
+        assert (table - exact).abs().max() <= step / 2 * (1 + 1e-9)
+        kept = fed.table[:-1, fed.slots[number - 1]]
+        assert torch.equal(kept, table[0])
 
 
 @pytest.mark.parametrize(("bits", "size"), [(8, 8 + 100), (4, 8 + 50), (2, 8 + 25), (1, 8 + 13)])
