@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from dpzv_audit.errors import InputError
 from mechanisms.compressed import CompressedRun
 from mechanisms.config import CompressedConfig, CZOFOConfig, DPZVConfig, TrainingConfig, VAFLConfig, ZerothOrderConfig
 from mechanisms.czofo import CZOFORun
@@ -79,7 +80,7 @@ def train(
         config: Which method, and how; see `mechanisms.config`.
         seed: Seed of every stream; replica k draws from streams of its own, whatever stack it is in.
         replicas: Numbers of the K replicas.
-        behaviours: Clients of DPZV, by number from 1, that do not follow the protocol.
+        behaviours: Clients of a method with two uploads, by number from 1, that do not follow the protocol.
         observers: See every message; `ViewRecorder` keeps an adversary's view.
         device: `cpu` or `cuda`.
         progress: Called after every epoch with the number of rounds done.
@@ -90,19 +91,20 @@ def train(
         The trained models with accuracy, byte ledger and participation counts.
 
     Raises:
-        InputError: The configuration does not fit the data.
+        InputError: The configuration is of no method or does not fit the data, or behaviours do not fit either.
     """
     common: dict[str, Any] = {"seed": seed, "replicas": replicas, "observers": observers, "device": device}
+    if behaviours:
+        _check_behaviours(config, behaviours, clients=len(data.features))
+        common["behaviours"] = behaviours
     the_plan: Plan | None = None
     run: Run
     if isinstance(config, DPZVConfig):
         records, clients = data.features[0].shape[0], len(data.features)
         the_plan = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
-        run = DPZVRun(data, config, the_plan, behaviours=behaviours, **common)
+        run = DPZVRun(data, config, the_plan, **common)
     else:
-        if behaviours:
-            common["behaviours"] = behaviours
-        run = next(make for kind, make in RUNS.items() if isinstance(config, kind))(data, config, **common)
+        run = _run_of(config)(data, config, **common)
     history: History = [] if checkpoints is None else checkpoints.load(run)
     per_epoch = run.federation.steps_per_pass
     for epoch in range(run.round // per_epoch, config.epochs):
@@ -120,3 +122,22 @@ def train(
         participations=None if the_plan is None else the_plan.participations,
         history=history,
     )
+
+
+def _run_of(config: TrainingConfig) -> Callable[..., Run]:
+    for kind, make in RUNS.items():
+        if isinstance(config, kind):
+            return make
+    kinds = ", ".join(["DPZVConfig", *(kind.__name__ for kind in RUNS)])
+    raise InputError(f"config is a {type(config).__name__}, must be one of a method: {kinds}")
+
+
+def _check_behaviours(config: TrainingConfig, behaviours: Mapping[int, ClientBehaviour], *, clients: int) -> None:
+    numbers = ", ".join(map(str, behaviours))
+    if not isinstance(config, DPZVConfig | ZerothOrderConfig):
+        raise InputError(
+            f"behaviours are given for client {numbers} of a {type(config).__name__}, must be left out: "
+            "a client that deviates chooses the two uploads of a zeroth-order method"
+        )
+    if not set(behaviours) <= set(range(1, clients + 1)):
+        raise InputError(f"behaviours are given for client {numbers}, must be for clients 1 to {clients}")

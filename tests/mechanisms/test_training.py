@@ -9,7 +9,7 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS
-from mechanisms.config import AsyncConfig, DPZVConfig
+from mechanisms.config import AsyncConfig, BaselineConfig, DPZVConfig, TrainingConfig, ZerothOrderConfig
 from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER, Channel
 from mechanisms.models import default_architectures, dimension, layout_of
@@ -346,3 +346,42 @@ def test_parameter_counts_of_002(width, count):
 def test_parameter_counts_of_003():
     """MNIST on two clients of 392 pixels, embeddings of 64, a server of 128 (paper 003, section 6.1)."""
     assert parameters(((392,),) * 2, 10, embedding=64, hidden=128) == ([25_152] * 2, 17_802)
+
+
+class Silent:
+    first_pass_repeats = 1
+    asked = 0
+
+    def uploads(self, turn):
+        self.asked += 1
+
+
+@pytest.mark.parametrize("kind", [TrainingConfig, AsyncConfig, BaselineConfig])
+def test_a_configuration_of_no_method_is_one_line(kind, make_dataset):
+    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    with pytest.raises(InputError, match=rf"^config is a {kind.__name__}, must be one of a method") as error:
+        train(data, kind(batch_size=5, epochs=1), seed=0)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_behaviours_are_followed_or_refused_in_one_line(method, make_dataset):
+    """Clients that deviate choose the two uploads of a zeroth-order client; methods with one upload refuse them."""
+    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    config = configure(method)
+    if METHODS[method].config in (DPZVConfig, ZerothOrderConfig):
+        client = Silent()
+        trained = train(data, config, seed=0, behaviours={1: client})
+        assert client.asked == trained.rounds_by_client[0] > 0
+        return
+    with pytest.raises(InputError, match=r"^behaviours are given for client 1 of a \w+, must be left out") as error:
+        train(data, config, seed=0, behaviours={1: Silent()})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("method", ["dpzv", "zoo-vfl"])
+@pytest.mark.parametrize("number", [0, 4])
+def test_behaviours_of_a_client_that_is_not_there_are_one_line(method, number, make_dataset):
+    data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
+    with pytest.raises(InputError, match=f"^behaviours are given for client {number}, must be for clients 1 to 3"):
+        train(data, configure(method), seed=0, behaviours={number: Silent()})
