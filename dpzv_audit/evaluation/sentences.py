@@ -27,7 +27,8 @@ def attack_sentence(attack: str, adversary: str, outcome: AttackOutcome, privacy
 def train_sentence(method: str, utility: Result, privacy: Result) -> str:
     """Whether training beat its controls, in words, and what its privacy claim is worth."""
     accuracy = utility["test_accuracy"]
-    text = f"{method} reaches {100 * accuracy['value']:.1f}% test accuracy"
+    reaches = "diverged (its test loss is no finite number) at" if utility["final_loss"] is None else "reaches"
+    text = f"{method} {reaches} {100 * accuracy['value']:.1f}% test accuracy"
     tuned = utility["controls"].get("frozen-clients-tuned")
     if tuned:
         beats = accuracy["low"] > tuned["high"]

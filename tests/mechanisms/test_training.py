@@ -279,6 +279,7 @@ def test_a_diverging_training_is_reported(method, make_dataset):
     )
     loss = result["utility"]["final_loss"]
     assert loss is None or loss > 10
+    assert ("diverged" in result["sentence"]) == (loss is None)
     assert 0 <= result["utility"]["test_accuracy"]["value"] <= 1
 
 
