@@ -112,9 +112,7 @@ class CZOFORun:
         fed, config = self.federation, self.config
         replicas, q, records, _ = directions.shape
         # The unperturbed rows go first; all q + 1 evaluations of all records are one batched product.
-        stacked = rows.unsqueeze(1).repeat(1, q + 1, 1, 1)
-        stacked[:, 1:, :, slot].add_(directions, alpha=config.smoothing)
-        logits = fed.server.forward(fed.server_parameters, stacked.flatten(1, 2))
+        logits = fed.server.moved_logits(fed.server_parameters, rows, directions, slot, config.smoothing)
         losses = cross_entropy(logits, labels.repeat(1, q + 1)).view(replicas, q + 1, records)
         differences = losses[:, 1:] - losses[:, :1]
         if batch.weights is not None:

@@ -122,6 +122,33 @@ def test_pair_logits_are_the_rows_with_one_clients_slot_replaced(stack, records,
     assert torch.equal(rows, before)
 
 
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(0, 2), st.integers(0, 100)
+)
+def test_moved_logits_are_those_of_rows_with_one_clients_slot_moved(stack, q, records, width, client, seed):
+    rows, shifts = random(stack, records, 3 * width, seed=seed), random(stack, q, records, width, seed=seed + 1)
+    slot = slice(client * width, (client + 1) * width)
+    held_before = rows.clone(), shifts.clone()
+    servers = [(SumServer(3), ParameterStack(torch.empty(stack, 0), ()))]
+    for sizes in ((3 * width, 4, 2), (3 * width, 2)):
+        for strategy in ("fused", "loop", "vmap"):
+            top = TopModel(evaluator_for(MLP(sizes), stack=stack, strategy=strategy))
+            parameters = ParameterStack.initial(
+                top.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
+            )
+            servers.append((top, parameters))
+    for server, held in servers:
+        got = server.moved_logits(held, rows, shifts, slot, 0.3).unflatten(1, (q + 1, records))
+        assert torch.allclose(got[:, 0], server.forward(held, rows), rtol=1e-12, atol=1e-12)
+        for j in range(q):
+            moved = rows.clone()
+            moved[..., slot] += 0.3 * shifts[:, j]
+            assert torch.allclose(got[:, j + 1], server.forward(held, moved), rtol=1e-12, atol=1e-12)
+    assert torch.equal(rows, held_before[0])
+    assert torch.equal(shifts, held_before[1])
+
+
 def test_loss_difference_is_the_difference_of_losses():
     first, second, labels = random(2, 4, 3), random(2, 4, 3, seed=1), torch.randint(3, (2, 4))
     expected = cross_entropy(first, labels) - cross_entropy(second, labels)
