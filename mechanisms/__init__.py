@@ -12,10 +12,10 @@ from typing import Literal
 
 from dpzv_audit.errors import unknown_name
 from mechanisms.config import (
-    BaselineConfig,
     CompressedConfig,
     CZOFOConfig,
     DPZVConfig,
+    ProtectedConfig,
     SplitConfig,
     TrainingConfig,
     VAFLConfig,
@@ -25,7 +25,16 @@ from mechanisms.config import (
 from mechanisms.protection import PROTECTS
 from mechanisms.training import train
 
-__all__ = ["METHODS", "DPZVConfig", "MethodSpec", "SplitConfig", "TrainingConfig", "method_named", "train"]
+__all__ = [
+    "METHODS",
+    "DPZVConfig",
+    "MethodSpec",
+    "ProtectedConfig",
+    "SplitConfig",
+    "TrainingConfig",
+    "method_named",
+    "train",
+]
 
 Downlink = Literal["scalar", "losses", "gradient"]
 
@@ -53,8 +62,7 @@ class MethodSpec:
         if isinstance(config, DPZVConfig):
             sound = "; the server's state is a function of released scalars"
             return _SCALAR_NOISE + (sound if config.server_update == "joint-zo" else "")
-        # A clip alone protects nothing.
-        return PROTECTS[config.dp if isinstance(config, BaselineConfig) and config.dp_sigma > 0 else "none"]
+        return PROTECTS[config.dp if isinstance(config, ProtectedConfig) and config.protected else "none"]
 
 
 _SCALAR_NOISE = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"

@@ -112,24 +112,59 @@ class DPZVConfig(AsyncConfig):
 Bits = Literal[1, 2, 4, 8]
 
 
-class BaselineConfig(AsyncConfig):
-    """What the baselines that send embeddings share. Rates and momentum are those of plain SGD."""
+class ProtectedConfig(AsyncConfig):
+    """What every baseline takes that protects a channel: what is clipped and noised, and how the noise follows."""
 
-    client_rate: float = Field(0.05, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
-    server_rate: float = Field(0.05, ge=0, description="Learning rate of the server, eta_0.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
-    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
     dp: Literal["none", "embedding", "embedding-batch", "gradient"] = Field(
         "none", description="What is clipped and noised: embeddings going up, or per-record gradients coming down."
     )
     dp_clip: float = Field(1.0, gt=0, description="L2 clip of what is protected: C_h or C_g.")
     dp_sigma: float = Field(0.0, ge=0, description="Standard deviation of the noise on every coordinate.")
+    epsilon: float | None = Field(None, gt=0, description="Target epsilon from which dp_sigma follows, if given.")
+    delta: float = Field(1e-5, gt=0, lt=1, description="Delta of the target.")
+    calibration: Literal["messages", "sound"] = Field(
+        "messages",
+        description="How noise follows from the target: by the noised messages alone, or only where that is sound.",
+    )
+    neighbours: Literal["replace-record", "zero-out", "replace-label"] | None = Field(
+        None,
+        description="Neighbouring data sets; by default replace-record for embeddings, replace-label for gradients.",
+    )
+
+    @property
+    def protected(self) -> bool:
+        """Whether noise is added to a channel: a clip alone protects nothing."""
+        return self.dp != "none" and (self.dp_sigma > 0 or self.epsilon is not None)
 
     @model_validator(mode="after")
     def _noise_has_a_channel(self) -> Self:
-        if self.dp == "none" and self.dp_sigma > 0:
-            raise ValueError("dp_sigma above 0 needs dp embedding, embedding-batch or gradient: what the noise is on")
+        for name, given in (("dp_sigma above 0", self.dp_sigma > 0), ("epsilon", self.epsilon is not None)):
+            if self.dp == "none" and given:
+                raise ValueError(f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on")
+        if self.dp_sigma > 0 and self.epsilon is not None:
+            raise ValueError(
+                f"dp_sigma is {self.dp_sigma} with an epsilon given, from which it follows: give one of the two"
+            )
+        if self.neighbours == "replace-label" and self.dp.startswith("embedding"):
+            raise ValueError(
+                "neighbours must be replace-record or zero-out with dp embedding: the server owns the labels"
+            )
         return self
+
+
+def refuse_gradient(config: ProtectedConfig) -> None:
+    """`ValueError` if `config`, of a method that sends no gradients, noises them."""
+    if config.dp == "gradient":
+        raise ValueError("dp must be none, embedding or embedding-batch: no gradient travels here")
+
+
+class BaselineConfig(ProtectedConfig):
+    """What the first-order baselines share. Rates and momentum are those of plain SGD."""
+
+    client_rate: float = Field(0.05, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
+    server_rate: float = Field(0.05, ge=0, description="Learning rate of the server, eta_0.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
+    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
 
 
 class VAFLConfig(BaselineConfig):
@@ -157,7 +192,7 @@ class SplitConfig(CompressedConfig):
     server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
 
 
-class ZerothOrderConfig(AsyncConfig):
+class ZerothOrderConfig(ProtectedConfig):
     """ZOO-VFL, Syn-ZOO-VFL and VFL-Cascaded (papers 002, 003)."""
 
     client_rate: float = Field(1e-3, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
@@ -173,6 +208,7 @@ class ZerothOrderConfig(AsyncConfig):
     def _synchronous(self) -> Self:
         if self.synchronous:
             refuse_schedule(self)
+        refuse_gradient(self)
         return self
 
 
@@ -194,8 +230,7 @@ class CZOFOConfig(BaselineConfig):
 
     @model_validator(mode="after")
     def _no_gradient_travels(self) -> Self:
-        if self.dp == "gradient":
-            raise ValueError("dp must be none, embedding or embedding-batch: no gradient travels here")
+        refuse_gradient(self)
         return self
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -69,17 +69,26 @@ def plan(
     active = tuple(islice(active_clients(config, clients, seed), rounds))
     by_client = tuple(active.count(m) for m in range(1, clients + 1))
     repeats = {m: b.first_pass_repeats for m, b in (behaviours or {}).items()}
-    participations = None
-    if config.sampler == "shuffled":
-        participations = sum(
-            largest_participation(r, steps_per_pass=records // config.batch_size, first_pass_repeats=repeats.get(m, 1))
-            for m, r in enumerate(by_client, start=1)
-        )
-    elif any(r > 1 for r in repeats.values()):
+    participations = participations_of(config, by_client, records=records, repeats=repeats)
+    if participations is None and any(r > 1 for r in repeats.values()):
         raise InputError(f"sampler is {config.sampler!r}, must be shuffled where a client queries a batch repeatedly")
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
     return Plan(active, by_client, participations, _sigma(config, records, rounds, participations, neighbours))
+
+
+def participations_of(
+    config: AsyncConfig, rounds_by_client: Sequence[int], *, records: int, repeats: Mapping[int, int] | None = None
+) -> int | None:
+    """Largest number of rounds, over all clients, that a record takes part in; None where that is random."""
+    if config.sampler != "shuffled":
+        return None
+    return sum(
+        largest_participation(
+            rounds, steps_per_pass=records // config.batch_size, first_pass_repeats=(repeats or {}).get(m, 1)
+        )
+        for m, rounds in enumerate(rounds_by_client, start=1)
+    )
 
 
 def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:

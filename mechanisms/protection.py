@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import BaselineConfig
+from mechanisms.config import ProtectedConfig
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
@@ -30,7 +30,7 @@ class ChannelNoise:
     """Clips and noises what travels on the protected channel; leaves the other as it is."""
 
     def __init__(
-        self, config: BaselineConfig, *, seed: int, replicas: Sequence[int], dtype: torch.dtype, device: str
+        self, config: ProtectedConfig, *, seed: int, replicas: Sequence[int], dtype: torch.dtype, device: str
     ) -> None:
         self._config = config
         self._seed = seed
@@ -41,9 +41,11 @@ class ChannelNoise:
         self._device = device
 
     def embeddings(self, values: Tensor) -> Tensor:
-        """Embeddings (K, n, width) as they are sent."""
+        """Embeddings (K, n, width) as they are sent; of (K, 2, n, width), two messages, each by itself."""
         if not self._config.dp.startswith("embedding"):
             return values
+        if values.dim() == 4:
+            return torch.stack([self.embeddings(part) for part in values.unbind(1)], 1)
         return self._noised(values * self._clip_factor(values))
 
     def gradients(self, values: Tensor) -> Tensor:

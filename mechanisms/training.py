@@ -9,8 +9,17 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
+from mechanisms.calibration import calibrated
 from mechanisms.compressed import CompressedRun
-from mechanisms.config import CompressedConfig, CZOFOConfig, DPZVConfig, TrainingConfig, VAFLConfig, ZerothOrderConfig
+from mechanisms.config import (
+    CompressedConfig,
+    CZOFOConfig,
+    DPZVConfig,
+    ProtectedConfig,
+    TrainingConfig,
+    VAFLConfig,
+    ZerothOrderConfig,
+)
 from mechanisms.czofo import CZOFORun
 from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import ClientBehaviour, Federation, TrainedStack, TrainingData
@@ -97,10 +106,12 @@ def train(
     if behaviours:
         _check_behaviours(config, behaviours, clients=len(data.features))
         common["behaviours"] = behaviours
+    records, clients = data.features[0].shape[0], len(data.features)
+    if isinstance(config, ProtectedConfig):
+        config = calibrated(config, records=records, clients=clients, seed=seed)
     the_plan: Plan | None = None
     run: Run
     if isinstance(config, DPZVConfig):
-        records, clients = data.features[0].shape[0], len(data.features)
         the_plan = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
         run = DPZVRun(data, config, the_plan, **common)
     else:

@@ -20,6 +20,7 @@ from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.models import dimension
 from mechanisms.perturbation import OneSided, momentum_step, step_along
 from mechanisms.plan import active_clients
+from mechanisms.protection import ChannelNoise
 from mechanisms.schedules import Batch
 from mechanisms.servers import cross_entropy, loss_gradient
 
@@ -64,14 +65,15 @@ class ZOORun:
         self._perturbed = [OneSided(client.parameters) for client in fed.clients]
         self._server_directions = directions(dimension(fed.server.layout), SERVER, Purpose.SERVER_DIRECTIONS)
         self._server_perturbed = OneSided(fed.server_parameters)
+        self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
         self.round = 0
         # All clients send every batch in the synchronous methods: nothing is ever read from a table.
         if not config.synchronous:
-            fed.fill_table(self._behaviours)
+            fed.fill_table(self._behaviours, protect=self._noise.embeddings)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.training.Run.own_tensors`."""
-        return {}
+        return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.training.Run.skip_to`."""
@@ -96,10 +98,11 @@ class ZOORun:
             if pair is not None:
                 deviating.add(number)
             else:
-                pair = self._embed_twice(fed.clients[number - 1], number, own_round, batch)
+                own = self._embed_twice(fed.clients[number - 1], number, own_round, batch)
+                pair = self._noise.embeddings(batch.cleared(own))
             # Padding is nobody, and replicas share the table's row that it is written to.
-            pair = batch.cleared(pair)
-            message = Message(self.round, number, SERVER, "embeddings", pair, batch.members, sizes=batch.sizes)
+            sent = batch.cleared(pair)
+            message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, sizes=batch.sizes)
             uploads[number] = fed.channel.send(message)
         if self.config.synchronous:
             rows = torch.cat([pair[:, 0] for pair in uploads.values()], 2)

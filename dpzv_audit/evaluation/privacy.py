@@ -19,9 +19,10 @@ from dpzv_audit.auditing import audit_scores, can_refute
 from dpzv_audit.auditing.game import GameScores, LabelGame, play
 from dpzv_audit.auditing.tradeoff import empirical_tradeoff
 from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.evaluation.channels import channel_section, faces
 from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, Result, silent
 from dpzv_audit.evidence import AdversaryName, EmpiricalBound, UpperBound, to_jsonable
-from mechanisms import DPZVConfig, TrainingConfig
+from mechanisms import DPZVConfig, ProtectedConfig, TrainingConfig
 from mechanisms.plan import Plan
 
 NO_NOISE = "no-noise"
@@ -44,6 +45,10 @@ def privacy_sections(
     reporter: Reporter | None = None,
 ) -> tuple[Result, Result | None]:
     """The claim, the upper bounds and the lower bound against one adversary, and the trade-off curves of all three."""
+    facing = faces(config, adversary) if isinstance(config, ProtectedConfig) else None
+    if isinstance(config, ProtectedConfig) and facing is not None:
+        records, clients = len(dataset.train), dataset.clients
+        return channel_section(config, records=records, clients=clients, seed=seed, adversary=facing), None
     if not isinstance(config, DPZVConfig) or the_plan is None or the_plan.sigma == 0.0:
         return _without_noise(config, adversary), None
     release = the_plan.release(config, len(dataset.train))

@@ -10,7 +10,8 @@ from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import train_sentence
-from mechanisms import DPZVConfig, MethodSpec, TrainingConfig, train
+from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig, train
+from mechanisms.calibration import AUDIENCE, channel_of
 from mechanisms.controls import tuned_frozen_clients
 from mechanisms.federation import TrainedStack, TrainingData, dtype_of
 from mechanisms.plan import plan
@@ -67,7 +68,7 @@ def train_result(
     if isinstance(config, DPZVConfig):
         the_plan = plan(config, records=len(dataset.train), clients=dataset.clients, seed=seed)
     privacy, tradeoff = privacy_sections(
-        config, dataset, the_plan, adversary="client", audit=AuditPlan(runs=0), seed=seed, device=device
+        config, dataset, the_plan, adversary=_faced(config), audit=AuditPlan(runs=0), seed=seed, device=device
     )
     utility = utility_section(trained, dataset, compared, confidence)
     result = {
@@ -84,3 +85,8 @@ def train_result(
         **provenance(config, dataset, seed, device, None),
     }
     return result, trained
+
+
+def _faced(config: TrainingConfig) -> str:
+    """The adversary whom noise on a channel faces; a client, who holds what the server sends, where there is none."""
+    return AUDIENCE[channel_of(config)][0] if isinstance(config, ProtectedConfig) and config.protected else "client"

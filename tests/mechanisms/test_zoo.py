@@ -35,6 +35,8 @@ VARIANTS = {
     "poisson": {"sampler": "poisson"},
     "uniform": {"sampler": "uniform"},
     "frozen server": {"server_rate": 0.0},
+    "embedding": {"dp": "embedding", "dp_clip": 0.1, "dp_sigma": 0.05},
+    "embedding-batch, poisson": {"dp": "embedding-batch", "dp_clip": 0.3, "dp_sigma": 0.05, "sampler": "poisson"},
 }
 SCHEDULES = {
     "by the clock": {"compute_times": (1.0, 2.0, 3.5)},
@@ -90,6 +92,8 @@ class Reference:
                 here = {i: parties.embed(m, i) for i in ids}
                 w = torch.nn.utils.parameters_to_vector(parties.modules[m].parameters())
                 moved = parties.at(m, w + mu * u, lambda m=m: {i: parties.embed(m, i) for i in ids})
+                # Two messages: each is clipped and noised as one of its own.
+                here, moved = (parties.sent(parties.clipped(h)) for h in (here, moved))
                 pairs[m] = (here, moved, u)
             current = parties.table if not self.config.synchronous else {}
             current.update({(m, i): h for m, (here, _, _) in pairs.items() for i, h in here.items()})
