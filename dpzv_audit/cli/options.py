@@ -146,8 +146,15 @@ def choose(
     flags = {key: value for key, value in given.items() if value is not None}
     for key in ("epsilon", "delta", "calibration", "sigma"):
         if key in flags and key not in spec.config.model_fields:
-            raise InputError(f"--{key} does not apply to method {method}, which adds no noise")
+            cure = "; its noise is --set dp_sigma, on what --set dp names" if "dp" in spec.config.model_fields else ""
+            raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
     options = {**flags, **_parsed(settings or [], spec.config.model_fields, flags)}
+    for key in ("epsilon", "calibration"):
+        if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
+            raise InputError(
+                f"--{key} does not apply to method {method} with dp none, which adds no noise: "
+                "give --set dp=embedding, embedding-batch or gradient as well"
+            )
     if require is not None:
         options = require(options)
     with _named_by_flag((*flags, "dataset", "clients")):

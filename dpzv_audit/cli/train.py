@@ -127,6 +127,7 @@ def train(
     output.result(shown)
     train_table(output.console, shown)
     output.say(result["sentence"])
+    output.say(f"What the noise protects: {result['protects']}.")
     output.path(saved["run"])
 
 
