@@ -105,7 +105,8 @@ def upper_bounds(
     """Return every accountant's answer for every adversary, for every relation (outermost).
 
     `fast`: certified bounds alone, nothing is composed. `enough`: a claimed epsilon; nothing is composed where a sound
-    bound already lies below it, a certified lower one above, or a gap leaves the number no say. Raises `InputError` for an unknown accountant.
+    bound already lies below it, a certified lower one above, or a gap leaves the number no say. Raises `InputError` for
+    an unknown accountant.
     """
     names = tuple(accountants)
     for name in names:

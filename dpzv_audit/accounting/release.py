@@ -89,7 +89,9 @@ class Release:
     client_update: ClientUpdate = "zeroth-order"
     """How clients step; `first-order` chains what they receive with derivatives at their clear features."""
     server_mu: float | None = None
-    """Gaussian-DP parameter of all the server's own noised updates together; None: not given so."""
+    """Gaussian-DP parameter, under the relation asked about, of all the server's own noised updates; None: not given.
+
+    It counts the participations that are planned: against a malicious client it closes nothing."""
     server_noise_multiplier: float | None = None
     """dp-sgd on the batch of each round: noise on the summed gradients over their per-record clip; None: not given so.
 
