@@ -90,7 +90,7 @@ def account(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Upper bounds on epsilon for a release, by accountant, adversary and neighbour relation.
+    """Bound epsilon from above, by accountant and adversary.
 
     Describe one noisy channel by its numbers, with exactly one of --sigma, --claim-epsilon and
     --noise-multiplier, or name a --method. A bound is sound, or rests on a named gap and says so.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
+from reports.text import upper_bound
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,9 +74,8 @@ def _cell(bound: UpperBound, best: bool) -> str:
     gaps = (bound.gap or "").split(",")
     if bound.epsilon is None:
         return "\n".join(["-", *gaps])
-    if bound.sound:
-        return f"{_up(bound.epsilon.upper)} sound{' *' if best else ''}"
-    return "\n".join([f"({_up(bound.epsilon.upper)})", *gaps])
+    number = _up(bound.epsilon.upper)
+    return f"{number} sound{' *' if best else ''}" if bound.sound else "\n".join([f"({number})", *gaps])
 
 
 def _reasons(bounds: Sequence[UpperBound], subject: Callable[[UpperBound], str]) -> list[str]:
@@ -92,15 +91,8 @@ def _reasons(bounds: Sequence[UpperBound], subject: Callable[[UpperBound], str])
 
 
 def _up(value: float) -> str:
-    """Return an upper bound at four significant digits, never rounded down."""
-    if value == 0.0:
-        return "0"
-    digits = 3 - math.floor(math.log10(value))
-    if value >= 1e4:
-        rounded = math.ceil(value / 10.0 ** (-digits) - 1e-9) * 10.0 ** (-digits)
-        return f"{rounded:.3e}"
-    scale = 10.0**digits
-    return f"{math.ceil(value * scale - 1e-9) / scale:.4g}"
+    """Return an upper bound at four significant digits, rounded up but for a trillionth of it, which is rounding."""
+    return upper_bound(value * (1.0 - 1e-12))
 
 
 def legend(bounds: Sequence[UpperBound]) -> list[str]:
