@@ -11,7 +11,7 @@ from dpzv_audit.accounting.comparison import advanced, czofo_guarantee, renyi
 from dpzv_audit.accounting.gaps import GAPS
 from dpzv_audit.accounting.gdp import log_clt_mu, paper_mu
 from dpzv_audit.accounting.mixture import Participation
-from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
+from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, ServerUpdate, relevant_parts
 from dpzv_audit.evidence import UpperBound
 
 _DELTA = "delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)"
@@ -214,7 +214,7 @@ _FORMULAS: dict[str, Callable[[AnyRelease, UpperBound], Sequence[str]]] = {
 }
 
 
-_SERVER = {
+SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = {
     "none": "the server has no parameters that move",
     "frozen": "the server's parameters do not move",
     "joint-zo": "the server's parameters move by the released scalars alone",
@@ -230,7 +230,8 @@ def _assumptions(release: AnyRelease, bound: UpperBound) -> tuple[str, ...]:
     if any(part.channel == "scalar" for part in parts):
         found.append("each record's part is clipped on its own, and the sum divided by B whatever the batch's size")
     if bound.adversary != "server":
-        found += [_SERVER[name] for name in dict.fromkeys(part.server_update for part in parts) if name in _SERVER]
+        updates = dict.fromkeys(part.server_update for part in parts)
+        found += [SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS]
     if any(part.sampler == "shuffled" and part.participations is None for part in parts):
         turns = "clients take turns, and each goes" if any(part.clients > 1 for part in parts) else "the client goes"
         found.append(f"{turns} through all records, D // B batches a pass, before it begins again")

@@ -79,8 +79,9 @@ def _mistake(error: TyperException) -> str:
     if hasattr(found, "possibilities") and hasattr(found, "option_name"):
         near = [name for name in found.possibilities or () if name.startswith(found.option_name)]
         near = near or difflib.get_close_matches(found.option_name, found.possibilities or (), n=1)
-        return found.message + (f", did you mean {' or '.join(near)}?" if near else "")
-    details = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
+        return error.message + (f", did you mean {' or '.join(near)}?" if near else "")
+    cause: Any = error.__cause__
+    details = cause.errors() if hasattr(cause, "errors") else []
     kind = _KINDS.get(details[0]["type"].split("_")[0]) if details else None
     if kind is None or not found.param.opts:
         return error.format_message()

@@ -36,7 +36,6 @@ def release(**changes):
         ({"rounds": True}, "rounds is True"),
         ({"rounds": 10**400}, "must be a whole number of at least 1, at most 1e"),
         ({"rounds": 1e300}, "rounds is 1e\\+300, must be a whole number of at least 1, at most 1e"),
-        ({"whole_data_rounds": -1}, "whole_data_rounds is -1, must be a whole number of at least 0"),
         ({"sigma": "one"}, "sigma is one, must be a finite number above 0"),
         ({"sigma": None}, "sigma is None"),
         ({"sigma": 10**400}, "sigma is 1000"),

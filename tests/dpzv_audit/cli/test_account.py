@@ -56,18 +56,36 @@ def test_table_marks_sound_gap_and_tightest():
     result = run(CLAIM + " --sampler poisson --server-update joint-zo --neighbours replace-label")
     assert result.exit_code == 0
     assert result.stdout.startswith("Release: 46900 scalars, B = 128 of D = 60000 (poisson)")
-    rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│ ")}
-    assert "64.12 sound *" in rows["client"]
-    assert "(1)" in rows["client"]
-    assert "known-ids" in rows["colluding-clients"]  # the line below: one row for both
-    assert "64.12 sound " in rows["eavesdropper"]
-    assert re.search(r"1\.0\d+ sound \*", rows["eavesdropper"])
+    head, colluding = (line for line in result.stdout.splitlines() if line.startswith("┃ "))
+    assert [cell.strip() for cell in head.split("┃")[2:-1]] == ["client", "eavesdropper"]
+    assert [cell.strip() for cell in colluding.split("┃")[2:-1]] == ["colluding-clients", "release"]
+    rows = {line.split()[1]: line.split("│")[2:-1] for line in result.stdout.splitlines() if line.startswith("│ ")}
+    rows = {name: [cell.strip() for cell in cells] for name, cells in rows.items()}
+    assert rows["gdp-paper"] == ["(1) known-ids", "(1) clt"]
+    assert rows["gdp-exact"] == ["64.12 sound *", "64.12 sound"]
+    assert rows["prv"][0] == "(1.007) known-ids"
+    assert re.fullmatch(r"1\.0\d+ sound \*", rows["prv"][1])
     assert "malicious-client: - unbounded-participation" in result.stdout
     assert "server: - unprotected-channel" in result.stdout
     assert "gdp-clt, czofo-theorem: - no-accountant" in result.stdout
-    explained = set(re.findall(r"^([a-z-]+): [^-]", result.stdout, flags=re.MULTILINE))
+    given = "sound: given that the server's parameters move by the released scalars alone; --explain lists what else"
+    assert given in result.stdout
+    explained = set(re.findall(r"^([a-z-]+): [^-]", result.stdout, flags=re.MULTILINE)) - {"sound"}
     assert explained == {"known-ids", "clt", "no-accountant", "unbounded-participation", "unprotected-channel"}
     assert explained <= set(GAPS)
+
+
+def test_the_table_fits_in_eighty_columns():
+    # words are never cut, whatever the width
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command("account")(command.account)
+    flags = CLAIM + " --sampler poisson --server-update sgd --fast"
+    text = CliRunner().invoke(app, shlex.split(flags), env={"COLUMNS": "80"}).stdout
+    table = [line for line in text.splitlines() if line[:1] in "┃│"]
+    assert max(map(len, table)) <= 80
+    assert "…" not in text
+    for word in ("colluding-clients", "eavesdropper", "advanced-composition", "known-ids,", "server-state"):
+        assert any(word in line for line in table), word
 
 
 def test_a_printed_bound_is_never_rounded_down():
