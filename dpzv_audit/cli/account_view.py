@@ -151,16 +151,16 @@ def rounds_lines(
 ) -> dict[str, list[tuple[int, float]]]:
     """Return the tightest sound epsilon against rounds for each adversary, alike ones once, and theorem 5.1's.
 
-    A realised count of participations is scaled with the rounds.
+    A realised count of participations holds for fewer rounds too, and so do the passes begun.
     """
     from dpzv_audit.accounting import gdp_paper, tightest_sound, upper_bounds
 
     grid = sorted({max(1, round(release.rounds ** (i / (FIGURE_POINTS - 1)))) for i in range(FIGURE_POINTS)})
     found: dict[str, list[tuple[int, float]]] = {}
     for rounds in grid:
-        count = release.participations
-        count = None if count is None else max(1, -(-count * rounds // release.rounds))
-        made = replace(release, rounds=rounds, participations=count)
+        made = replace(release, rounds=rounds, participations=None)
+        if release.participations is not None:
+            made = replace(made, participations=min(release.participations, made.passes_begun))
         paper = gdp_paper(made, adversaries[0], relation, delta)
         if paper.epsilon is not None:
             found.setdefault("theorem 5.1, as claimed", []).append((rounds, paper.epsilon.upper))

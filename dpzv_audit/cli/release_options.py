@@ -279,11 +279,21 @@ def described_unit(flags: Mapping[str, Any]) -> float:
 
 
 def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
-    """Return `release` and the releases of --also, each the same but for the settings it names."""
+    """Return `release` and the releases of --also, each the same but for the settings it names.
+
+    A realised count belongs to the schedule it was read off: another schedule must say its own.
+    """
     names = [field.name for field in fields(release)]
     found = [release]
     for text in also or []:
-        found.append(replace(release, **parsed("--also", text.split(","), names)))
+        changes = parsed("--also", text.split(","), names)
+        other = {"rounds", "batch_size", "dataset_size", "clients", "sampler"}.intersection(changes)
+        if other and release.participations is not None and "participations" not in changes:
+            raise InputError(
+                f"--also is {text!r}, which is another schedule than the one with {release.participations} "
+                "participations: add participations=N, or participations=null for the passes begun"
+            )
+        found.append(replace(release, **changes))
     return tuple(found)
 
 

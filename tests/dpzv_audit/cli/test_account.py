@@ -142,6 +142,9 @@ def test_several_releases_compose():
     exact = {b["accountant"]: b for b in found["bounds"]}["gdp-exact"]
     alone = {b["accountant"]: b for b in answer(flags)["bounds"]}["gdp-exact"]
     assert exact["mu"] > alone["mu"]
+    error = run(flags + " --participations 101 --also rounds=468").exception
+    assert "is another schedule than the one with 101 participations: add participations=N" in str(error)
+    assert answer(flags + " --participations 101 --also rounds=468,participations=1")
     error = run(flags + " --also rounds").exception
     assert "--also is 'rounds', must be KEY=VALUE" in str(error)
     assert "did you mean 'rounds'" in str(run(flags + " --also round=3").exception)
