@@ -2,6 +2,7 @@ import math
 import re
 
 import pytest
+from scipy.stats import binom
 
 from dpzv_audit.accounting import ACCOUNTANTS, Composition, Release, epsilon_from_mu, upper_bounds
 from dpzv_audit.accounting.explain import explain
@@ -97,6 +98,8 @@ def test_advanced_composition_can_be_checked_by_hand(sampler):
     plain = epsilon_from_mu(mu, share / rate)
     assert each == pytest.approx(math.log1p(rate * math.expm1(plain)), rel=1e-4)
     assert n * share == pytest.approx(1e-3 / (4 if sampler == "uniform" else 2), rel=1e-4)
+    if sampler == "uniform":  # the other quarter is the chance that a record takes part more often, and hardly less
+        assert binom.sf(n, 46_900, 128 / 60_000) <= 1e-3 / 4 < binom.sf(n - 2, 46_900, 128 / 60_000)
 
 
 def test_what_a_sound_bound_leans_on_is_said():
