@@ -1,7 +1,9 @@
 """Errors a user may meet: each is one line, and each knows the exit code of the command line."""
 
 import difflib
+import math
 from collections.abc import Iterable
+from numbers import Real
 
 
 class AuditError(Exception):
@@ -19,23 +21,31 @@ class InputError(AuditError):
     exit_code = 2
 
 
+def _is_finite(value: object) -> bool:
+    """Whether `value` is a number (a bool is none) that a float can hold."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
 def check_positive(name: str, value: float) -> float:
     """Return `value` if it is a finite number above 0; raise `InputError` naming `name` otherwise."""
-    if not 0.0 < value < float("inf"):
+    if not (_is_finite(value) and value > 0.0):
         raise InputError(f"{name} is {value}, must be a finite number above 0")
     return value
 
 
 def check_probability(name: str, value: float) -> float:
     """Return `value` if it lies strictly between 0 and 1; raise `InputError` naming `name` otherwise."""
-    if not 0.0 < value < 1.0:
+    if not (_is_finite(value) and 0.0 < value < 1.0):
         raise InputError(f"{name} is {value}, must lie strictly between 0 and 1")
     return value
 
 
 def check_count(name: str, value: int, *, least: int = 1) -> int:
     """Return `value` if it is a whole number of at least `least`; raise `InputError` naming `name` otherwise."""
-    if isinstance(value, bool) or int(value) != value or value < least:
+    if not _is_finite(value) or int(value) != value or value < least:
         raise InputError(f"{name} is {value}, must be a whole number of at least {least}")
     return int(value)
 

@@ -33,9 +33,8 @@ class Plan:
 
     def release(self, config: DPZVConfig, records: int) -> Release:
         """The scalars that this plan releases, as an accountant takes them."""
-        server_mu = None
-        if config.server_update == "dp-sgd" and self.participations is not None:
-            server_mu = 2.0 * self.participations**0.5 / config.server_noise_multiplier
+        # dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
+        stepped = config.server_update == "dp-sgd"
         return Release(
             batch_size=config.batch_size,
             dataset_size=records,
@@ -49,7 +48,7 @@ class Plan:
             server_update=self._server_update(config),
             participation_cap=config.participation_cap,
             distinct_ids=config.distinct_ids,
-            server_mu=server_mu,
+            server_noise_multiplier=config.server_noise_multiplier if stepped else None,
         )
 
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dpzv_audit.accounting.bounds import Number, Refusal, bound, sampled_view
+from dpzv_audit.accounting.bounds import Number, Refusal, bound, knows_ids, sampled_view
 from dpzv_audit.accounting.comparison import advanced_composition, czofo_theorem, rdp
-from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
+from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, gaps_of
 from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper
-from dpzv_audit.accounting.prv import PrvAnswer, prv_composition
+from dpzv_audit.accounting.prv import prv_directions
 from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.errors import unknown_name
-from dpzv_audit.evidence import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
 
 Accountant = Callable[[AnyRelease, AdversaryName, NeighbourRelation, float], UpperBound]
 
@@ -36,27 +36,15 @@ def prv(
 
     def compute() -> Number:
         assert not isinstance(view, Refusal)
-        answers: list[PrvAnswer] = []
-        for kind in view.kinds:
-            # The second direction need not be composed where its certified bound cannot change the maximum.
-            stop = max([enough or 0.0, *(answer.epsilon.lower for answer in answers)]) or None
-            answers.append(
-                prv_composition(
-                    kind=kind,
-                    parts=view.parts,
-                    certain_mu=math.hypot(*view.certain),
-                    delta=delta,
-                    fast=fast,
-                    enough=enough if not answers else stop,
-                )
-            )
-        worst = max(answers, key=lambda answer: answer.epsilon.upper)
-        epsilon = EpsilonRange(
-            lower=max(answer.epsilon.lower for answer in answers),
-            estimate=max(answer.epsilon.estimate for answer in answers),
-            upper=worst.epsilon.upper,
+        answer = prv_directions(
+            kinds=view.kinds,
+            parts=view.parts,
+            certain_mu=math.hypot(*view.certain),
+            delta=delta,
+            fast=fast,
+            enough=enough,
         )
-        return Number(epsilon=epsilon, note=worst.note)
+        return Number(epsilon=answer.epsilon, note=answer.note)
 
     return bound(
         "prv",
@@ -117,7 +105,8 @@ def upper_bounds(
     """Return every accountant's answer for every adversary, for every relation (outermost).
 
     `fast`: certified bounds alone, nothing is composed. `enough`: a claimed epsilon; nothing is composed where a sound
-    bound already lies below it, or a certified lower one above. Raises `InputError` for an unknown accountant.
+    bound already lies below it, a certified lower one above, or a gap leaves the number no say. Raises `InputError` for
+    an unknown accountant.
     """
     names = tuple(accountants)
     for name in names:
@@ -128,10 +117,11 @@ def upper_bounds(
     for relation in neighbours:
         for adversary in adversaries:
             row: dict[str, UpperBound] = {}
+            never_sound = bool(gaps_of(release, adversary, relation)) or knows_ids(release, adversary, relation)
             for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
                 if name == "prv":
                     sound = [b.epsilon.upper for b in row.values() if b.sound and b.epsilon is not None]
-                    decided = enough is not None and min(sound, default=math.inf) <= enough
+                    decided = enough is not None and (min(sound, default=math.inf) <= enough or never_sound)
                     row[name] = prv(release, adversary, relation, delta, fast=fast or decided, enough=enough)
                 else:
                     row[name] = ACCOUNTANTS[name].function(release, adversary, relation, delta)

@@ -21,13 +21,25 @@ from dpzv_audit.accounting.bounds import (
 )
 from dpzv_audit.accounting.gaussian import FloatArray, epsilon_from_mu
 from dpzv_audit.accounting.mixture import Participation, binomial_counts
-from dpzv_audit.accounting.moments import epsilon_of_moments
+from dpzv_audit.accounting.moments import ORDERS, epsilon_of_moments
 from dpzv_audit.accounting.prv import sampled_moments
 from dpzv_audit.accounting.release import AnyRelease, relevant_parts
+from dpzv_audit.accounting.sampled import PairKind
 from dpzv_audit.errors import check_count, check_positive, check_probability
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
 
 _ORDERS = np.geomspace(1e-6, 1e8, 4000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiAnswer:
+    """An `epsilon` from ln E[e^(s L)] = `log_moment` at order s > 0; infinite s: the largest loss there is."""
+
+    epsilon: float
+    order: float
+    log_moment: float
+    kind: PairKind | None
+    """Direction of Poisson sampling; None: known ids."""
 
 
 def rdp(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
@@ -37,26 +49,59 @@ def rdp(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRela
     of the dominating pair by quadrature, both directions. Source: Mironov (2017); conversion: Canonne, Kamath and
     Steinke (2020), proposition 12.
     """
-    view = sampled_view(release, adversary, neighbours)
-    usable = view if isinstance(view, SampledView) and not view.own_gaps else None
+    view = _usable(release, adversary, neighbours)
     refusal = without_noise(release, adversary)
-    if neighbours == "add-remove" and usable is None and refusal is None:
-        refusal = view if isinstance(view, Refusal) else Refusal("known ids show whether the record is there")
+    if neighbours == "add-remove" and isinstance(view, Refusal) and refusal is None:
+        refusal = view
 
     def compute() -> Number | Refusal:
-        found: list[tuple[float, str]] = []
-        if neighbours != "add-remove":
-            counted, certain = participations(release, adversary, neighbours)
-            epsilon, order = epsilon_of_moments(_ORDERS, _known_moments(counted, certain), delta)
-            found.append((epsilon, f"known ids, order {1.0 + order:.4g}"))
-        if usable is not None:
-            found += [(epsilon, "Poisson sampling") for epsilon in _sampled_rdp(usable, delta)]
-        if not found or not min(found)[0] < LARGEST_EPSILON:
+        found = renyi(release, adversary, neighbours, delta)
+        if found is None or not found.epsilon < LARGEST_EPSILON:
             return Refusal("vacuous (> 100): at so little noise no order gives a finite value")
-        epsilon, how = min(found)
-        return Number(epsilon=exactly(epsilon), note=f"Renyi DP, {how}")
+        how = f"known ids, order {1.0 + found.order:.4g}" if found.kind is None else "Poisson sampling"
+        return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}")
 
     return bound("rdp", release, adversary, neighbours, delta, refusal=refusal, compute=compute)
+
+
+def renyi(
+    release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float
+) -> RenyiAnswer | None:
+    """Return the smaller of the known-ids and the sampled form; None where neither has a number."""
+    found = []
+    if neighbours != "add-remove":
+        moments = _known_moments(*participations(release, adversary, neighbours))
+        epsilon, order = epsilon_of_moments(_ORDERS, moments, delta)
+        log_moment = float(moments[np.searchsorted(_ORDERS, order)])
+        found.append(RenyiAnswer(epsilon=epsilon, order=order, log_moment=log_moment, kind=None))
+    view = _usable(release, adversary, neighbours)
+    if isinstance(view, SampledView) and (view.parts or not found):
+        sampled = [_sampled_renyi(kind, view, delta) for kind in view.kinds]
+        worst = max(sampled, key=lambda answer: math.inf if answer is None else answer.epsilon)
+        found += [worst] if worst is not None else []
+    return min(found, key=lambda answer: answer.epsilon, default=None)
+
+
+def _usable(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> SampledView | Refusal:
+    """Return the view of Poisson sampling where the ids are secret, or why there is none."""
+    view = sampled_view(release, adversary, neighbours)
+    if isinstance(view, SampledView) and view.own_gaps:
+        return Refusal("known ids show whether the record is there")
+    return view
+
+
+def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> RenyiAnswer | None:
+    """Return one direction's epsilon; None at very low noise."""
+    moments = sampled_moments(kind, view.parts, certain_mu=math.hypot(*view.certain), delta=delta)
+    if moments is None:
+        return None
+    epsilon = moments.epsilon(delta)
+    if not epsilon < moments.ceiling:
+        return RenyiAnswer(epsilon=epsilon, order=math.inf, log_moment=math.inf, kind=kind)
+    _, order = epsilon_of_moments(ORDERS, moments.up, delta - moments.outside)
+    return RenyiAnswer(
+        epsilon=epsilon, order=order, log_moment=float(moments.log_moment(np.array([order]))[0]), kind=kind
+    )
 
 
 def _known_moments(counted: Sequence[Participation], certain: Sequence[float]) -> FloatArray:
@@ -76,25 +121,15 @@ def _known_moments(counted: Sequence[Participation], certain: Sequence[float]) -
     return np.asarray(total, dtype=np.float64)
 
 
-def _sampled_rdp(view: SampledView, delta: float) -> list[float]:
-    """Return the larger epsilon of the view's directions, alone in a list; an empty one at very low noise."""
-    found: list[float] = []
-    if not view.parts:
-        return found
-    for kind in view.kinds:
-        moments = sampled_moments(kind, view.parts, certain_mu=math.hypot(*view.certain), delta=delta)
-        if moments is None:
-            return []
-        found.append(moments.epsilon(delta))
-    return [max(found)]
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """`count` mechanisms, each (`epsilon`, delta_0) where delta_0 is the share that the caller gave each."""
+class Steps:
+    """`count` mechanisms, each (`epsilon`, `delta`): Gaussians of `mu`, each sampled at `rate` (1: not sampled)."""
 
     epsilon: float
+    delta: float
     count: int
+    mu: float
+    rate: float = 1.0
 
 
 def advanced_composition(
@@ -107,21 +142,13 @@ def advanced_composition(
     secret ids, add-remove and zero-out: epsilon_0 becomes ln(1 + r (e^epsilon_0 - 1)), delta_0 r delta_0 (Balle, Barthe
     and Gaboardi, 2018, theorem 8).
     """
-    view = sampled_view(release, adversary, neighbours)
-    one_sided = isinstance(view, SampledView) and "remove" in view.kinds and not view.own_gaps
-    usable = view if isinstance(view, SampledView) and one_sided and view.parts else None
+    view = _usable(release, adversary, neighbours)
     refusal = without_noise(release, adversary)
-    if neighbours == "add-remove" and usable is None and refusal is None:
-        refusal = view if isinstance(view, Refusal) else Refusal("known ids show whether the record is there")
+    if neighbours == "add-remove" and isinstance(view, Refusal) and refusal is None:
+        refusal = view
 
     def compute() -> Number | Refusal:
-        found: list[tuple[float, str]] = []
-        if neighbours != "add-remove":
-            counted, certain = participations(release, adversary, neighbours)
-            found.append((_composed(_known_steps(counted, certain, delta), delta), "known ids"))
-        if usable is not None:
-            found.append((_composed(_sampled_steps(usable, delta), delta), "amplified by Poisson sampling"))
-        epsilon, how = min(found)
+        epsilon, _, how = advanced(release, adversary, neighbours, delta)
         if not epsilon < LARGEST_EPSILON:
             return Refusal("vacuous (> 100): at so little noise advanced composition has no finite value")
         return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}")
@@ -129,14 +156,28 @@ def advanced_composition(
     return bound("advanced-composition", release, adversary, neighbours, delta, refusal=refusal, compute=compute)
 
 
-def _known_steps(counted: Sequence[Participation], certain: Sequence[float], delta: float) -> list[_Steps]:
+def advanced(
+    release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float
+) -> tuple[float, list[Steps], str]:
+    """Return the smaller epsilon of the known-ids and the amplified form, its steps, and which it is."""
+    forms: list[tuple[list[Steps], str]] = []
+    if neighbours != "add-remove":
+        forms.append((_known_steps(*participations(release, adversary, neighbours), delta), "known ids"))
+    view = _usable(release, adversary, neighbours)
+    if isinstance(view, SampledView) and "remove" in view.kinds and (view.parts or not forms):
+        forms.append((_sampled_steps(view, delta), "amplified by Poisson sampling"))
+    found = [(_composed(steps, delta), steps, how) for steps, how in forms]
+    return min(found, key=lambda form: form[0])
+
+
+def _known_steps(counted: Sequence[Participation], certain: Sequence[float], delta: float) -> list[Steps]:
     """Return the steps at delta/2 in all; random counts are cut where they are exceeded with delta/4 in all."""
     random = sum(part.fixed is None for part in counted)
     counts = [part.fixed if part.fixed is not None else _most(part, delta / (4.0 * random)) for part in counted]
     mus = [(part.mu, count) for part, count in zip(counted, counts, strict=True) if count > 0]
     mus += [(mu, 1) for mu in certain if mu > 0.0]
     share = delta / (4.0 if random else 2.0) / max(1, sum(count for _, count in mus))
-    return [_Steps(epsilon=epsilon_from_mu(mu, share), count=count) for mu, count in mus]
+    return [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=count, mu=mu) for mu, count in mus]
 
 
 def _most(part: Participation, tail: float) -> int:
@@ -146,19 +187,20 @@ def _most(part: Participation, tail: float) -> int:
     return counts.low + int(np.searchsorted(-above[1:], -tail)) if len(above) > 1 else counts.low
 
 
-def _sampled_steps(view: SampledView, delta: float) -> list[_Steps]:
+def _sampled_steps(view: SampledView, delta: float) -> list[Steps]:
     """Return the steps at delta/2 in all; a certain Gaussian counts as one, unsampled."""
     certain = [mu for mu in view.certain if mu > 0.0]
     share = delta / 2.0 / (sum(part.rounds for part in view.parts) + len(certain))
-    steps = [_Steps(epsilon=epsilon_from_mu(mu, share), count=1) for mu in certain]
+    steps = [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=1, mu=mu) for mu in certain]
     for part in view.parts:
-        plain = epsilon_from_mu(1.0 / part.noise, min(share / part.rate, 0.5))
+        mu = 1.0 / part.noise
+        plain = epsilon_from_mu(mu, min(share / part.rate, 0.5))
         amplified = math.log1p(part.rate * math.expm1(plain)) if plain < 700.0 else plain + math.log(part.rate)
-        steps.append(_Steps(epsilon=amplified, count=part.rounds))
+        steps.append(Steps(epsilon=amplified, delta=share, count=part.rounds, mu=mu, rate=part.rate))
     return steps
 
 
-def _composed(steps: Sequence[_Steps], delta: float) -> float:
+def _composed(steps: Sequence[Steps], delta: float) -> float:
     if any(step.epsilon > 300.0 for step in steps):
         return math.inf
     squares = sum(step.count * step.epsilon**2 for step in steps)

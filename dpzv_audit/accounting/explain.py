@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpzv_audit.accounting.bounds import SampledView, participations, sampled_view
-from dpzv_audit.accounting.comparison import czofo_guarantee
+from dpzv_audit.accounting.comparison import advanced, czofo_guarantee, renyi
 from dpzv_audit.accounting.gaps import GAPS
-from dpzv_audit.accounting.gdp import paper_mu
+from dpzv_audit.accounting.gdp import log_clt_mu, paper_mu
 from dpzv_audit.accounting.mixture import Participation
-from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
+from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, ServerUpdate, relevant_parts
 from dpzv_audit.evidence import UpperBound
 
 _DELTA = "delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)"
@@ -53,10 +53,14 @@ def _n(value: float) -> str:
 
 def _noise(part: Release, bound: UpperBound) -> list[str]:
     relation = bound.neighbours
-    twice = "2 " if part.sensitivity(relation) > 1.5 * part.contribution else ""
-    size = f"C/B = {_n(part.clip)}/{part.batch_size}" if part.channel == "scalar" else f"C = {_n(part.clip)}"
+    twice = part.sensitivity(relation) > 1.5 * part.contribution
+    size = f"C/B = {'2 x ' if twice else ''}{_n(part.clip)}/{part.batch_size}"
+    if part.channel != "scalar":
+        size = f"C = {'2 x ' if twice else ''}{_n(part.clip)}"
     s, z = part.sensitivity(relation), part.noise_multiplier(relation)
-    lines = [f"s = {twice}{size} -> {_n(s)} ({relation}); z = sigma/s = {_n(part.sigma)}/{_n(s)} = {_n(z)}"]
+    lines = [
+        f"s = {'2 ' if twice else ''}{size} = {_n(s)} ({relation}); z = sigma/s = {_n(part.sigma)}/{_n(s)} = {_n(z)}"
+    ]
     mu = part.participation_mu(relation)
     if part.directions > 1 or part.server_noise_multiplier is not None:
         server = ""
@@ -85,14 +89,18 @@ def _paper(release: AnyRelease, bound: UpperBound) -> list[str]:
 
 
 def _clt(release: AnyRelease, bound: UpperBound) -> list[str]:
-    lines = []
+    lines, replaced = [], bound.neighbours in REPLACES
     for part in relevant_parts(release, bound.adversary):
         z = 1.0 / part.participation_mu(bound.neighbours)
-        rate = f"{part.batch_size}/{part.dataset_size}"
+        rate, mu = (
+            f"{part.batch_size}/{part.dataset_size}",
+            math.exp(log_clt_mu(part.rate, part.rounds, z, uniform=replaced)),
+        )
         root = f"sqrt({part.rounds} (e^(1/{_n(z)}^2) - 1))"
-        if bound.neighbours in REPLACES:
-            root = f"sqrt(2 x {part.rounds} (e^(1/z^2) Phi(3/(2z)) + 3 Phi(-1/(2z)) - 2)), z = {_n(z)}"
-        lines += [*_noise(part, bound), f"mu = r sqrt(...) = {rate} {root}"]
+        if replaced:
+            powers = f"e^(1/{_n(z)}^2) Phi(1.5/{_n(z)}) + 3 Phi(-0.5/{_n(z)}) - 2"
+            root = f"sqrt(2 x {part.rounds} ({powers}))"
+        lines += [*_noise(part, bound), f"mu = r sqrt(...) = {rate} {root} = {_n(mu)}"]
     return lines + _reading(bound, bound.mu or 0.0)
 
 
@@ -141,25 +149,38 @@ def _sampled(release: AnyRelease, bound: UpperBound) -> list[str]:
 
 
 def _renyi(release: AnyRelease, bound: UpperBound) -> list[str]:
-    assert bound.epsilon is not None
-    lines = _sampled(release, bound)[:-1] if "sampling" in bound.note.split(";")[0] else []
-    if not lines:
+    found = renyi(release, bound.adversary, bound.neighbours, bound.delta)
+    assert found is not None
+    if found.kind is None:
         counted, certain = participations(release, bound.adversary, bound.neighbours)
         lines = [line for part in relevant_parts(release, bound.adversary) for line in _noise(part, bound)]
         terms = [_term(part) for part in counted] + [f"{_n(mu)}^2" for mu in certain if mu > 0.0]
         random = "".join(f", {_law(part)}" for part in counted if part.fixed is None)
-        lines.append(f"ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)], mu^2 = {' + '.join(terms)}{random}")
-    rest = "eps = min over s > 0 of (ln E[e^(s L)] + s ln s - (1 + s) ln(1 + s) - ln delta)/s"
-    return [*lines, f"{rest} = {_n(bound.epsilon.upper)} at delta = {_n(bound.delta)}"]
+        lines.append(f"mu^2 = {' + '.join(terms)}{random}; ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)]")
+    else:
+        # The last line is how prv goes on from the same pair.
+        lines = [*_sampled(release, bound)[:-1], f"L = sum of ln P(x)/Q(x), x ~ P ({found.kind})"]
+    if math.isinf(found.order):
+        return [*lines, f"eps = {_n(found.epsilon)}, the largest loss of all rounds but for {_n(bound.delta)} of P"]
+    lines.append(f"ln E[e^(s L)] = {_n(found.log_moment)} at s = {_n(found.order)}, the best of many orders")
+    form = "(ln E[e^(s L)] + s ln s - (1 + s) ln(1 + s) - ln delta)/s"
+    return [*lines, f"eps = {form} = {_n(found.epsilon)} at delta = {_n(bound.delta)}"]
 
 
 def _advanced(release: AnyRelease, bound: UpperBound) -> list[str]:
-    assert bound.epsilon is not None
-    parts = relevant_parts(release, bound.adversary)
-    lines = [line for part in parts for line in _noise(part, bound)]
-    form = "eps = sqrt(2 ln(1/delta') sum eps_0^2) + sum eps_0 (e^eps_0 - 1)"
-    shares = f"delta' = delta/2 = {_n(bound.delta / 2.0)}, the rest in equal shares delta_0"
-    return [*lines, f"each round (eps_0, delta_0) by {_DELTA}", f"{form} = {_n(bound.epsilon.upper)}; {shares}"]
+    epsilon, steps, _ = advanced(release, bound.adversary, bound.neighbours, bound.delta)
+    lines = [line for part in relevant_parts(release, bound.adversary) for line in _noise(part, bound)]
+    lines.append(f"each round (eps_0, delta_0) by {_DELTA}")
+    for step in steps:
+        at = f"delta_0 = {_n(step.delta)}, mu = {_n(step.mu)}"
+        if step.rate < 1.0:
+            at += f": ln(1 + r (e^eps_1 - 1)), eps_1 at delta_0/r, r = {_n(step.rate)}"
+        lines.append(f"n = {step.count} of eps_0 = {_n(step.epsilon)} at {at}")
+    form = "eps = sqrt(2 ln(1/delta') sum n eps_0^2) + sum n eps_0 (e^eps_0 - 1)"
+    spent = _n(sum(step.count * step.delta for step in steps))
+    rest = bound.delta / 2.0 - sum(step.count * step.delta for step in steps)
+    chance = f", {_n(rest)} for a count above n" if rest > 1e-6 * bound.delta else ""
+    return [*lines, f"{form} = {_n(epsilon)}; delta' = {_n(bound.delta / 2.0)}, {spent} for the rounds{chance}"]
 
 
 def _czofo(release: AnyRelease, bound: UpperBound) -> list[str]:
@@ -193,12 +214,37 @@ _FORMULAS: dict[str, Callable[[AnyRelease, UpperBound], Sequence[str]]] = {
 }
 
 
+SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = {
+    "none": "the server has no parameters that move",
+    "frozen": "the server's parameters do not move",
+    "joint-zo": "the server's parameters move by the released scalars alone",
+    "dp-sgd": "the server's parameters move by noised sums of clipped gradients alone",
+}
+
+
 def _assumptions(release: AnyRelease, bound: UpperBound) -> tuple[str, ...]:
     parts = relevant_parts(release, bound.adversary)
-    found = ["n counts the rounds of all clients together", "each noise draw is Gaussian, fresh and secret"]
-    if any(part.sampler == "poisson" for part in parts) and bound.accountant in ("prv", "rdp", "advanced-composition"):
+    found = ["T counts the rounds of all clients together"]
+    if any(part.channel != "zo-gradient" for part in parts):
+        found.append("each noise draw is Gaussian, fresh and secret")
+    if any(part.channel == "scalar" for part in parts):
+        found.append("each record's part is clipped on its own, and the sum divided by B whatever the batch's size")
+    if bound.adversary != "server":
+        updates = dict.fromkeys(part.server_update for part in parts)
+        found += [SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS]
+    if any(part.sampler == "shuffled" and part.participations is None for part in parts):
+        turns = "clients take turns, and each goes" if any(part.clients > 1 for part in parts) else "the client goes"
+        found.append(f"{turns} through all records, D // B batches a pass, before it begins again")
+    secret = bound.accountant == "prv" or "sampling" in bound.note.split(";")[0]
+    if secret and any(part.sampler == "poisson" for part in parts):
         found.append("the adversary does not learn which records are in a batch, and each is drawn independently")
+    if bound.neighbours == "replace-record" and bound.adversary != "server":
+        found.append("the adversary's own block of the record is the same, and other clients' embeddings are not seen")
+    if bound.adversary == "eavesdropper" and any(part.ids == "secret" for part in parts):
+        found.append("uploads are encrypted, or batch ids follow from a shared seed")
     if any(part.participation_cap is not None for part in parts):
         found.append("the server enforces the cap on participations, over all clients' rounds together")
+    if not any(part.data_dependent_side for part in parts):
+        found.append("nothing else depends on the data: no fitted scaler, stopping, chosen checkpoint or log")
     found += [f"NOT met, {name}: {GAPS[name]}" for name in (bound.gap or "").split(",") if name]
     return tuple(found)

@@ -158,23 +158,34 @@ def gaps_of(release: AnyRelease, adversary: AdversaryName, neighbours: Neighbour
 
     Gaps of an accountant (`clt`, `known-ids`, `no-accountant`) are not among them: accountants add those.
     """
-    found = [_gaps_of_part(part, adversary, neighbours) for part in relevant_parts(release, adversary)]
+    parts = relevant_parts(release, adversary)
+    # A joint-zo server moves by the scalars: where none is accounted for, neither is what moved it.
+    scalars = any(part.channel == "scalar" for part in parts)
+    found = [_gaps_of_part(part, adversary, neighbours, scalars=scalars) for part in parts]
     return tuple(dict.fromkeys(name for names in found for name in names))
 
 
-def _gaps_of_part(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> tuple[str, ...]:
+def _gaps_of_part(
+    release: Release, adversary: AdversaryName, neighbours: NeighbourRelation, *, scalars: bool
+) -> tuple[str, ...]:
     cell = treatment(adversary, neighbours, release.sampler, ids=release.ids, channel=release.channel)
     if cell.treatment == "no bound":
         return ("unprotected-channel",)
     if cell.treatment == "undefined":
         return ("undefined",)
-    accounted = release.server_mu is not None or release.server_noise_multiplier is not None
-    bare_server = release.server_update in ("sgd", "zo") or (release.server_update == "dp-sgd" and not accounted)
+    # `server_mu` counts the planned participations, which a malicious client does not keep to.
+    given = release.server_mu is not None and adversary != "malicious-client"
+    closed = {
+        "joint-zo": scalars,
+        "dp-sgd": given or release.server_noise_multiplier is not None,
+        "frozen": True,
+        "none": True,
+    }
     present = {
         "one-sided-clip": release.clip_rule == "paper-one-sided",
         "unbounded-participation": adversary == "malicious-client"
         and (release.participation_cap is None or not release.distinct_ids),
-        "server-state": bare_server and adversary != "server",
+        "server-state": not closed.get(release.server_update, False) and adversary != "server",
         "client-state": release.client_update == "first-order"
         and (neighbours == "replace-record" or release.channel == "embedding"),
         "hidden-releases": release.own_rounds_only,

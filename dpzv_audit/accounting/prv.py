@@ -8,7 +8,7 @@ direction alone, so that at small epsilon or low noise it takes minutes or fails
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -28,6 +28,9 @@ DELTA_ERROR = 1e-4
 
 _AGREE = 1e-9
 """Rounding that two bounds may differ by without a contradiction."""
+
+_STEP: dict[PairKind, float] = {"remove": 1.0, "add": 1.0, "replace": 2.0}
+"""How far a batch that certainly holds the record moves, in contributions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,28 +62,63 @@ def prv_epsilon(*, kind: PairKind, rate: float, noise: float, rounds: int, delta
     return prv_composition(kind=kind, parts=(SampledRounds(rate=rate, noise=noise, rounds=rounds),), delta=delta)
 
 
-@lru_cache(maxsize=256)
-def prv_composition(
+def prv_directions(
     *,
-    kind: PairKind,
+    kinds: Sequence[PairKind],
     parts: tuple[SampledRounds, ...],
     delta: float,
     certain_mu: float = 0.0,
     fast: bool = False,
     enough: float | None = None,
 ) -> PrvAnswer:
+    """Return the largest epsilon at `delta` over the pairs of `kinds`, each as `prv_composition` has it.
+
+    Nothing is composed where `fast`, where the certified bounds of all pairs decide (both sides of `enough`, or a lower
+    one past the vacuous limit), or where a pair's certified bound cannot change the maximum.
+    """
+
+    def answer(kind: PairKind, *, fast: bool) -> PrvAnswer:
+        return prv_composition(kind=kind, parts=parts, delta=delta, certain_mu=certain_mu, fast=fast)
+
+    found = {kind: answer(kind, fast=True) for kind in kinds}
+    whole = _larger(found.values())
+    if whole.epsilon.lower > VACUOUS:
+        return replace(whole, note="vacuous (> 100): certified bounds, not composed")
+    if fast:
+        return whole
+    if enough is not None and (whole.epsilon.upper <= enough or whole.epsilon.lower > enough):
+        return replace(whole, note="certified bound, which decides: not composed")
+    for kind in sorted(kinds, key=lambda kind: -found[kind].epsilon.upper):
+        if found[kind].epsilon.upper > max(other.epsilon.lower for other in found.values()):
+            found[kind] = answer(kind, fast=False)
+    return _larger(found.values())
+
+
+def _larger(answers: Iterable[PrvAnswer]) -> PrvAnswer:
+    answers = tuple(answers)
+    worst = max(answers, key=lambda answer: answer.epsilon.upper)
+    epsilon = EpsilonRange(
+        lower=max(answer.epsilon.lower for answer in answers),
+        estimate=max(answer.epsilon.estimate for answer in answers),
+        upper=worst.epsilon.upper,
+    )
+    return replace(worst, epsilon=epsilon)
+
+
+@lru_cache(maxsize=256)
+def prv_composition(
+    *, kind: PairKind, parts: tuple[SampledRounds, ...], delta: float, certain_mu: float = 0.0, fast: bool = False
+) -> PrvAnswer:
     """Return epsilon at `delta` of independently sampled `parts` and one Gaussian release of `certain_mu`.
 
     Certified bounds come first: no amplification, or Chernoff's on the privacy loss, from above; tests on counts from
-    below. The composition runs unless `fast`, or the certified bounds decide: one below `enough`, the other above it,
-    or the lower one past the vacuous limit. `estimate` and `upper` never exceed the certified bound. `delta` in (0, 1).
-    Raises `InputError` for numbers outside their range, `AuditError` where composition contradicts a certified bound.
+    below. The composition runs unless `fast`, or the lower one is past the vacuous limit. `estimate` and `upper` never
+    exceed the certified bound. `delta` in (0, 1). Raises `InputError` for numbers outside their range, `AuditError`
+    where composition contradicts a certified bound.
     """
     check_probability("delta", delta)
-    step = 2.0 if kind == "replace" else 1.0
-    always = [part for part in parts if part.rate == 1.0]
-    mu = math.hypot(certain_mu, *(math.sqrt(part.rounds) * step / part.noise for part in always))
-    random = [part for part in parts if part.rate < 1.0]
+    mu = math.hypot(certain_mu, *(math.sqrt(p.rounds) * _STEP[kind] / p.noise for p in parts if p.rate == 1.0))
+    random = tuple(part for part in parts if part.rate < 1.0)
     if not random:
         epsilon = epsilon_from_mu(mu, delta)
         return PrvAnswer(
@@ -88,15 +126,7 @@ def prv_composition(
             composed=False,
             note="every record is in every batch: exact Gaussian",
         )
-    delta_error = DELTA_ERROR * delta
-    rounds = _rounds(kind, random, mu, delta_error)
-    moments = composed_moments([(part.moments, part.count) for part in rounds]) if rounds else None
-    certified = _known_ids(random, step, mu, delta)
-    if moments is not None:
-        certified = min(certified, moments.epsilon(delta))
-    lower = _lower(kind, random, mu, delta)
-    if lower > certified * (1.0 + _AGREE) + _AGREE:
-        raise _disagreement(lower, certified, kind, parts, delta)
+    lower, certified = _certified(kind, random, mu, delta)
 
     def alone(why: str) -> PrvAnswer:
         return PrvAnswer(
@@ -111,11 +141,11 @@ def prv_composition(
         return alone("vacuous (> 100): certified bounds, not composed")
     if fast:
         return alone("certified bound, not composed (fast)")
-    if enough is not None and (certified <= enough or lower > enough):
-        return alone("certified bound, which decides: not composed")
-    if rounds is None or moments is None:
+    rounds = _rounds(kind, random, mu, DELTA_ERROR * delta)
+    if rounds is None:
         return alone("certified bound alone: the noise is too low to compose")
-    answer = compose(rounds, moments, delta=delta, delta_error=delta_error, certified=certified)
+    moments = composed_moments([(part.moments, part.count) for part in rounds])
+    answer = compose(rounds, moments, delta=delta, delta_error=DELTA_ERROR * delta, certified=certified)
     if answer is None:
         return alone("certified bound alone: a mesh that decides anything would not fit")
     if answer.lower > certified * (1.0 + _AGREE) + _AGREE or answer.upper < lower * (1.0 - _AGREE) - _AGREE:
@@ -130,6 +160,21 @@ def prv_composition(
     return PrvAnswer(
         epsilon=bounded, composed=True, note=f"{vacuous}composed, error {answer.upper - answer.estimate:.2g}"
     )
+
+
+@lru_cache(maxsize=256)
+def _certified(
+    kind: PairKind, random: tuple[SampledRounds, ...], certain_mu: float, delta: float
+) -> tuple[float, float]:
+    """Return certified lower and upper bounds on epsilon without composition; `AuditError` where they contradict."""
+    upper = _known_ids(random, _STEP[kind], certain_mu, delta)
+    moments = sampled_moments(kind, random, certain_mu=certain_mu, delta=delta)
+    if moments is not None:
+        upper = min(upper, moments.epsilon(delta))
+    lower = _lower(kind, random, certain_mu, delta)
+    if lower > upper * (1.0 + _AGREE) + _AGREE:
+        raise _disagreement(lower, upper, kind, random, delta)
+    return lower, upper
 
 
 def sampled_moments(

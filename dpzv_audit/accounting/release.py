@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Literal, get_args
 
 from dpzv_audit.errors import InputError, check_count, check_positive
@@ -32,6 +31,9 @@ CLIP_SCOPES: tuple[ClipScope, ...] = get_args(ClipScope)
 CLIENT_UPDATES: tuple[ClientUpdate, ...] = get_args(ClientUpdate)
 REPLACES: frozenset[str] = frozenset({"replace-label", "replace-record"})
 NEIGHBOURS: tuple[NeighbourRelation, ...] = get_args(NeighbourRelation)
+
+_MOST = 10**15
+"""More rounds, records or messages than that are a mistake, and past what a float counts one by one."""
 
 _SCALES = 1e50
 """Noise further than this from a record's contribution is a mistake; its square would leave the floats."""
@@ -89,7 +91,9 @@ class Release:
     client_update: ClientUpdate = "zeroth-order"
     """How clients step; `first-order` chains what they receive with derivatives at their clear features."""
     server_mu: float | None = None
-    """Gaussian-DP parameter of all the server's own noised updates together; None: not given so."""
+    """Gaussian-DP parameter, under the relation asked about, of all the server's own noised updates; None: not given.
+
+    It counts the participations that are planned: against a malicious client it closes nothing."""
     server_noise_multiplier: float | None = None
     """dp-sgd on the batch of each round: noise on the summed gradients over their per-record clip; None: not given so.
 
@@ -106,7 +110,10 @@ class Release:
             self._set(name, float(check_positive(name, getattr(self, name))))
         for name in ("server_mu", "server_noise_multiplier"):
             if getattr(self, name) is not None:
-                self._set(name, float(check_positive(name, getattr(self, name))))
+                value = float(check_positive(name, getattr(self, name)))
+                if not 1.0 / _SCALES < value < _SCALES:
+                    raise InputError(f"{name} is {value}, must lie between {1.0 / _SCALES:g} and {_SCALES:g}")
+                self._set(name, value)
         for name, allowed in (
             ("sampler", SAMPLERS),
             ("clip_rule", CLIP_RULES),
@@ -118,6 +125,9 @@ class Release:
         ):
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}")
+        for name in ("distinct_ids", "batch_coupling", "data_dependent_side", "own_rounds_only", "padded"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} is {getattr(self, name)!r}, must be true or false")
         self._check_sizes()
         self._check_choices()
 
@@ -130,11 +140,6 @@ class Release:
         if not 1.0 / _SCALES < self.sigma / self.sigma_unit < _SCALES:
             of = "clip / batch_size" if self.channel == "scalar" else "clip"
             raise InputError(f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} times {of}")
-        multiplier = self.server_noise_multiplier
-        if multiplier is not None and not 1.0 / _SCALES < multiplier < _SCALES:
-            raise InputError(
-                f"server_noise_multiplier is {multiplier}, must lie between {1.0 / _SCALES:g} and {_SCALES:g}"
-            )
         if self.participations is not None and self.participations > self.rounds:
             raise InputError(
                 f"participations is {self.participations}, must lie in [1, rounds = {self.rounds}]: "
@@ -272,8 +277,11 @@ def relevant_parts(release: AnyRelease, adversary: AdversaryName) -> tuple[Relea
 
 
 def _whole(name: str, value: object, *, least: int = 1) -> int:
-    """Return `value` as a Python int (numpy's are not taken everywhere); `InputError` unless whole, >= `least`."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise InputError(f"{name} is {value!r}, must be a whole number of at least {least}")
-    number = float(value)
-    return check_count(name, int(value) if number.is_integer() else number, least=least)  # type: ignore[call-overload,arg-type]
+    """Return `value` as a Python int (numpy's are not taken everywhere); `InputError` unless it is in range."""
+    try:
+        number = check_count(name, value, least=least)  # type: ignore[arg-type]
+    except InputError:
+        number = _MOST + 1
+    if number > _MOST:
+        raise InputError(f"{name} is {value!r}, must be a whole number of at least {least}, at most {_MOST:.0e}")
+    return number

@@ -7,6 +7,11 @@ standard deviation z = sigma / c and sampling rate r (dominating pairs: Zhu, Don
 - `add`: the same two, exchanged (and reflected, so that the loss still increases in x);
 - `replace`: P as above against (1-r) N(0, z^2) + r N(-1, z^2).
 
+The replace pair is the worst of all contributions of norm at most c, in however many messages about one batch, each
+chosen after the last: with likelihood ratios E_1, E_2 of the two shifted components against N(0, z^2), which are
+martingales, what is to be maximised is E[((1-r)(1-e^t) + r E_1 - r e^t E_2)+], convex in both with a mixed derivative
+that is never positive, so at every moment full speed in opposite directions is best.
+
 The privacy loss L(x) = ln P(x)/Q(x) increases in x, so its distribution under P is that of x at L^-1(t).
 """
 

@@ -10,23 +10,33 @@ from numpy.typing import ArrayLike
 from dpzv_audit.errors import InputError, check_count
 
 
-def realised_participations(batches: Iterable[ArrayLike], *, dataset_size: int) -> int:
+def realised_participations(
+    batches: Iterable[ArrayLike], *, dataset_size: int, rounds: int, distinct_ids: bool = False
+) -> int:
     """Return the largest number of `batches`, of all clients together, that one record is in.
 
-    Each batch holds record numbers in [0, `dataset_size`); -1 marks an empty place. A record named twice in a batch is
-    in it once, as a server with distinct ids reads it. Raises `InputError` for anything else, and for no batches.
+    Each batch holds record numbers in [0, `dataset_size`); -1 marks an empty place. There must be one for each of
+    `rounds`: part of a schedule, one client's say, would count too few. A record named twice in a batch moves the
+    message twice as far, so it is refused unless the server reads it once (`distinct_ids`). Raises `InputError`.
     """
     check_count("dataset_size", dataset_size)
-    counts = np.zeros(dataset_size + 1, dtype=np.int64)
-    rounds = 0
-    for rounds, batch in enumerate(batches, start=1):
+    check_count("rounds", rounds)
+    counts = np.zeros(dataset_size, dtype=np.int64)
+    number = 0
+    for number, batch in enumerate(batches, start=1):
         ids = np.asarray(batch)
         if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
-            raise InputError(f"batch {rounds} has shape {ids.shape} of {ids.dtype}, must be one row of record numbers")
+            raise InputError(f"batch {number} has shape {ids.shape} of {ids.dtype}, must be one row of record numbers")
         if ids.size and not (ids.min() >= -1 and ids.max() < dataset_size):
             wrong = ids.min() if ids.min() < -1 else ids.max()
-            raise InputError(f"batch {rounds} names record {wrong}, must lie in [0, {dataset_size - 1}], or be -1")
-        counts[np.unique(ids.astype(np.int64))] += 1
-    if rounds == 0:
-        raise InputError("the schedule has no batches, must have at least one")
-    return max(1, int(counts[:-1].max()))
+            raise InputError(f"batch {number} names record {wrong}, must lie in [0, {dataset_size - 1}], or be -1")
+        named, times = np.unique(ids[ids >= 0].astype(np.int64), return_counts=True)
+        if not distinct_ids and (times > 1).any():
+            raise InputError(
+                f"batch {number} names record {named[times > 1][0]} more than once, must name it once, or the server "
+                "must enforce distinct ids"
+            )
+        counts[named] += 1
+    if number != rounds:
+        raise InputError(f"the schedule has {number} batches, must have one for each of the {rounds} rounds")
+    return max(1, int(counts.max()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
             print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
     except TyperException as error:
-        print(f"dpzv-audit: error: {error.format_message()}", file=sys.stderr)
+        print(f"dpzv-audit: error: {_mistake(error)}", file=sys.stderr)
         return 2
     except AuditError as error:
         print(f"dpzv-audit: error: {error}", file=sys.stderr)
@@ -67,3 +68,21 @@ def main(arguments: list[str] | None = None) -> int:
         place = f": {error.filename}" if error.filename else ""
         print(f"dpzv-audit: error: {error.strerror or error}{place}", file=sys.stderr)
         return 3
+
+
+_KINDS = {"float": "a number", "int": "a whole number"}
+
+
+def _mistake(error: TyperException) -> str:
+    """Return typer's message, with the value that was given where it leaves it out, and near flags alone suggested."""
+    found: Any = error  # typer's classes declare neither of what follows
+    if hasattr(found, "possibilities") and hasattr(found, "option_name"):
+        near = [name for name in found.possibilities or () if name.startswith(found.option_name)]
+        near = near or difflib.get_close_matches(found.option_name, found.possibilities or (), n=1)
+        return error.message + (f", did you mean {' or '.join(near)}?" if near else "")
+    cause: Any = error.__cause__
+    details = cause.errors() if hasattr(cause, "errors") else []
+    kind = _KINDS.get(details[0]["type"].split("_")[0]) if details else None
+    if kind is None or not found.param.opts:
+        return error.format_message()
+    return f"{found.param.opts[-1]} is {details[0]['input']!r}, must be {kind}"

@@ -90,7 +90,7 @@ def account(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Upper bounds on epsilon for a release, by accountant, adversary and neighbour relation.
+    """Bound epsilon from above, by accountant and adversary.
 
     Describe one noisy channel by its numbers, with exactly one of --sigma, --claim-epsilon and
     --noise-multiplier, or name a --method. A bound is sound, or rests on a named gap and says so.
@@ -240,7 +240,7 @@ def show(
         for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):
             console.print(shown, soft_wrap=isinstance(shown, str))
     console.print()
-    for line in (*view.legend(bounds), *result.get("explanations", ())):
+    for line in (*view.legend(result["release"], bounds), *result.get("explanations", ())):
         console.print(line, soft_wrap=True, markup=False)
 
 
@@ -265,7 +265,7 @@ def save(
     relation = bounds[0].neighbours
     alpha = [i / 200.0 for i in range(201)]
     subject = f"{method or 'one channel'}, {relation}, delta {delta:g}"
-    curves = view.curves(bounds, alpha, relation=relation)
+    curves = view.curves(result["release"], bounds, alpha, relation=relation, fast=fast)
     lines = {}
     if len(parts) == 1:
         lines = view.rounds_lines(parts[0], delta=delta, adversaries=adversaries, relation=relation, fast=fast)

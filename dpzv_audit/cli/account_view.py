@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
+from reports.text import upper_bound
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,6 +19,9 @@ V = TypeVar("V")
 
 FIGURE_POINTS = 9
 """Numbers of rounds at which a figure's lines are computed."""
+
+CURVE_POINTS = 12
+"""Deltas whose bounds make up a trade-off curve that no mu describes."""
 
 
 def describe(release: Release, *, delta: float, claim_epsilon: float | None = None) -> str:
@@ -36,11 +39,11 @@ def describe(release: Release, *, delta: float, claim_epsilon: float | None = No
 
 
 def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
-    """Return the table adversary x accountant of bounds for ONE neighbour relation, and lines on what is not in it.
+    """Return the table accountant by adversary of bounds for ONE neighbour relation, and lines on what is not in it.
 
-    A cell is the upper epsilon with `sound`, the number in brackets over its gaps, or a dash over why there is none; a
-    star marks the tightest sound number of its row. Adversaries with equal rows share one; adversaries and accountants
-    without any number have a line below instead.
+    A cell is the upper epsilon with `sound`, the number in brackets with its gaps, or a dash with why there is none; a
+    star marks the tightest sound number of its column. Adversaries with equal columns share one; adversaries and
+    accountants without any number have a line below instead.
     """
     from rich.table import Table
 
@@ -49,20 +52,22 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     numbered = [bound for bound in bounds if bound.epsilon is not None]
     accountants = list(dict.fromkeys(bound.accountant for bound in numbered))
     title = f"epsilon, neighbours {bounds[0].neighbours}"
-    rows: dict[tuple[str, ...], list[str]] = {}
+    columns: dict[tuple[str, ...], list[str]] = {}
     for adversary in dict.fromkeys(bound.adversary for bound in numbered):
-        row = [bound for bound in bounds if bound.adversary == adversary]
-        best = tightest_sound(row)
-        cells = tuple(_cell(bound, bound is best) for bound in row if bound.accountant in accountants)
-        rows.setdefault(cells, []).append(adversary)
+        column = [bound for bound in bounds if bound.adversary == adversary]
+        best = tightest_sound(column)
+        cells = tuple(_cell(bound, bound is best) for bound in column if bound.accountant in accountants)
+        columns.setdefault(cells, []).append(adversary)
     shown: list[Table | str] = [title]
-    if rows:
-        result = Table(title=title, title_justify="left", show_lines=True)
-        result.add_column("adversary")
-        for name in accountants:
-            result.add_column(name, overflow="fold")
-        for cells, adversaries in rows.items():
-            result.add_row("\n".join(adversaries), *cells)
+    if columns:
+        result = Table(
+            title=title, title_justify="left", show_lines=any("\n" in cell for key in columns for cell in key)
+        )
+        result.add_column("accountant", no_wrap=True)
+        for adversaries in columns.values():
+            result.add_column("\n".join(adversaries), overflow="fold")
+        for number, name in enumerate(accountants):
+            result.add_row(name, *(cells[number] for cells in columns))
         shown = [result]
     absent = [bound for bound in bounds if bound.adversary not in {b.adversary for b in numbered}]
     shown += _reasons(absent, lambda bound: bound.adversary)
@@ -71,12 +76,11 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
 
 
 def _cell(bound: UpperBound, best: bool) -> str:
-    gaps = (bound.gap or "").split(",")
+    gaps = ",\n".join((bound.gap or "").split(","))
     if bound.epsilon is None:
-        return "\n".join(["-", *gaps])
-    if bound.sound:
-        return f"{_up(bound.epsilon.upper)} sound{' *' if best else ''}"
-    return "\n".join([f"({_up(bound.epsilon.upper)})", *gaps])
+        return f"- {gaps}"
+    number = _up(bound.epsilon.upper)
+    return f"{number} sound{' *' if best else ''}" if bound.sound else f"({number}) {gaps}"
 
 
 def _reasons(bounds: Sequence[UpperBound], subject: Callable[[UpperBound], str]) -> list[str]:
@@ -92,22 +96,21 @@ def _reasons(bounds: Sequence[UpperBound], subject: Callable[[UpperBound], str])
 
 
 def _up(value: float) -> str:
-    """Return an upper bound at four significant digits, never rounded down."""
-    if value == 0.0:
-        return "0"
-    digits = 3 - math.floor(math.log10(value))
-    if value >= 1e4:
-        rounded = math.ceil(value / 10.0 ** (-digits) - 1e-9) * 10.0 ** (-digits)
-        return f"{rounded:.3e}"
-    scale = 10.0**digits
-    return f"{math.ceil(value * scale - 1e-9) / scale:.4g}"
+    """Return an upper bound at four significant digits, rounded up but for a trillionth of it, which is rounding."""
+    return upper_bound(value * (1.0 - 1e-12))
 
 
-def legend(bounds: Sequence[UpperBound]) -> list[str]:
-    """Return the legend and one line for each gap that occurs among `bounds`."""
+def legend(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
+    """Return the legend, what sound bounds lean on at the server, and one line for each gap among `bounds`."""
     from dpzv_audit.accounting import GAPS
+    from dpzv_audit.accounting.explain import SERVER_ASSUMPTIONS
+    from dpzv_audit.accounting.release import parts_of
 
     lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
+    updates = dict.fromkeys(part.server_update for part in parts_of(release))
+    given = [SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS]
+    if given and any(bound.sound for bound in bounds):
+        lines.append(f"sound: given that {' and '.join(given)}; --explain lists what else it leans on.")
     present = dict.fromkeys(name for bound in bounds for name in (bound.gap or "").split(",") if name)
     return lines + [f"{name}: {GAPS[name]}." for name in present]
 
@@ -148,16 +151,16 @@ def rounds_lines(
 ) -> dict[str, list[tuple[int, float]]]:
     """Return the tightest sound epsilon against rounds for each adversary, alike ones once, and theorem 5.1's.
 
-    A realised count of participations is scaled with the rounds.
+    A realised count of participations holds for fewer rounds too, and so do the passes begun.
     """
     from dpzv_audit.accounting import gdp_paper, tightest_sound, upper_bounds
 
     grid = sorted({max(1, round(release.rounds ** (i / (FIGURE_POINTS - 1)))) for i in range(FIGURE_POINTS)})
     found: dict[str, list[tuple[int, float]]] = {}
     for rounds in grid:
-        count = release.participations
-        count = None if count is None else max(1, -(-count * rounds // release.rounds))
-        made = replace(release, rounds=rounds, participations=count)
+        made = replace(release, rounds=rounds, participations=None)
+        if release.participations is not None:
+            made = replace(made, participations=min(release.participations, made.passes_begun))
         paper = gdp_paper(made, adversaries[0], relation, delta)
         if paper.epsilon is not None:
             found.setdefault("theorem 5.1, as claimed", []).append((rounds, paper.epsilon.upper))
@@ -169,6 +172,58 @@ def rounds_lines(
     return merged(found)
 
 
+def curves(
+    release: AnyRelease,
+    bounds: Sequence[UpperBound],
+    alpha: Sequence[float],
+    *,
+    relation: NeighbourRelation,
+    fast: bool = False,
+) -> dict[str, list[float]]:
+    """Return the trade-off curve of each adversary's tightest sound bound, and of theorem 5.1, over `alpha`.
+
+    A Gaussian curve where the bound has a mu, else the highest that the bounds at several deltas together leave.
+    """
+    from dpzv_audit.accounting import gaussian_tradeoff, tightest_sound
+
+    found: dict[str, list[float]] = {}
+    about = [bound for bound in bounds if bound.neighbours == relation]
+    for bound in about:
+        if bound.accountant == "gdp-paper" and bound.mu is not None:
+            found.setdefault("theorem 5.1, as claimed", gaussian_tradeoff(alpha, bound.mu).tolist())
+    for adversary in dict.fromkeys(bound.adversary for bound in about):
+        best = tightest_sound(bound for bound in about if bound.adversary == adversary)
+        if best is None:
+            continue
+        if best.mu is not None:
+            found[adversary] = gaussian_tradeoff(alpha, best.mu).tolist()
+        else:
+            found[adversary] = _envelope(release, best, alpha, fast=fast)
+    return merged(found)
+
+
+def _envelope(release: AnyRelease, bound: UpperBound, alpha: Sequence[float], *, fast: bool) -> list[float]:
+    """Return the trade-off curve that `bound`'s accountant certifies: each (epsilon, delta) is a pair of lines."""
+    import numpy as np
+
+    from dpzv_audit.accounting import epsilon_delta_tradeoff, upper_bounds
+
+    deltas = np.geomspace(bound.delta, max(0.5, bound.delta), CURVE_POINTS)
+    curve = np.zeros(len(alpha))
+    for delta in deltas:
+        (at,) = upper_bounds(
+            release,
+            delta=float(delta),
+            adversaries=[bound.adversary],
+            neighbours=[bound.neighbours],
+            accountants=[bound.accountant],
+            fast=fast,
+        )
+        if at.epsilon is not None:
+            curve = np.maximum(curve, epsilon_delta_tradeoff(alpha, at.epsilon.upper, float(delta)))
+    return [float(value) for value in curve]
+
+
 def merged(lines: dict[str, V]) -> dict[str, V]:
     """Return `lines` with names of equal values joined."""
     names: dict[str, list[str]] = {}
@@ -178,30 +233,3 @@ def merged(lines: dict[str, V]) -> dict[str, V]:
         names.setdefault(key, []).append(name)
         values[key] = value
     return {", ".join(names[key]): value for key, value in values.items()}
-
-
-def curves(
-    bounds: Sequence[UpperBound], alpha: Sequence[float], *, relation: NeighbourRelation
-) -> dict[str, list[float]]:
-    """Return the trade-off curve of each adversary's tightest sound bound, and of theorem 5.1, over `alpha`.
-
-    A Gaussian curve where the bound has a mu, else that of its (epsilon, delta).
-    """
-    from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound
-
-    found: dict[str, list[float]] = {}
-    chosen: dict[str, UpperBound] = {}
-    about = [bound for bound in bounds if bound.neighbours == relation]
-    for bound in about:
-        if bound.accountant == "gdp-paper" and bound.epsilon is not None:
-            chosen.setdefault("theorem 5.1, as claimed", bound)
-    for adversary in dict.fromkeys(bound.adversary for bound in about):
-        best = tightest_sound(bound for bound in about if bound.adversary == adversary)
-        if best is not None:
-            chosen[adversary] = best
-    for name, bound in chosen.items():
-        if bound.mu is not None:
-            found[name] = gaussian_tradeoff(alpha, bound.mu).tolist()
-        elif bound.epsilon is not None:
-            found[name] = epsilon_delta_tradeoff(alpha, bound.epsilon.upper, bound.delta).tolist()
-    return merged(found)

@@ -106,7 +106,7 @@ def audit(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bound epsilon from below: of a method trained here, or of any system from its score files.
+    """Bound epsilon from below, by training here or from scores.
 
     With --method, plays the label game with the worst-case canary, a stack of trainings in each world, and sets the
     lower bound beside every upper bound. With --scores no training is needed: one file holds an attack's scores on

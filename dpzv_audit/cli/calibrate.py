@@ -48,6 +48,8 @@ def calibrate(
     participation_cap: given.CapOption = None,
     distinct_ids: given.DistinctOption = False,
     batch_coupling: given.CouplingOption = False,
+    data_dependent_side: given.SideOption = False,
+    own_rounds_only: given.OwnRoundsOption = False,
     padded: given.PaddedOption = False,
     method: Annotated[
         str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method's configuration.")
@@ -63,10 +65,11 @@ def calibrate(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The noise, rounds or batch size with which a release meets (epsilon, delta) against an adversary.
+    """Find the noise, rounds or batch size that meet a target.
 
-    Only sound bounds count, and the answer is checked by accounting for it again. That a target cannot be reached is an
-    answer too: it says what stands in the way.
+    The target is (epsilon, delta) against one adversary, under one neighbour relation. Only sound bounds count, and the
+    answer is checked by accounting for it again. That a target cannot be reached is an answer too: it says what stands
+    in the way.
 
     Example: dpzv-audit calibrate --epsilon 1 --delta 1e-5 --adversary client --batch-size 128
     --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo
@@ -102,6 +105,8 @@ def calibrate(
         "participation_cap": participation_cap,
         "distinct_ids": distinct_ids or None,
         "batch_coupling": batch_coupling or None,
+        "data_dependent_side": data_dependent_side or None,
+        "own_rounds_only": own_rounds_only or None,
         "padded": padded or None,
     }
     unknown = cast("Unknown", solve)
@@ -133,10 +138,10 @@ def calibrate(
         return
     assert answer.bound is not None
     assert answer.bound.epsilon is not None
-    value = f"{answer.value:.10g}" if isinstance(answer.value, float) else str(answer.value)
-    output.say(f"{solve} = {value} gives {target}: {answer.reason}.")
+    # In full: a digit less, and the noise may be too little.
+    output.say(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
     found = answer.bound
-    output.say(f"Checked forward: {found.accountant} gives epsilon <= {answer.bound.epsilon.upper:.10g}.")
+    output.say(f"Checked forward: {found.accountant} gives epsilon <= {answer.bound.epsilon.upper!r}.")
 
 
 def _with_unknown(flags: dict[str, Any], sigma: float | None, solve: str) -> tuple[dict[str, Any], float]:

@@ -26,7 +26,7 @@ WhatArgument = Annotated[str, typer.Argument(metavar="|".join(REGISTRIES), help=
 
 
 def list_what(what: WhatArgument, as_json: JsonOption = False) -> None:
-    """List methods, attacks, datasets, accountants, estimators or adversaries, a line each.
+    """List what there is to choose from, a line each.
 
     Example: dpzv-audit list methods
     """

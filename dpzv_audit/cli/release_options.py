@@ -66,7 +66,7 @@ ClientUpdateOption = Annotated[
 ]
 ServerMuOption = Annotated[
     float | None,
-    typer.Option("--server-mu", metavar="X", help="Gaussian-DP mu of the server's own noised updates in all."),
+    typer.Option("--server-mu", metavar="X", help="Gaussian-DP mu of the server's own noised updates in all, planned."),
 ]
 ServerMultiplierOption = Annotated[
     float | None,
@@ -174,12 +174,14 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
     if schedule is not None:
         if "participations" in given:
             raise InputError("--schedule and --participations say the same, give one of them")
-        given["participations"] = realised(schedule, given["dataset_size"])
+        given["participations"] = realised(
+            schedule, given["dataset_size"], rounds=given["rounds"], distinct_ids=given.get("distinct_ids", False)
+        )
     defaults = {"sampler": "shuffled", "server_update": "none", "clip": 1.0}
     return Release(**{**defaults, **given, "sigma": sigma})
 
 
-def realised(path: Path, dataset_size: int) -> int:
+def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
     import numpy as np
 
@@ -191,7 +193,10 @@ def realised(path: Path, dataset_size: int) -> int:
         raise InputError(f"--schedule is {path}, which is no readable .npy file: {error}") from None
     if not isinstance(batches, np.ndarray) or batches.ndim != 2:
         raise InputError(f"--schedule is {path}, must hold one array of record numbers, a row a round")
-    return realised_participations(batches, dataset_size=dataset_size)
+    try:
+        return realised_participations(batches, dataset_size=dataset_size, rounds=rounds, distinct_ids=distinct_ids)
+    except InputError as error:
+        raise InputError(f"--schedule is {path}: {error}") from None
 
 
 def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -> tuple[Release, float | None, float]:
@@ -224,12 +229,8 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     the_plan = plan(config, records=records, clients=clients, seed=flags.seed)
     if the_plan.sigma == 0.0:
         raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to account for")
-    release = the_plan.release(config, records)
-    if release.server_update == "dp-sgd":
-        # The server steps on the batch of the round: said so, random participations are accounted for as well.
-        release = replace(release, server_mu=None, server_noise_multiplier=config.server_noise_multiplier)
     by_theorem = config.calibration == "paper" and config.sigma is None
-    return release, config.epsilon if by_theorem else None, config.delta
+    return the_plan.release(config, records), config.epsilon if by_theorem else None, config.delta
 
 
 def sigma_of(
@@ -278,11 +279,21 @@ def described_unit(flags: Mapping[str, Any]) -> float:
 
 
 def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
-    """Return `release` and the releases of --also, each the same but for the settings it names."""
+    """Return `release` and the releases of --also, each the same but for the settings it names.
+
+    A realised count belongs to the schedule it was read off: another schedule must say its own.
+    """
     names = [field.name for field in fields(release)]
     found = [release]
     for text in also or []:
-        found.append(replace(release, **parsed("--also", text.split(","), names)))
+        changes = parsed("--also", text.split(","), names)
+        other = {"rounds", "batch_size", "dataset_size", "clients", "sampler"}.intersection(changes)
+        if other and release.participations is not None and "participations" not in changes:
+            raise InputError(
+                f"--also is {text!r}, which is another schedule than the one with {release.participations} "
+                "participations: add participations=N, or participations=null for the passes begun"
+            )
+        found.append(replace(release, **changes))
     return tuple(found)
 
 

@@ -66,7 +66,7 @@ def train(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a method alone, beside its controls, and report its costs.
+    """Train a method alone, beside its controls; report its costs.
 
     Prints accuracy, bytes, rounds, memory, and the claimed beside the recomputed epsilon. The controls are frozen
     clients at the method's own server rate, and at the best rate of a grid.

@@ -124,12 +124,14 @@ def test_the_release_is_what_the_plan_says():
 
 
 def test_dp_sgds_own_release_is_accounted():
-    """Noise of z C_0 on a sum that a replaced label moves by 2 C_0: mu = 2 sqrt(n) / z over n participations."""
+    """Noise of z C_0 on a sum that a replaced label moves by 2 C_0: mu = 2 / z each time that the record takes part."""
     config = DPZVConfig(
         batch_size=6, epochs=5, sigma=0.2, server_update="dp-sgd", server_noise_multiplier=4.0, server_clip=0.3
     )
-    got = made(config)
-    assert got.release(config, 24).server_mu == pytest.approx(2 * math.sqrt(got.participations) / 4.0)
+    release = made(config).release(config, 24)
+    alone = config.model_copy(update={"server_update": "frozen"})
+    scalar = made(alone).release(alone, 24).participation_mu("replace-label")
+    assert release.participation_mu("replace-label") == pytest.approx(math.hypot(scalar, 2 / 4.0))
 
 
 @pytest.mark.parametrize(

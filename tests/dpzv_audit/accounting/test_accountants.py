@@ -194,7 +194,7 @@ def test_tightest_sound_refuses_to_compare_different_things():
 
 
 def test_delta_is_checked():
-    for delta in (0.0, 1.0, -1e-5, math.nan):
+    for delta in (0.0, 1.0, -1e-5, 2, math.nan, math.inf, "1e-5", None):
         with pytest.raises(InputError, match="delta"):
             upper_bounds(release(), delta=delta)
 

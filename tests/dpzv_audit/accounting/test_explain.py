@@ -2,8 +2,9 @@ import math
 import re
 
 import pytest
+from scipy.stats import binom
 
-from dpzv_audit.accounting import ACCOUNTANTS, Composition, Release, upper_bounds
+from dpzv_audit.accounting import ACCOUNTANTS, Composition, Release, epsilon_from_mu, upper_bounds
 from dpzv_audit.accounting.explain import explain
 
 
@@ -54,7 +55,7 @@ def test_the_exact_formula_can_be_checked_by_hand():
     made = release(sampler="shuffled", participations=100)
     bound = next(b for b in upper_bounds(made, delta=1e-3, adversaries=["client"]) if b.accountant == "gdp-exact")
     noise, square, _ = explain(made, bound).formula
-    s, z = (float(v) for v in re.findall(r"(?:-> |= )([\d.]+)(?= \(|$)", noise))
+    s, z = (float(v) for v in re.findall(r"(?:= )([\d.]+)(?= \(|$)", noise))
     assert s == pytest.approx(20 / 128)
     assert z == pytest.approx(0.1859 / s, rel=1e-5)
     assert square == f"mu^2 = 100 x {1 / z:.6g}^2 = {10 / z:.6g}^2"
@@ -64,3 +65,50 @@ def test_every_accountant_has_a_source_of_its_own():
     sources = {b.accountant: explain(release(), b).source for b in upper_bounds(release(), delta=1e-3, fast=True)}
     assert set(sources) == set(ACCOUNTANTS)
     assert len(set(sources.values())) == len(ACCOUNTANTS)
+
+
+def explained(made, accountant, relation):
+    bounds = upper_bounds(made, delta=1e-3, adversaries=["release"], neighbours=[relation], fast=True)
+    bound = next(b for b in bounds if b.accountant == accountant)
+    return bound, explain(made, bound).formula
+
+
+@pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
+@pytest.mark.parametrize("relation", ["replace-label", "zero-out"])
+def test_renyi_can_be_checked_by_hand(sampler, relation):
+    bound, lines = explained(release(sampler=sampler, sigma=2.0), "rdp", relation)
+    moment, s = (float(v) for v in re.search(r"ln E\[e\^\(s L\)\] = (\S+) at s = (\S+),", lines[-2]).groups())
+    by_hand = (moment + s * math.log(s) - (1 + s) * math.log1p(s) - math.log(1e-3)) / s
+    assert bound.epsilon.upper == pytest.approx(by_hand, rel=1e-4)
+    if sampler == "shuffled":
+        n, mu = (float(v) for v in re.search(r"mu\^2 = (\d+) x (\S+)\^2;", lines[-3]).groups())
+        assert moment == pytest.approx(n * s * (s + 1) / 2 * mu**2, rel=1e-4)
+
+
+@pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
+def test_advanced_composition_can_be_checked_by_hand(sampler):
+    bound, lines = explained(release(sampler=sampler, sigma=2.0), "advanced-composition", "zero-out")
+    n, each, share, mu = (
+        float(v)
+        for v in re.search(r"n = (\d+) of eps_0 = (\S+) at delta_0 = (\S+), mu = ([\d.e-]+)", lines[-2]).groups()
+    )
+    by_hand = math.sqrt(2 * math.log(2 / 1e-3) * n) * each + n * each * math.expm1(each)
+    assert bound.epsilon.upper == pytest.approx(by_hand, rel=1e-4)
+    rate = 1.0 if sampler != "poisson" else 128 / 60_000
+    plain = epsilon_from_mu(mu, share / rate)
+    assert each == pytest.approx(math.log1p(rate * math.expm1(plain)), rel=1e-4)
+    assert n * share == pytest.approx(1e-3 / (4 if sampler == "uniform" else 2), rel=1e-4)
+    if sampler == "uniform":  # the other quarter is the chance that a record takes part more often, and hardly less
+        assert binom.sf(n, 46_900, 128 / 60_000) <= 1e-3 / 4 < binom.sf(n - 2, 46_900, 128 / 60_000)
+
+
+def test_what_a_sound_bound_leans_on_is_said():
+    for made, says in (
+        (release(), "the server's parameters move by the released scalars alone"),
+        (release(server_update="none"), "the server has no parameters that move"),
+        (release(sampler="shuffled", clients=3), "clients take turns, and each goes through all records"),
+        (release(participation_cap=3), "the server enforces the cap"),
+        (release(), "nothing else depends on the data"),
+    ):
+        bound = upper_bounds(made, delta=1e-3, adversaries=["release"], neighbours=["zero-out"], fast=True)[2]
+        assert any(line.startswith(says) for line in explain(made, bound).assumes), says

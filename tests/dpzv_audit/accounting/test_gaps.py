@@ -73,12 +73,36 @@ def test_public_ids_make_the_eavesdropper_a_client():
         ({"channel": "embedding", "client_update": "first-order"}, "server", "zero-out", ("client-state",)),
         ({"channel": "embedding"}, "server", "replace-label", ("undefined",)),
         ({"channel": "embedding"}, "client", "replace-label", ("unprotected-channel",)),
-        ({"channel": "gradient"}, "client", "replace-label", ()),
+        ({"channel": "gradient", "server_update": "frozen"}, "client", "replace-label", ()),
+        # joint-zo moves the server by scalars, which nobody accounts for here
+        ({"channel": "gradient"}, "client", "replace-label", ("server-state",)),
+        (
+            {
+                "server_update": "dp-sgd",
+                "server_mu": 0.3,
+                "participation_cap": 9,
+                "distinct_ids": True,
+            },
+            "malicious-client",
+            "replace-label",
+            ("server-state",),
+        ),
+        (
+            {
+                "server_update": "dp-sgd",
+                "server_noise_multiplier": 3.0,
+                "participation_cap": 9,
+                "distinct_ids": True,
+            },
+            "malicious-client",
+            "replace-label",
+            (),
+        ),
         ({"channel": "gradient", "server_update": "sgd"}, "client", "replace-label", ("server-state",)),
         ({"channel": "gradient"}, "server", "replace-record", ("unprotected-channel",)),
         ({"channel": "gradient", "sampler": "poisson"}, "release", "add-remove", ("undefined",)),
-        ({"channel": "zo-gradient"}, "client", "replace-label", ("known-directions",)),
-        ({"channel": "zo-gradient"}, "release", "replace-label", ()),
+        ({"channel": "zo-gradient", "server_update": "none"}, "client", "replace-label", ("known-directions",)),
+        ({"channel": "zo-gradient", "server_update": "none"}, "release", "replace-label", ()),
         ({"sampler": "poisson"}, "eavesdropper", "add-remove", ("batch-size",)),
         ({"sampler": "poisson", "padded": True}, "eavesdropper", "add-remove", ()),
         ({"sampler": "poisson"}, "eavesdropper", "zero-out", ()),
@@ -104,6 +128,9 @@ def test_a_composition_rests_on_the_gaps_of_all_it_shows():
     protected = Composition((release(server_update="sgd"), release(channel="embedding")))
     assert gaps_of(protected, "server", "replace-record") == ()
     assert gaps_of(protected, "client", "replace-label") == ("server-state",)
+    # the scalars that move a joint-zo server are accounted for beside its gradients
+    beside = Composition((release(), release(channel="gradient")))
+    assert gaps_of(beside, "client", "replace-label") == ()
 
 
 def test_every_gap_occurs():

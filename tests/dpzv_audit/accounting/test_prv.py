@@ -91,6 +91,31 @@ def test_every_record_in_every_batch_is_gaussian(kind):
     assert nearly.lower <= answer.upper <= nearly.upper * (1 + 1e-8)
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    rate=st.floats(0.001, 0.95),
+    noise=st.floats(0.3, 3.0),
+    angle=st.floats(0.0, math.pi),
+    lengths=st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0)),
+    epsilon=st.floats(-2.0, 4.0),
+)
+def test_no_other_contributions_tell_more_than_opposite_ones(rate, noise, angle, lengths, epsilon):
+    side = np.linspace(-8 * noise - 1, 8 * noise + 1, 401)
+    x, y = np.meshgrid(side, side)
+    cell = (side[1] - side[0]) ** 2 / (2 * math.pi * noise**2)
+
+    def normal(a, b):
+        return np.exp(-0.5 * ((x - a) ** 2 + (y - b) ** 2) / noise**2)
+
+    def hockey(one, other):
+        p, q = ((1 - rate) * normal(0, 0) + rate * normal(*shift) for shift in (one, other))
+        return np.maximum(p - math.exp(epsilon) * q, 0).sum() * cell
+
+    worst = hockey((1.0, 0.0), (-1.0, 0.0))
+    given_ = hockey((lengths[0], 0.0), (lengths[1] * math.cos(angle), lengths[1] * math.sin(angle)))
+    assert given_ <= worst * (1 + 1e-6) + 1e-9
+
+
 def pld_epsilon(replace, rate, noise, rounds, delta, interval):
     """dp-accounting's (pessimistic, connect-the-dots) epsilon of the same release."""
     from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent

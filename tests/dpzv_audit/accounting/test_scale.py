@@ -143,6 +143,32 @@ def test_extremes_give_finite_ordered_numbers_and_no_warning(changes, delta):
             assert 0.0 <= bound.epsilon.lower <= bound.epsilon.estimate <= bound.epsilon.upper < math.inf
 
 
+def test_vacuous_is_said_at_once_in_both_directions(monkeypatch):
+    # the add direction alone is not certainly past 100: what the remove direction certifies must do
+    def forbidden(*args, **kwargs):
+        raise RuntimeError("composed")
+
+    monkeypatch.setattr(sys.modules["dpzv_audit.accounting.prv"], "compose", forbidden)
+    sys.modules["dpzv_audit.accounting.prv"].prv_composition.cache_clear()
+    bound = prv(release(sigma=0.5, rounds=10**7), "release", "add-remove", 1e-5)
+    assert "vacuous (> 100): certified bounds, not composed" in bound.note
+    assert 100.0 < bound.epsilon.lower < bound.epsilon.upper
+
+
+def test_nothing_is_composed_where_it_could_not_be_sound(monkeypatch):
+    def forbidden(*args, **kwargs):
+        raise RuntimeError("composed")
+
+    monkeypatch.setattr(sys.modules["dpzv_audit.accounting.prv"], "compose", forbidden)
+    sys.modules["dpzv_audit.accounting.prv"].prv_composition.cache_clear()
+    for made, adversary in ((release(), "client"), (release(server_update="sgd"), "release")):
+        bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"], enough=5.0)
+        numbers = {b.accountant: b for b in bounds if b.epsilon is not None}
+        assert not numbers["prv"].sound
+        with pytest.raises(RuntimeError, match="composed"):
+            upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=["replace-label"])
+
+
 def test_mu_of_two_hundred():
     made = release(sampler="shuffled", participations=100, sigma=0.1, batch_size=10)
     bound = gdp_exact(made, "client", "replace-label", 1e-12)

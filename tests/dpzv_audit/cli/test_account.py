@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -10,7 +11,6 @@ from typer.testing import CliRunner
 
 from dpzv_audit.accounting import ACCOUNTANTS, GAPS
 from dpzv_audit.cli import account as command
-from dpzv_audit.cli import account_view
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence import ADVERSARIES
 
@@ -56,25 +56,45 @@ def test_table_marks_sound_gap_and_tightest():
     result = run(CLAIM + " --sampler poisson --server-update joint-zo --neighbours replace-label")
     assert result.exit_code == 0
     assert result.stdout.startswith("Release: 46900 scalars, B = 128 of D = 60000 (poisson)")
-    rows = {line.split()[1]: line for line in result.stdout.splitlines() if line.startswith("│ ")}
-    assert "64.12 sound *" in rows["client"]
-    assert "(1)" in rows["client"]
-    assert "known-ids" in rows["colluding-clients"]  # the line below: one row for both
-    assert "64.12 sound " in rows["eavesdropper"]
-    assert re.search(r"1\.0\d+ sound \*", rows["eavesdropper"])
+    head, colluding = (line for line in result.stdout.splitlines() if line.startswith("┃ "))
+    assert [cell.strip() for cell in head.split("┃")[2:-1]] == ["client", "eavesdropper"]
+    assert [cell.strip() for cell in colluding.split("┃")[2:-1]] == ["colluding-clients", "release"]
+    rows = {line.split()[1]: line.split("│")[2:-1] for line in result.stdout.splitlines() if line.startswith("│ ")}
+    rows = {name: [cell.strip() for cell in cells] for name, cells in rows.items()}
+    assert rows["gdp-paper"] == ["(1) known-ids", "(1) clt"]
+    assert rows["gdp-exact"] == ["64.12 sound *", "64.12 sound"]
+    assert rows["prv"][0] == "(1.007) known-ids"
+    assert re.fullmatch(r"1\.0\d+ sound \*", rows["prv"][1])
     assert "malicious-client: - unbounded-participation" in result.stdout
     assert "server: - unprotected-channel" in result.stdout
     assert "gdp-clt, czofo-theorem: - no-accountant" in result.stdout
-    explained = set(re.findall(r"^([a-z-]+): [^-]", result.stdout, flags=re.MULTILINE))
+    given = "sound: given that the server's parameters move by the released scalars alone; --explain lists what else"
+    assert given in result.stdout
+    explained = set(re.findall(r"^([a-z-]+): [^-]", result.stdout, flags=re.MULTILINE)) - {"sound"}
     assert explained == {"known-ids", "clt", "no-accountant", "unbounded-participation", "unprotected-channel"}
     assert explained <= set(GAPS)
 
 
+def test_the_table_fits_in_eighty_columns():
+    # words are never cut, whatever the width
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command("account")(command.account)
+    flags = CLAIM + " --sampler poisson --server-update sgd --fast"
+    text = CliRunner().invoke(app, shlex.split(flags), env={"COLUMNS": "80"}).stdout
+    table = [line for line in text.splitlines() if line[:1] in "┃│"]
+    assert max(map(len, table)) <= 80
+    assert "…" not in text
+    for word in ("colluding-clients", "eavesdropper", "advanced-composition", "known-ids,", "server-state"):
+        assert any(word in line for line in table), word
+
+
 def test_a_printed_bound_is_never_rounded_down():
-    for value in (64.11390763, 1.00479, 0.0123401, 99999.5, 12345678.9, 3.0, 1e-9):
-        shown = float(account_view._up(value))
-        assert value * (1 - 1e-9) <= shown <= value * 1.001
-    assert account_view._up(0.0) == "0"
+    found = answer(CLAIM + " --adversary client --neighbours replace-label")["bounds"]
+    (exact,) = [b["epsilon"]["upper"] for b in found if b["accountant"] == "gdp-exact"]
+    assert (
+        f" {math.ceil(100 * exact) / 100:.4g} sound *"
+        in run(CLAIM + " --adversary client --neighbours replace-label").stdout
+    )
 
 
 def test_all_contradicts_a_name():
@@ -122,6 +142,9 @@ def test_several_releases_compose():
     exact = {b["accountant"]: b for b in found["bounds"]}["gdp-exact"]
     alone = {b["accountant"]: b for b in answer(flags)["bounds"]}["gdp-exact"]
     assert exact["mu"] > alone["mu"]
+    error = run(flags + " --participations 101 --also rounds=468").exception
+    assert "is another schedule than the one with 101 participations: add participations=N" in str(error)
+    assert answer(flags + " --participations 101 --also rounds=468,participations=1")
     error = run(flags + " --also rounds").exception
     assert "--also is 'rounds', must be KEY=VALUE" in str(error)
     assert "did you mean 'rounds'" in str(run(flags + " --also round=3").exception)
