@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpzv_audit.cli.common import at_least
+from dpzv_audit.cli.data_options import DataFlags, load_data, named_by_flag
 from dpzv_audit.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
 
 MethodOption = Annotated[
     str, typer.Option("--method", metavar="NAME", help="Training method; see `dpzv-audit list methods`.")
-]
-DatasetOption = Annotated[
-    str, typer.Option("--dataset", metavar="NAME", help="Data set; see `dpzv-audit list datasets`.")
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Folder with the data set's original files (mnist)."),
-]
-ClientsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--clients", metavar="M", callback=at_least("--clients", 1), help="Clients; by default the data set's own."
-    ),
 ]
 EpochsOption = Annotated[
     int | None,
@@ -126,20 +112,18 @@ class TrainingChoice:
 
 def choose(
     method: str,
-    dataset: str,
+    data: DataFlags,
     *,
-    data_dir: Path | None,
-    clients: int | None,
     settings: list[str] | None,
     given: dict[str, Any],
     require: Any = None,
+    quiet: bool = False,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
     `given` holds options by configuration key, None where not given; `require` maps the options to those that an
-    attack needs, or refuses.
+    attack needs, or refuses. `quiet` leaves out the progress bar of a download.
     """
-    from dpzv_audit.data import load
     from mechanisms import method_named
 
     spec = method_named(method)
@@ -150,29 +134,22 @@ def choose(
     options = {**flags, **_parsed(settings or [], spec.config.model_fields, flags)}
     if require is not None:
         options = require(options)
-    with _named_by_flag((*flags, "dataset", "clients")):
-        data = load(dataset, clients=clients, data_dir=data_dir)
-        for key, value in DATASET_DEFAULTS.get(dataset, {}).items():
-            if key in spec.config.model_fields and key not in spec.defaults:
-                options.setdefault(key, value)
+    for key, value in dataset_defaults(data.name, spec).items():
+        options.setdefault(key, value)
+    with named_by_flag(tuple(flags)):
         config = spec.configure(**options)
-        if config.batch_size > len(data.train):
+        dataset = load_data(data, quiet=quiet)
+        if config.batch_size > len(dataset.train):
             raise InputError(
-                f"batch_size is {config.batch_size}, must be at most the {len(data.train)} training records"
+                f"batch_size is {config.batch_size}, must be at most the {len(dataset.train)} training records"
             )
-    return TrainingChoice(spec, config, data)
+    return TrainingChoice(spec, config, dataset)
 
 
-@contextmanager
-def _named_by_flag(keys: Iterable[str]) -> Iterator[None]:
-    """Let an `InputError` of the block that opens with one of `keys` open with the flag by which it was given."""
-    try:
-        yield
-    except InputError as error:
-        key, separator, rest = str(error).partition(" ")
-        if key not in keys:
-            raise
-        raise InputError(f"--{key.replace('_', '-')}{separator}{rest}") from None
+def dataset_defaults(dataset: str, spec: MethodSpec) -> dict[str, Any]:
+    """Return the settings of `DATASET_DEFAULTS` that the method of `spec` has and does not set itself."""
+    defaults = DATASET_DEFAULTS.get(dataset, {})
+    return {k: v for k, v in defaults.items() if k in spec.config.model_fields and k not in spec.defaults}
 
 
 def _parsed(settings: list[str], known: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any]:

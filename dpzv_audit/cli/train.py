@@ -19,13 +19,11 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
+from dpzv_audit.cli.data_options import DataFlags, takes_data
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
-    ClientsOption,
     ConfidenceOption,
-    DataDirOption,
-    DatasetOption,
     DeltaOption,
     EpochsOption,
     EpsilonOption,
@@ -44,11 +42,11 @@ ResumeOption = Annotated[
 NoControlsOption = Annotated[bool, typer.Option("--no-controls", help="Skip the frozen-clients controls.")]
 
 
+@takes_data
 def train(
+    *,
     method: MethodOption = "dpzv",
-    dataset: DatasetOption = "digits",
-    data_dir: DataDirOption = None,
-    clients: ClientsOption = None,
+    data: DataFlags,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
     epsilon: EpsilonOption = None,
@@ -77,9 +75,7 @@ def train(
     check_probability("--confidence", confidence)
     choice = choose(
         method,
-        dataset,
-        data_dir=data_dir,
-        clients=clients,
+        data,
         settings=settings,
         given={
             "epochs": epochs,
@@ -89,6 +85,7 @@ def train(
             "calibration": calibration,
             "sigma": sigma,
         },
+        quiet=quiet,
     )
     where = choose_device(device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
