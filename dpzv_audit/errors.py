@@ -19,6 +19,12 @@ class InputError(AuditError):
     exit_code = 2
 
 
+class Interrupted(AuditError):
+    """The user interrupted the command; the message says what goes on from where: exit code 130."""
+
+    exit_code = 130
+
+
 def check_positive(name: str, value: float) -> float:
     """Return `value` if it is a finite number above 0; raise `InputError` naming `name` otherwise."""
     if not 0.0 < value < float("inf"):

@@ -9,7 +9,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit.cli.common import ARGUMENTS
-from dpzv_audit.errors import AuditError
+from dpzv_audit.errors import AuditError, Interrupted
 
 INTERRUPTED = 130
 
@@ -57,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     except TyperException as error:
         print(f"dpzv-audit: error: {error.format_message()}", file=sys.stderr)
         return 2
+    except Interrupted as stopped:
+        print(f"dpzv-audit: interrupted; {stopped}", file=sys.stderr)
+        return INTERRUPTED
     except AuditError as error:
         print(f"dpzv-audit: error: {error}", file=sys.stderr)
         return error.exit_code

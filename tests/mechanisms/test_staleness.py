@@ -35,7 +35,7 @@ class SlowCount:
 def observed(make_dataset, **options):
     dataset = make_dataset(records=20)
     data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
-    fast, slow = StalenessObserver(20, 3), SlowCount(20, 3)
+    fast, slow = StalenessObserver(20, 3, 24), SlowCount(20, 3)
     train(data, VAFLConfig(**SMALL, **options), seed=0, observers=(fast, slow))
     return fast.summary(), slow.ages
 
@@ -56,4 +56,4 @@ def test_a_slow_client_makes_the_table_older(make_dataset):
 
 
 def test_nothing_observed_is_no_figure():
-    assert StalenessObserver(4, 2).summary() is None
+    assert StalenessObserver(4, 2, 5).summary() is None
