@@ -217,6 +217,13 @@ def staleness_section(known: Mapped) -> Section | None:
     rows += [(f"mean, rows of {k}", number(v)) for k, v in (staleness.get("mean_by_client") or {}).items()]
     columns = (Column(title="statistic"), Column(title="rounds", kind="number"))
     blocks.append(Table(caption="Age of the rows that the server read", columns=columns, rows=tuple(rows)))
+    ages = [
+        (f"{number(row.get('from'))} to {number(row.get('to'))}", proportion(row.get("share")))
+        for row in staleness.get("distribution") or []
+    ]
+    if ages:
+        columns = (Column(title="age in rounds"), Column(title="share", kind="number"))
+        blocks.append(Table(caption="Rows that the server read, by age", columns=columns, rows=tuple(ages)))
     return Section(anchor="staleness", title="Staleness", blocks=tuple(blocks))
 
 
