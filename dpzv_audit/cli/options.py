@@ -116,10 +116,10 @@ hundreds of rounds instead of thousands.
 _MOMENTUM = {"momentum": 0.9, "server_momentum": 0.9}
 GRADIENT_DEFAULTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(DATASET_DEFAULTS, _MOMENTUM),
-    "cifar10": {**_MOMENTUM, "client_rate": 0.02, "server_rate": 0.02},
     "eth80": {**_MOMENTUM, "client_rate": 0.01},
     "modelnet40": {**_MOMENTUM, "client_rate": 0.01, "server_rate": 0.01},
-    **dict.fromkeys(("amazon-polarity", "imdb"), {**_MOMENTUM, "client_rate": 2.0, "server_rate": 0.02}),
+    "amazon-polarity": {**_MOMENTUM, "client_rate": 2.0, "server_rate": 0.02},
+    "imdb": {**_MOMENTUM, "client_rate": 2.0, "server_rate": 0.02},
 }
 """The same for methods that send gradients down, over `DATASET_DEFAULTS`. Rates are ours, from small grids.
 
@@ -157,18 +157,17 @@ def choose(
     for key in ("epsilon", "delta", "calibration", "sigma"):
         if key in flags and key not in spec.config.model_fields:
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise")
-    options = {**flags, **_parsed(settings or [], spec.config.model_fields, flags)}
+    options = chosen = {**flags, **_parsed(settings or [], spec.config.model_fields, flags)}
     if require is not None:
         options = require(options)
-    for key, value in dataset_defaults(data.name, spec).items():
-        options.setdefault(key, value)
+    options = {**dataset_defaults(data.name, spec), **options}
     with named_by_flag(tuple(flags)):
         config = spec.configure(**options)
         dataset = load_data(data, quiet=quiet)
         if config.batch_size > len(dataset.train):
-            raise InputError(
-                f"batch_size is {config.batch_size}, must be at most the {len(dataset.train)} training records"
-            )
+            right = f"must be at most the {len(dataset.train)} training records"
+            whose = "" if "batch_size" in chosen else " by default"
+            raise InputError(f"batch_size is {config.batch_size}{whose}, {right}; give --batch-size B")
     return TrainingChoice(spec, config, dataset)
 
 
