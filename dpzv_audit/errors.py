@@ -41,7 +41,7 @@ def check_probability(name: str, value: float) -> float:
 
 def check_count(name: str, value: int, *, least: int = 1) -> int:
     """Return `value` if it is a whole number of at least `least`; raise `InputError` naming `name` otherwise."""
-    if isinstance(value, bool) or int(value) != value or value < least:
+    if isinstance(value, bool | str) or int(value) != value or value < least:
         raise InputError(f"{name} is {value}, must be a whole number of at least {least}")
     return int(value)
 

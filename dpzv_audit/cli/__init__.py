@@ -55,13 +55,13 @@ def main(arguments: list[str] | None = None) -> int:
             print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
     except TyperException as error:
-        print(f"dpzv-audit: error: {error.format_message()}", file=sys.stderr)
+        print(f"dpzv-audit: error: {_one_line(error.format_message())}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
-        print(f"dpzv-audit: interrupted; {stopped}", file=sys.stderr)
+        print(f"dpzv-audit: interrupted; {_one_line(stopped)}", file=sys.stderr)
         return INTERRUPTED
     except AuditError as error:
-        print(f"dpzv-audit: error: {error}", file=sys.stderr)
+        print(f"dpzv-audit: error: {_one_line(error)}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         print("dpzv-audit: interrupted", file=sys.stderr)
@@ -70,3 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         place = f": {error.filename}" if error.filename else ""
         print(f"dpzv-audit: error: {error.strerror or error}{place}", file=sys.stderr)
         return 3
+
+
+def _one_line(message: object) -> str:
+    """`message` with whatever would not print, or break the line, as an escape: names in it may come from a file."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message))

@@ -109,8 +109,20 @@ class DataFlags:
 
 CSV_ONLY = ("label", "columns", "categories", "scales", "drop", "test_csv", "separator")
 NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
-FLAGS = {"data_options": "--data-option"}
-"""Flags that are not their field's name with dashes."""
+FLAGS = {
+    "data_options": "--data-option",
+    **{key: f"--data-option {key}" for key in ("colour", "size", "length", "vocabulary")},
+}
+"""Flags that are not a field's name with dashes, by field or by the loader's keyword."""
+
+CSV_COLUMNS = {
+    "label": "--label",
+    "group": "--columns",
+    "drop": "--drop",
+    "categories": "--categories",
+    "scales": "--scales",
+}
+"""Flags by the word before "column" in what the loader says about one."""
 
 
 def takes_data(command: Callable[..., None]) -> Callable[..., None]:
@@ -148,11 +160,18 @@ def given_flags(flags: DataFlags) -> dict[str, Any]:
 def load_data(flags: DataFlags, *, quiet: bool = False) -> VerticalDataset:
     """Return the data that `flags` name, fetched first with `--download` (a progress bar on stderr unless `quiet`).
 
-    Raises `InputError` in one line that names the flag or the file for a wrong one and for flags that do not go
-    together, and what `dpzv_audit.data.download.download` raises.
+    Raises `InputError` in one line that names the flag or the file for a wrong one, for flags that do not go together
+    and for training records of one class alone, and what `dpzv_audit.data.download.download` raises.
     """
-    if flags.csv is not None:
-        return _load_csv(flags)
+    data = _load_named(flags, quiet=quiet) if flags.csv is None else _load_csv(flags)
+    first = int(data.train.labels[0])
+    if (data.train.labels == first).all():
+        found = f"all {len(data.train)} training records are of class {first}"
+        raise InputError(f"{data.name}: {found}, must be of at least two classes: there is nothing to learn")
+    return data
+
+
+def _load_named(flags: DataFlags, *, quiet: bool) -> VerticalDataset:
     from dpzv_audit.data import DATASETS, load
 
     stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
@@ -166,7 +185,7 @@ def load_data(flags: DataFlags, *, quiet: bool = False) -> VerticalDataset:
         raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in scikit-learn")
     if flags.download:
         _download(spec, flags, quiet=quiet)
-    with named_by_flag(("clients", "partition")):
+    with named_by_flag(("clients", "partition", *options)):
         return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
 
 
@@ -283,8 +302,7 @@ def _flag(name: str) -> str:
 def named_by_flag(keys: tuple[str, ...], file: Path | None = None) -> Iterator[None]:
     """Let an `InputError` of the block that opens with one of `keys` open with the flag by which it was given.
 
-    With `file` one that opens with a kind of column (`label column`, `group column`, ...) opens with its flag too,
-    and names the file.
+    With `file`, a CSV file, one about a column opens with the flag that names columns, and names the file.
     """
     try:
         yield
@@ -293,9 +311,8 @@ def named_by_flag(keys: tuple[str, ...], file: Path | None = None) -> Iterator[N
         key, separator, rest = text.partition(" ")
         if key in keys:
             raise InputError(f"{_flag(key)}{separator}{rest}") from None
-        flag = {"label": "--label", "group": "--columns", "drop": "--drop", "categories": "--categories"}
-        if file is not None and rest.startswith("column ") and key in {**flag, "scales": ""}:
-            raise InputError(
-                f"{flag.get(key, '--scales')}{separator}{rest.removeprefix('column ')} of {file}"
-            ) from None
+        if file is not None and key in CSV_COLUMNS and rest.startswith("column "):
+            raise InputError(f"{CSV_COLUMNS[key]}{separator}{rest.removeprefix('column ')} of {file}") from None
+        if file is not None and key == "column":
+            raise InputError(f"{'--columns' if 'group' in rest else '--scales'}: {text} ({file})") from None
         raise
