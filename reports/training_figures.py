@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
@@ -13,6 +14,7 @@ from reports.text import number, percent, proportion, within
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_LONGEST_LEVEL = 44
 _DASHES = [(0, (5, 2.5)), (0, (1, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 4))]
 
 
@@ -95,7 +97,9 @@ def _accuracies(row: Mapping[str, Any]) -> list[float]:
 
 def _levels(known: Mapping[str, Any]) -> list[Mark]:
     controls = (known.get("utility") or {}).get("controls") or {}
-    return [level for k, v in controls.items() if (level := mark(control_label(k, v), v))]
+    marks = {control_label(k, v): mark(k, v) for k, v in controls.items()}
+    # a line of the legend has more room than a row of a plot
+    return [replace(level, label=short(label, _LONGEST_LEVEL)) for label, level in marks.items() if level]
 
 
 def _accuracy(name: str, known: Mapping[str, Any], points: list[tuple[float, float]], across: str, words: str) -> str:
