@@ -131,6 +131,8 @@ class TrainedStack:
     participations: int | None
     history: tuple[tuple[int, float, float], ...] = field(default=())
     """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
+    traffic: tuple[tuple[int, int], ...] = field(default=())
+    """Bytes (up, down) sent by the end of each epoch of `history`, the table's filling included."""
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -161,6 +163,7 @@ class Federation:
         if config.batch_size > self.records:
             raise InputError(f"batch_size is {config.batch_size}, must be at most the {self.records} training records")
         self.channel = Channel(observers)
+        self.traffic: list[tuple[int, int]] = []
         shapes = tuple(tuple(f.shape[1:]) for f in data.features)
         client_models, server_model = default_architectures(
             shapes,
@@ -288,11 +291,13 @@ class Federation:
             rounds_by_client=rounds_by_client,
             participations=participations,
             history=tuple(history),
+            traffic=tuple(self.traffic),
         )
 
     def epoch_record(self, epoch: int) -> tuple[int, float, float]:
-        """(epoch, mean test accuracy, mean test loss) now."""
+        """(epoch, mean test accuracy, mean test loss) now; notes the bytes sent so far in `traffic`."""
         correct, loss = self.test_metrics()
+        self.traffic.append((self.channel.ledger.up, self.channel.ledger.down))
         return epoch, float(correct.mean()), float(loss.mean())
 
     def test_metrics(self) -> tuple[np.ndarray, np.ndarray]:

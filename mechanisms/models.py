@@ -110,7 +110,7 @@ class ResNet:
 
 @dataclass(frozen=True)
 class TokenModel:
-    """Mean of token embeddings and a linear layer, for runs of token ids."""
+    """Bag of token embeddings and a linear layer, for runs of token ids."""
 
     vocabulary: int
     embedding: int

@@ -19,13 +19,11 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
+from dpzv_audit.cli.data_options import DataFlags, given_flags, takes_data
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
     ChunkOption,
-    ClientsOption,
-    DataDirOption,
-    DatasetOption,
     EpochsOption,
     RunsOption,
     SetOption,
@@ -79,12 +77,12 @@ ExactlyGaussianOption = Annotated[
 ]
 
 
+@takes_data
 def audit(
+    *,
     scores: ScoresOption = None,
     method: MethodOption = None,
-    dataset: DatasetOption = "digits",
-    data_dir: DataDirOption = None,
-    clients: ClientsOption = None,
+    data: DataFlags,
     adversary: AdversaryOption = "client",
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
@@ -122,8 +120,7 @@ def audit(
         raise InputError(f"{given} of --method and --scores given, must be one: --method NAME or --scores IN OUT")
     if scores is not None:
         training = {
-            "--clients": clients,
-            "--data-dir": data_dir,
+            **given_flags(data),
             "--epochs": epochs,
             "--batch-size": batch_size,
             "--calibration": calibration,
@@ -157,9 +154,7 @@ def audit(
     _check_choice("--adversary", adversary, ("client", "colluding-clients"))
     choice = choose(
         method or "",
-        dataset,
-        data_dir=data_dir,
-        clients=clients,
+        data,
         settings=settings,
         given={
             "epochs": epochs,
@@ -169,6 +164,7 @@ def audit(
             "calibration": calibration,
             "sigma": sigma,
         },
+        quiet=quiet,
     )
     where = choose_device(device)
     with output.progress() as bars:

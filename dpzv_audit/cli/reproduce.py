@@ -18,7 +18,7 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.options import DataDirOption
+from dpzv_audit.cli.data_options import DataDirOption
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Which table; see `dpzv-audit list tables`.")]
 EpochsOption = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dpzv_audit.evidence import NeighbourRelation
 
@@ -12,16 +12,27 @@ Result = dict[str, Any]
 NEIGHBOURS: NeighbourRelation = "replace-label"
 
 
+class Stage(Protocol):
+    """A stage of long work in progress."""
+
+    def __call__(self, done: int | None = None, /, note: str | None = None) -> None:
+        """Say how many steps are done, or how it goes in a few words; None changes nothing."""
+
+
 @dataclass(frozen=True)
 class Reporter:
     """Where long work reports: `stage(name, total)` starts a stage and returns what to call with the steps done."""
 
-    stage: Callable[[str, int], Callable[[int], None]]
+    stage: Callable[[str, int], Stage]
 
 
 def silent() -> Reporter:
     """A reporter that says nothing."""
-    return Reporter(lambda name, total: lambda done: None)
+
+    def stage(done: int | None = None, /, note: str | None = None) -> None:
+        pass
+
+    return Reporter(lambda name, total: stage)
 
 
 @dataclass(frozen=True, kw_only=True)
