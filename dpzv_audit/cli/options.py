@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -158,7 +159,8 @@ def choose(
     if require is not None:
         options = require(options)
     with _named_by_flag((*flags, "dataset", "clients")):
-        data = load(dataset, clients=clients, data_dir=data_dir)
+        text = text_options(dataset, options.get("transformer"))
+        data = load(dataset, clients=clients, data_dir=data_dir, **text)
         for key, value in DATASET_DEFAULTS.get(dataset, {}).items():
             if key in spec.config.model_fields and key not in spec.defaults:
                 options.setdefault(key, value)
@@ -168,6 +170,17 @@ def choose(
                 f"batch_size is {config.batch_size}, must be at most the {len(data.train)} training records"
             )
     return TrainingChoice(spec, config, data)
+
+
+def text_options(dataset: str, transformer: object) -> dict[str, Any]:
+    """The option with which texts are read by the tokenizer of `transformer`, at the data set's own length."""
+    from dpzv_audit.data import DATASETS
+    from dpzv_audit.data.pretrained import PretrainedTokenizer
+
+    if transformer is None or dataset not in DATASETS or "tokenizer" not in DATASETS[dataset].options:
+        return {}
+    length = inspect.signature(DATASETS[dataset].loader).parameters["length"].default
+    return {"tokenizer": PretrainedTokenizer(source=str(transformer), length=length)}
 
 
 @contextmanager
