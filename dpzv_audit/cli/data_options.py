@@ -157,13 +157,15 @@ def given_flags(flags: DataFlags) -> dict[str, Any]:
     return {flag: value for flag, value in values.items() if value}
 
 
-def load_data(flags: DataFlags, *, quiet: bool = False) -> VerticalDataset:
+def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None = None) -> VerticalDataset:
     """Return the data that `flags` name, fetched first with `--download` (a progress bar on stderr unless `quiet`).
+
+    Texts are read by the tokenizer of the pre-trained `transformer` where the clients have one.
 
     Raises `InputError` in one line that names the flag or the file for a wrong one, for flags that do not go together
     and for training records of one class alone, and what `dpzv_audit.data.download.download` raises.
     """
-    data = _load_named(flags, quiet=quiet) if flags.csv is None else _load_csv(flags)
+    data = _load_named(flags, quiet=quiet, transformer=transformer) if flags.csv is None else _load_csv(flags)
     first = int(data.train.labels[0])
     if (data.train.labels == first).all():
         found = f"all {len(data.train)} training records are of class {first}"
@@ -171,7 +173,7 @@ def load_data(flags: DataFlags, *, quiet: bool = False) -> VerticalDataset:
     return data
 
 
-def _load_named(flags: DataFlags, *, quiet: bool) -> VerticalDataset:
+def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> VerticalDataset:
     from dpzv_audit.data import DATASETS, load
 
     stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
@@ -181,6 +183,11 @@ def _load_named(flags: DataFlags, *, quiet: bool) -> VerticalDataset:
         raise unknown_name("--dataset", flags.name, DATASETS)
     spec = DATASETS[flags.name]
     options = _loader_options(spec, flags)
+    if transformer is not None and "tokenizer" in spec.options:
+        from dpzv_audit.data.pretrained import PretrainedTokenizer
+
+        length = inspect.signature(spec.loader).parameters["length"].default
+        options["tokenizer"] = PretrainedTokenizer(source=transformer, length=options.get("length", length))
     if spec.source is None and flags.data_dir is not None:
         raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in scikit-learn")
     if flags.download:

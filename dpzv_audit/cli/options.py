@@ -100,8 +100,8 @@ DATASET_DEFAULTS: dict[str, dict[str, Any]] = {
     "eth80": {"server_rate": 0.01, "batch_size": 16, "epochs": 40, "client_model": "mlp"},
     "modelnet40": {"epochs": 30, "embedding": 60, "hidden": 64, "client_model": "resnet18"},
     "mfeat": {"server_rate": 0.05, "epochs": 20},
-    "amazon-polarity": {"epochs": 6, "client_model": "tokens"},
-    "imdb": {"epochs": 6, "client_model": "tokens"},
+    "amazon-polarity": {"epochs": 6},
+    "imdb": {"epochs": 6},
     "adult": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
     "bank": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
 }
@@ -170,7 +170,7 @@ def choose(
     options = {**dataset_defaults(data.name, spec), **options}
     with named_by_flag(tuple(flags)):
         config = spec.configure(**options)
-        dataset = load_data(data, quiet=quiet)
+        dataset = load_data(data, quiet=quiet, transformer=config.transformer)
         if config.batch_size > len(dataset.train):
             right = f"must be at most the {len(dataset.train)} training records"
             whose = "" if "batch_size" in chosen else " by default"
