@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, Stage, silent
@@ -34,9 +32,6 @@ class RoundWatcher:
         if message.round >= self._next:
             self._stage(message.round)
             self._next = message.round + self._every
-
-    def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
-        """Notes are not looked at."""
 
 
 def train_result(
