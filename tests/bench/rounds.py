@@ -68,7 +68,9 @@ def mnist() -> tuple[VerticalDataset, str]:
         return VerticalDataset("mnist", part(60_000), part(64), 10, "halves", {}), "random images of MNIST's shape"
 
 
-def round_and_products(data: TrainingData, method: str, directions: int) -> tuple[Callable[[], None], Callable[[], None]]:
+def round_and_products(
+    data: TrainingData, method: str, directions: int
+) -> tuple[Callable[[], None], Callable[[], None]]:
     """A function that runs one round, and one that runs the bare products of such a round."""
     options = {"directions": directions} if directions else {}
     config = METHODS[method].configure(batch_size=64, epochs=100, embedding=64, hidden=128, **options)
@@ -108,7 +110,9 @@ def main() -> None:
     print("method    q    round    bare   round/bare   arithmetic   published   half of it   ours/published")
     for (method, directions), published in PUBLISHED.items():
         step, products = round_and_products(data, method, directions)
-        turns = [(seconds(step, arguments.repeats), seconds(products, arguments.repeats)) for _ in range(arguments.turns)]
+        turns = [
+            (seconds(step, arguments.repeats), seconds(products, arguments.repeats)) for _ in range(arguments.turns)
+        ]
         ours, bare = (1e3 * min(column) for column in zip(*turns, strict=True))
         verdict = "met" if ours <= published / 2 else "missed"
         print(
