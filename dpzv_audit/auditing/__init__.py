@@ -3,13 +3,10 @@
 from dpzv_audit.auditing.estimators import (
     DEFAULT_ESTIMATORS,
     ESTIMATORS,
-    AuditSettings,
-    Estimator,
     audit_scores,
     can_refute,
-    clopper_pearson,
-    gaussian,
 )
+from dpzv_audit.auditing.settings import AuditSettings, Estimator
 
 __all__ = [
     "DEFAULT_ESTIMATORS",
@@ -18,6 +15,4 @@ __all__ = [
     "Estimator",
     "audit_scores",
     "can_refute",
-    "clopper_pearson",
-    "gaussian",
 ]
