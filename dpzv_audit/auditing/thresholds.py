@@ -106,7 +106,10 @@ def _fitted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates | None:
 def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
     """Return the pilot's own rates, (count + 1/2) / (n + 1), half-way between neighbouring scores."""
     values = np.unique(np.concatenate([pilot_in, pilot_out]))
-    t = values[:-1] + 0.5 * np.diff(values) if values.size > 1 else values
+    # Equal scores that rounding told apart are one score: a threshold among them would find only ties.
+    gaps = np.diff(values)
+    apart = gaps > _TIE * max(abs(float(values[0])), abs(float(values[-1])))
+    t = (values[:-1] + 0.5 * gaps)[apart] if apart.any() else values[:1]
     if t.size > _MOST_CANDIDATES:
         t = t[np.unique(np.linspace(0, t.size - 1, _MOST_CANDIDATES).round().astype(np.intp))]
 
