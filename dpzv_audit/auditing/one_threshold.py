@@ -27,7 +27,7 @@ from dpzv_audit.auditing.thresholds import (
 )
 from dpzv_audit.evidence import EmpiricalBound
 
-_CLOPPER_PEARSON_SHARES = (0.5, 0.7, 0.8, 0.9)
+CLOPPER_PEARSON_SHARES = (0.5, 0.7, 0.8, 0.9)
 _GAUSSIAN_SHARES = (0.5,)
 
 
@@ -118,7 +118,7 @@ def _one_threshold(
 def clopper_pearson(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
     """Return a lower bound on epsilon, valid for every mechanism, from (n,) and (m,) finite scores."""
     outcome = _one_threshold(
-        in_scores, out_scores, settings, epsilon_objective(settings.delta), _CLOPPER_PEARSON_SHARES
+        in_scores, out_scores, settings, epsilon_objective(settings.delta), CLOPPER_PEARSON_SHARES
     )
     return EmpiricalBound(
         name="clopper-pearson",
