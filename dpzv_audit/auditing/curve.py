@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 from dpzv_audit.auditing.binomial import upper_limit
 from dpzv_audit.auditing.families import CurveFamily
 from dpzv_audit.auditing.joint import CONFINED, Counts, p_value
-from dpzv_audit.auditing.settings import GAUSSIAN_ASSUMPTION, AuditSettings, Scores, gaussian_assumption
+from dpzv_audit.auditing.settings import AuditSettings, Scores, gaussian_assumption
 from dpzv_audit.auditing.thresholds import (
     LEAST_A_SIDE,
     Rule,
@@ -182,7 +182,7 @@ def curve(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Emp
         delta=settings.delta,
         confidence=settings.confidence,
         claim_kind="trade-off",
-        assumes=_assumption(in_scores, out_scores, settings),
+        assumes=assumption(in_scores, out_scores, settings),
         mu_lower=theta if family.name == "gaussian" else None,
         threshold_rule=words,
         directions=looks,
@@ -193,8 +193,8 @@ def curve(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Emp
     )
 
 
-def _assumption(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> str:
+def assumption(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> str:
+    """Return what a bound on `settings.family` rests on, or "" where it is vouched for and not contradicted."""
     if settings.family.name != "gaussian":
-        return f"the view's trade-off curve is of the family '{settings.family.name}', and the two sides independent"
-    found = gaussian_assumption(in_scores, out_scores, settings)
-    return found.replace(GAUSSIAN_ASSUMPTION, f"{GAUSSIAN_ASSUMPTION} and the two sides independent")
+        return f"the view's trade-off curve is of the family '{settings.family.name}'"
+    return gaussian_assumption(in_scores, out_scores, settings)

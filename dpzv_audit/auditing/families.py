@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 Floats = NDArray[np.float64]
+_NORMAL = NormalDist()
+_SQRT_HALF = math.sqrt(0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,8 @@ class CurveFamily:
     parameter: str
     curve: Callable[[Floats, float], Floats]
     epsilon: Callable[[float, float], float]
+    blow_up: Callable[[float, float], float] | None = None
+    """For curves that are their own inverse, the x in [0, 1] with 1 - f_theta(x) = r at (r, theta), of plain floats."""
     least: float = 1e-3
     most: float = 1e3
     ratio: float = 1.001
@@ -51,6 +56,11 @@ def _gaussian_curve(alpha: Floats, mu: float) -> Floats:
     return np.asarray(ndtr(-ndtri(alpha) - mu), dtype=np.float64)
 
 
+def _gaussian_blow_up(r: float, mu: float) -> float:
+    # f(1 - r) = Phi(Phi^-1(r) - mu).
+    return 0.5 * math.erfc((mu - _NORMAL.inv_cdf(r)) * _SQRT_HALF) if 0.0 < r < 1.0 else r
+
+
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon of mu-Gaussian-DP at `delta`; 0 where nothing is proved about mu."""
     if mu <= 0.0:
@@ -67,7 +77,14 @@ def _laplace_curve(alpha: Floats, epsilon: float) -> Floats:
         # Least false negative rate: 1 - e^eps a up to a = e^-eps / 2, then e^-eps / (4 a) up to 1/2, then linear.
         middle = math.exp(-epsilon) / (4.0 * a)
     steep, shallow = 1.0 - np.exp(np.minimum(epsilon + np.log(np.maximum(a, 1e-300)), 1.0)), math.exp(-epsilon)
-    return np.where(a < 0.5 * math.exp(-epsilon), steep, np.where(a <= 0.5, middle, shallow * (1.0 - a)))
+    return np.where(a < 0.5 * shallow, steep, np.where(a <= 0.5, middle, shallow * (1.0 - a)))
+
+
+def _laplace_blow_up(r: float, epsilon: float) -> float:
+    if r <= 0.5:
+        return math.exp(-epsilon) * r
+    shrunk = math.exp(-epsilon)
+    return 1.0 - (1.0 - r) / shrunk if 1.0 - r < 0.5 * shrunk else shrunk / (4.0 * (1.0 - r))
 
 
 def _laplace_epsilon(epsilon: float, delta: float) -> float:
@@ -81,6 +98,10 @@ def _pure_curve(alpha: Floats, epsilon: float) -> Floats:
     return np.maximum(0.0, np.maximum(steep, math.exp(-epsilon) * (1.0 - a)))
 
 
+def _pure_blow_up(r: float, epsilon: float) -> float:
+    return max(math.exp(-epsilon) * r, 1.0 - math.exp(epsilon) * (1.0 - r))
+
+
 def _pure_epsilon(epsilon: float, delta: float) -> float:
     # Randomised response: delta(e) = (e^epsilon - e^e) / (1 + e^epsilon), solved for e.
     inside = -delta * math.exp(-epsilon) + (1.0 - delta)
@@ -88,10 +109,30 @@ def _pure_epsilon(epsilon: float, delta: float) -> float:
 
 
 GAUSSIAN = CurveFamily(
-    name="gaussian", parameter="mu", curve=_gaussian_curve, epsilon=gaussian_epsilon, least=1e-4, most=1e2
+    name="gaussian",
+    parameter="mu",
+    curve=_gaussian_curve,
+    epsilon=gaussian_epsilon,
+    blow_up=_gaussian_blow_up,
+    least=1e-4,
+    most=1e2,
 )
 LAPLACE = CurveFamily(
-    name="laplace", parameter="epsilon", curve=_laplace_curve, epsilon=_laplace_epsilon, least=1e-4, most=1e2
+    name="laplace",
+    parameter="epsilon",
+    curve=_laplace_curve,
+    epsilon=_laplace_epsilon,
+    blow_up=_laplace_blow_up,
+    least=1e-4,
+    most=1e2,
 )
-PURE = CurveFamily(name="pure", parameter="epsilon", curve=_pure_curve, epsilon=_pure_epsilon, least=1e-4, most=1e2)
+PURE = CurveFamily(
+    name="pure",
+    parameter="epsilon",
+    curve=_pure_curve,
+    epsilon=_pure_epsilon,
+    blow_up=_pure_blow_up,
+    least=1e-4,
+    most=1e2,
+)
 FAMILIES: dict[str, CurveFamily] = {family.name: family for family in (GAUSSIAN, LAPLACE, PURE)}

@@ -117,9 +117,7 @@ def _one_threshold(
 
 def clopper_pearson(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
     """Return a lower bound on epsilon, valid for every mechanism, from (n,) and (m,) finite scores."""
-    outcome = _one_threshold(
-        in_scores, out_scores, settings, epsilon_objective(settings.delta), CLOPPER_PEARSON_SHARES
-    )
+    outcome = _one_threshold(in_scores, out_scores, settings, epsilon_objective(settings.delta), CLOPPER_PEARSON_SHARES)
     return EmpiricalBound(
         name="clopper-pearson",
         epsilon_lower=outcome.value,
