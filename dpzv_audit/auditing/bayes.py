@@ -34,7 +34,7 @@ def _shape(errors: int, n: int) -> tuple[float, float]:
 def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
     """Return the quantiles of Beta(`shape`) at the normal probabilities of `z`, each tail from its own side."""
     low, high = betaincinv(*shape, ndtr(np.minimum(z, 0.0))), betainccinv(*shape, ndtr(-np.maximum(z, 0.0)))
-    return np.where(z < 0.0, low, high)
+    return np.asarray(np.where(z < 0.0, low, high), dtype=np.float64)
 
 
 def _deviates(shape: tuple[float, float], x: Floats) -> Floats:
@@ -42,7 +42,7 @@ def _deviates(shape: tuple[float, float], x: Floats) -> Floats:
     z = np.where(
         betainc(*shape, x) < 0.5, ndtri(np.maximum(betainc(*shape, x), 1e-300)), -ndtri(betaincc(*shape, x) + 1e-300)
     )
-    return np.clip(z, -_FARTHEST, _FARTHEST)
+    return np.asarray(np.clip(z, -_FARTHEST, _FARTHEST), dtype=np.float64)
 
 
 def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:

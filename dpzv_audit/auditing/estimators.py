@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
+from dpzv_audit.auditing.bayes import bayes
+from dpzv_audit.auditing.curve import curve
+from dpzv_audit.auditing.families import FAMILIES, GAUSSIAN, CurveFamily
+from dpzv_audit.auditing.one_run import one_run
+from dpzv_audit.auditing.one_run_fdp import one_run_fdp
 from dpzv_audit.auditing.one_threshold import clopper_pearson, gaussian
+from dpzv_audit.auditing.sequential import sequential, sequential_gaussian
 from dpzv_audit.auditing.settings import AuditSettings, Estimator, check_scores
 from dpzv_audit.errors import check_count, check_probability, unknown_name
 from dpzv_audit.evidence import EmpiricalBound
@@ -17,11 +23,43 @@ ESTIMATORS: dict[str, Estimator] = {
         "epsilon-delta",
         "exact binomial limits on the two error rates; valid for every mechanism",
     ),
+    "bayes": Estimator(
+        bayes,
+        "epsilon-delta",
+        "credible region of the two rates (Jeffreys prior); informs, refutes nothing",
+        refutes=False,
+    ),
     "gaussian": Estimator(
         gaussian, "trade-off", "bounds mu of Gaussian DP; an epsilon only where the view is exactly Gaussian"
     ),
+    "curve": Estimator(
+        curve, "trade-off", "fits the mechanism's own trade-off curve to both rates at once; only where it is known"
+    ),
+    "one-run": Estimator(
+        one_run, "epsilon-delta", "guesses about coin-flip canaries, of one training or many; valid for every mechanism"
+    ),
+    "one-run-fdp": Estimator(
+        one_run_fdp, "trade-off", "the same guesses against a trade-off curve; only where it is known"
+    ),
+    "sequential": Estimator(
+        sequential, "epsilon-delta", "bets pair by pair, valid whenever it is looked at; valid for every mechanism"
+    ),
+    "sequential-gaussian": Estimator(
+        sequential_gaussian,
+        "trade-off",
+        "likelihood ratio pair by pair against a claimed mu, valid whenever it is looked at; only for Gaussian views",
+    ),
 }
 DEFAULT_ESTIMATORS = ("clopper-pearson", "gaussian")
+
+
+def may_refute(name: str, *, exactly_gaussian: bool) -> bool:
+    """Return whether the estimator `name` may refute a claim of (epsilon, delta), before any score is seen.
+
+    Those that may share the error of one verdict. A trade-off curve speaks of such a claim only by construction.
+    """
+    entry = ESTIMATORS[name]
+    return entry.refutes and (entry.claim_kind == "epsilon-delta" or exactly_gaussian)
 
 
 def can_refute(bound: EmpiricalBound) -> bool:
@@ -37,6 +75,8 @@ def audit_scores(
     confidence: float = 0.95,
     estimators: Sequence[str] = DEFAULT_ESTIMATORS,
     exactly_gaussian: bool = False,
+    family: str | CurveFamily = GAUSSIAN,
+    coin_flips: bool = False,
     seed: int = 0,
 ) -> tuple[EmpiricalBound, ...]:
     """Return a lower bound on epsilon from each estimator, in the order asked for.
@@ -50,15 +90,25 @@ def audit_scores(
         estimators: names from `ESTIMATORS`.
         exactly_gaussian: the scores are Gaussian with one variance by construction of the mechanism; lets the
             bound of `gaussian` refute an (epsilon, delta) claim if a test of normality does not object.
+        family: the trade-off curves that `curve` and `one-run-fdp` fit: a name from `FAMILIES`, or a family such as
+            `sampled_family` makes.
+        coin_flips: the scores are of canaries of one training, and a fair coin a canary decided which side its score
+            is on; for the one-run estimators, which otherwise flip coins of their own.
         seed: draws the pilot (stream `Purpose.SPLIT`). Fix it first: the best of several seeds is no bound.
 
     Raises:
         InputError: empty, many-dimensional or infinite scores, a number out of range, an unknown name.
     """
+    if isinstance(family, str):
+        if family not in FAMILIES:
+            raise unknown_name("family", family, FAMILIES)
+        family = FAMILIES[family]
     settings = AuditSettings(
         delta=check_probability("delta", delta),
         confidence=check_probability("confidence", confidence),
-        exactly_gaussian=exactly_gaussian,
+        exactly_gaussian=exactly_gaussian and family is GAUSSIAN,
+        family=family,
+        coin_flips=coin_flips,
         seed=check_count("seed", seed, least=0),
     )
     for name in estimators:

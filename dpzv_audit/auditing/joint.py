@@ -63,7 +63,9 @@ def chance_below(alpha: Floats, beta: Floats, counts: Counts, seen: Curve) -> Fl
     first = np.floor(np.maximum(n * alpha - spread, 0.0))
     last = np.ceil(np.minimum(n * alpha + spread, n))
     step = np.maximum(1.0, np.ceil((last - first + 1.0) / _BLOCKS))
-    starts = first[:, None] + step[:, None] * np.arange(int(np.max((last - first) // step)) + 1)
+    starts = np.asarray(
+        first[:, None] + step[:, None] * np.arange(int(np.max((last - first) // step)) + 1), dtype=np.float64
+    )
     # What lies below the first block is counted with A = 0, what lies above the last one with the last.
     below = _cdf(starts - 1.0, n, alpha[:, None])
     mass = np.concatenate([below[:, :1], np.diff(below, axis=1, append=1.0)], axis=1)

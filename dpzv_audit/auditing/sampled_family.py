@@ -91,27 +91,27 @@ def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Fl
 
     round_ = SampledGaussian(kind="remove" if pair == "remove" else "replace", rate=rate, noise=noise)
     means = ((0.0, 1.0 - rate), (1.0, rate)), ((0.0, 1.0),) if pair == "remove" else ((0.0, 1.0 - rate), (-1.0, rate))
-    ends = np.array([-1.0 - _FARTHEST * noise, 1.0 + _FARTHEST * noise])
-    x = np.linspace(*ends, 20_001)
+    ends = -1.0 - _FARTHEST * noise, 1.0 + _FARTHEST * noise
+    x = np.linspace(ends[0], ends[1], 20_001)
     weight = sum(w * np.exp(-0.5 * ((x - mean) / noise) ** 2) for mean, w in means[0])
     loss = round_.loss(x)
     average = float(np.average(loss, weights=weight))
     spread = math.sqrt(float(np.average((loss - average) ** 2, weights=weight)))
     mesh = _CELL * spread
     edges = mesh * np.arange(math.floor(float(loss[0]) / mesh), math.ceil(float(loss[-1]) / mesh) + 1)
-    cuts = round_.inverse(edges[1:-1])
+    cuts = round_.inverse(np.asarray(edges[1:-1], dtype=np.float64))
     z = np.concatenate([[-np.inf], cuts, [np.inf]])
     p, q = (sum(w * _between((z - mean) / noise) for mean, w in part) for part in means)
     # Of each cell's Q mass, `upper` goes to its upper edge: then the P mass e^loss Q comes out right as well.
     share = np.clip((p * np.exp(-edges[:-1]) - q) / math.expm1(mesh), 0.0, q)
     q_mesh = np.append(q - share, 0.0) + np.append(0.0, share)
-    return edges, q_mesh * np.exp(edges), q_mesh
+    return np.asarray(edges, dtype=np.float64), np.asarray(q_mesh * np.exp(edges)), np.asarray(q_mesh)
 
 
 def _between(z: Floats) -> Floats:
     """Return the normal masses between neighbouring deviates, with their digits kept in both tails."""
     left, right = np.diff(ndtr(z)), -np.diff(ndtr(-z))
-    return np.where(z[1:] + z[:-1] < 0.0, left, right)
+    return np.asarray(np.where(z[1:] + z[:-1] < 0.0, left, right), dtype=np.float64)
 
 
 def _reach(losses: Floats, p: Floats, q: Floats, rounds: int) -> tuple[float, float]:
