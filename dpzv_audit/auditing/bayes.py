@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 ASSUMPTION = "a Jeffreys prior on each of the two rates; credible, not a confidence"
 _FARTHEST = 8.0
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _LARGEST = 700.0
 _TOLERANCE = 1e-7
 
@@ -78,15 +78,18 @@ def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:
 
 def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
     """Return the epsilon >= 0 whose allowed region has posterior mass `error`, to 1e-7; 0 where that of 0 has more."""
+    # The root finder is a heavy import for an estimator that few ask for.
+    from scipy.optimize import brentq
+
+    def excess(epsilon: float) -> float:
+        return mass_allowed(epsilon, counts, delta) - error
+
     low, high = 0.0, 1.0
-    while high < _LARGEST and mass_allowed(high, counts, delta) < error:
-        low, high = high, 2.0 * high
-    if low == 0.0 and mass_allowed(0.0, counts, delta) >= error:
+    if excess(low) >= 0.0:
         return 0.0
-    while high - low > _TOLERANCE:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if mass_allowed(middle, counts, delta) < error else (low, middle)
-    return low
+    while high < _LARGEST and excess(high) < 0.0:
+        low, high = high, 2.0 * high
+    return float(brentq(excess, low, high, xtol=_TOLERANCE))
 
 
 def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:

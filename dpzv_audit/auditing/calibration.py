@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from dpzv_audit.errors import check_count, check_probability, unknown_name
 from dpzv_audit.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
+Draw = Callable[[np.random.Generator, int], tuple[NDArray[Any], NDArray[Any]]]
 
 FALSE_ALARM = 1e-3
 """Chance that estimators which are valid fail in any cell of one table."""
@@ -45,7 +46,7 @@ class KnownMechanism:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRow:
-    """One cell: `exceeded` of `audits` bounds above `truth`; valid: at most `allowed` (None where nothing is claimed)."""
+    """One cell: `exceeded` of `audits` bounds above `truth`; valid: at most `allowed`, None where none is claimed."""
 
     mechanism: str
     estimator: str
@@ -65,9 +66,13 @@ class CheckRow:
 
 def gaussian_mechanism(mu: float) -> KnownMechanism:
     """Return N(mu, 1) against N(0, 1), mu > 0."""
+
+    def draw(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
+
     return KnownMechanism(
         name=f"gaussian mu={mu:g}",
-        draw=lambda rng, n: (rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)),
+        draw=draw,
         epsilon=lambda delta: GAUSSIAN.epsilon(mu, delta),
         family=GAUSSIAN,
         gaussian=True,
@@ -76,9 +81,13 @@ def gaussian_mechanism(mu: float) -> KnownMechanism:
 
 def laplace_mechanism(epsilon: float) -> KnownMechanism:
     """Return Laplace noise of scale 1 on a shift of `epsilon` > 0."""
+
+    def draw(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        return rng.laplace(epsilon, 1.0, n), rng.laplace(0.0, 1.0, n)
+
     return KnownMechanism(
         name=f"laplace epsilon={epsilon:g}",
-        draw=lambda rng, n: (rng.laplace(epsilon, 1.0, n), rng.laplace(0.0, 1.0, n)),
+        draw=draw,
         epsilon=lambda delta: LAPLACE.epsilon(epsilon, delta),
         family=LAPLACE,
     )

@@ -8,12 +8,13 @@ Biometrika 34, 1947), with a confined to a confidence interval whose error is ad
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, ndtr, ndtri
+from scipy.special import betainc
 
 from dpzv_audit.auditing.binomial import lower_limit, upper_limit
 
@@ -22,12 +23,11 @@ Curve = Callable[[Floats], Floats]
 
 CONFINED = 0.05
 """Share of the error that goes to confining the unknown false positive rate."""
-_POINTS = 25
-_ZOOMS = 2
+_POINTS = (25, 9, 9)
 _BLOCKS = 192
 _SPREAD = 6.0
-_SAFETY = 1.01
-"""What the search for the largest chance may miss, as a factor: less than 1% was missed in any of its tests."""
+_SAFETY = 1.02
+"""What the search for the largest chance may miss, as a factor: less than 2% was missed in any of its tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,18 +79,19 @@ def p_value(null: Curve, counts: Counts, seen: Curve, error: float) -> float:
     """Return the p-value of "FNR >= null(FPR)" to be held against `error`.
 
     `seen` is the curve through `counts.rates`. The false positive rate is searched over its interval at 25 points, then
-    twice more closely around the best; the test compares with a search over thousands.
+    twice at 9 around the best; the test compares with a search over thousands.
     """
     confined = CONFINED * error
     low = float(lower_limit(counts.false_positives, counts.n_out, confined / 2.0))
     high = float(upper_limit(counts.false_positives, counts.n_out, confined / 2.0))
-    z_low, z_high = (float(ndtri(min(max(a, 1e-15), 1.0 - 1e-15))) for a in (low, high))
+    # On the arcsine scale a count spreads the same everywhere.
+    start, stop = (math.asin(math.sqrt(a)) for a in (low, high))
     largest = 0.0
-    for _ in range(1 + _ZOOMS):
-        z = np.linspace(z_low, z_high, _POINTS)
-        alpha = ndtr(z)
+    for points in _POINTS:
+        angles = np.linspace(start, stop, points)
+        alpha = np.sin(angles) ** 2
         chances = chance_below(alpha, null(alpha), counts, seen)
         best = int(np.argmax(chances))
         largest = max(largest, float(chances[best]))
-        z_low, z_high = float(z[max(best - 1, 0)]), float(z[min(best + 1, _POINTS - 1)])
+        start, stop = float(angles[max(best - 1, 0)]), float(angles[min(best + 1, points - 1)])
     return min(1.0, _SAFETY * largest + confined)
