@@ -5,6 +5,7 @@ from dpzv_audit.auditing.estimators import (
     ESTIMATORS,
     audit_scores,
     can_refute,
+    may_refute,
 )
 from dpzv_audit.auditing.settings import AuditSettings, Estimator
 
@@ -15,4 +16,5 @@ __all__ = [
     "Estimator",
     "audit_scores",
     "can_refute",
+    "may_refute",
 ]
