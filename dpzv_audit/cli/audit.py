@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+from dpzv_audit.cli.audit_calibration import (
+    AuditsOption,
+    CalibrateCheckOption,
+    CoinFlipsOption,
+    FamilyOption,
+    calibrate_check_command,
+    family_of,
+)
 from dpzv_audit.cli.audit_scores import ScoreAuditOptions, audit_score_files
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
@@ -97,6 +105,10 @@ def audit(
     confidence: ConfidenceOption = 0.95,
     estimator: EstimatorOption = None,
     exactly_gaussian: ExactlyGaussianOption = False,
+    family: FamilyOption = "gaussian",
+    coin_flips: CoinFlipsOption = False,
+    calibrate_check: CalibrateCheckOption = False,
+    audits: AuditsOption = 200,
     fail_on: FailOnOption = None,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
@@ -113,8 +125,23 @@ def audit(
     Example: dpzv-audit audit --method dpzv --epsilon 1 --delta 1e-5 --adversary client
 
     Example: dpzv-audit audit --scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
+
+    Example: dpzv-audit audit --scores ones.csv zeros.csv --coin-flips --estimator one-run
+
+    Example: dpzv-audit audit --calibrate-check --estimator clopper-pearson --audits 100
     """
     output = Output(as_json=as_json, quiet=quiet)
+    if calibrate_check:
+        if scores is not None or method is not None:
+            raise InputError("--calibrate-check audits mechanisms of its own, must stand without --scores and --method")
+        calibrate_check_command(
+            audits=audits,
+            delta=DEFAULT_DELTA if delta is None else delta,
+            confidence=confidence,
+            estimators=tuple(estimator) if estimator else None,
+            output=output,
+        )
+        return
     if (scores is None) == (method is None):
         given = "both" if scores else "neither"
         raise InputError(f"{given} of --method and --scores given, must be one: --method NAME or --scores IN OUT")
@@ -138,12 +165,16 @@ def audit(
                 confidence=confidence,
                 estimators=tuple(estimator) if estimator else None,
                 exactly_gaussian=exactly_gaussian,
+                family=family_of(family),
+                coin_flips=coin_flips,
                 fail_on=fail_on,
                 seed=seed,
             ),
             output,
         )
         return
+    if coin_flips or family != "gaussian":
+        raise InputError("--family and --coin-flips go with --scores; a trained method's game decides both")
     if estimator or exactly_gaussian:
         raise InputError("--estimator and --exactly-gaussian go with --scores; a trained method's game decides both")
     check_probability("--confidence", confidence)

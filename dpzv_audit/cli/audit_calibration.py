@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +14,27 @@ if TYPE_CHECKING:
     from dpzv_audit.auditing.families import CurveFamily
 
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
+CHECKED_SCORES = 1000
+
+FamilyOption = Annotated[
+    str, typer.Option("--family", metavar="FAMILY", help=f"Curves that curve and one-run-fdp fit: {FAMILY_HELP}.")
+]
+CoinFlipsOption = Annotated[
+    bool,
+    typer.Option(
+        "--coin-flips",
+        help="The scores are of canaries of one training; a fair coin a canary decided its file (bit 1: IN).",
+    ),
+]
+CalibrateCheckOption = Annotated[
+    bool,
+    typer.Option("--calibrate-check", help="Print coverage and power of the estimators where epsilon is known."),
+]
+AuditsOption = Annotated[int, typer.Option("--audits", help="Audits of each mechanism for --calibrate-check.")]
 
 
 def calibrate_check_command(
-    *, audits: int, scores: int, delta: float, confidence: float, estimators: tuple[str, ...] | None, output: Output
+    *, audits: int, delta: float, confidence: float, estimators: tuple[str, ...] | None, output: Output
 ) -> None:
     """Print a row an estimator and mechanism, and raise `AuditError` where a count is one no valid bound would have."""
     from dpzv_audit.auditing import ESTIMATORS
@@ -36,17 +53,19 @@ def calibrate_check_command(
             typer.echo(as_text([row]).splitlines()[-1])
 
     if not output.as_json:
-        typer.echo(f"{audits} audits of each mechanism, {scores} scores a side, {100 * confidence:g}%, delta {delta:g}")
+        typer.echo(
+            f"{audits} audits of each mechanism, {CHECKED_SCORES} scores a side, {100 * confidence:g}%, delta {delta:g}"
+        )
         typer.echo(as_text([]).splitlines()[-1])
     rows = calibrate_check(
-        audits=audits, n=scores, delta=delta, confidence=confidence, estimators=estimators, progress=show
+        audits=audits, n=CHECKED_SCORES, delta=delta, confidence=confidence, estimators=estimators, progress=show
     )
     failed = [row for row in rows if not row.passed]
     output.result(
         {
             "schema": "dpzv-audit/calibrate-check/1",
             "audits": audits,
-            "scores": scores,
+            "scores": CHECKED_SCORES,
             "delta": delta,
             "confidence": confidence,
             "false_alarm": FALSE_ALARM,
