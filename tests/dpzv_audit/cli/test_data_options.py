@@ -3,7 +3,7 @@
 import pytest
 
 from dpzv_audit.cli.data_options import DataFlags, load_data
-from dpzv_audit.cli.options import DATASET_DEFAULTS, GRADIENT_DEFAULTS, dataset_defaults
+from dpzv_audit.cli.options import DATASET_DEFAULTS, GRADIENT_DEFAULTS, choose, dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
 from dpzv_audit.data.files import DATA_VARIABLE
 from dpzv_audit.errors import InputError
@@ -147,6 +147,24 @@ def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypa
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
     refusal(dataset="adult", download=True)
     assert fetched[1:] == [("adult", tmp_path)]
+
+
+SCHEDULES = [
+    ("vafl", ["activation=foo"], ["--set activation is 'foo'", "'cyclic' or 'random'"]),
+    ("vafl", ["compute_times=fast"], ["--set compute_times is 'fast': must be a list, such as [1, 1, 2]"]),
+    ("vafl", ["compute_times=[1,0,1,1]"], ["--set compute_times: compute_times must all be above 0"]),
+    ("vafl", ["activation_probabilities=[1,1,1,1]"], ["activation_probabilities need activation random"]),
+    ("vafl", ["activation=random", "compute_times=[1,1,1,1]"], ["activation must be cyclic, not random"]),
+    ("split", ["compute_times=[1,1,1,1]"], ["--set compute_times", "all clients take part in every round"]),
+]
+
+
+@pytest.mark.parametrize(("method", "settings", "words"), SCHEDULES, ids=str)
+def test_a_wrong_schedule_names_its_setting(method, settings, words):
+    with pytest.raises(InputError) as caught:
+        choose(method, DataFlags(), settings=settings, given={})
+    for word in words:
+        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize("method", METHODS)
