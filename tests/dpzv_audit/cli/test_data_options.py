@@ -2,6 +2,7 @@
 
 import pytest
 
+from dpzv_audit.cli import main
 from dpzv_audit.cli.data_options import DataFlags, load_data
 from dpzv_audit.cli.options import DATASET_DEFAULTS, GRADIENT_DEFAULTS, choose, dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
@@ -181,3 +182,10 @@ def test_the_defaults_of_every_data_set_fit_every_method(method):
 def test_a_default_batch_fits_the_embedded_sets(name):
     spec = METHODS["dpzv"]
     assert spec.configure(**dataset_defaults(name, spec)).batch_size <= len(load(name).train)
+
+
+def test_names_from_a_file_cannot_break_the_line_or_drive_the_terminal(table, capsys):
+    table.write_text('"a\n\x1b[31mb",c,y\n1,2,0\n')
+    assert main(["train", "--csv", str(table), "--label", "z"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a\\n\\x1b[31mb" in line
