@@ -158,7 +158,8 @@ def choose(
         if key in flags and key not in spec.config.model_fields:
             cure = "; its noise is --set dp_sigma, on what --set dp names" if "dp" in spec.config.model_fields else ""
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
-    options = chosen = {**flags, **_parsed(settings or [], spec.config.model_fields, flags)}
+    set_here = _parsed(settings or [], spec.config.model_fields, flags)
+    options = chosen = {**flags, **set_here}
     for key in ("epsilon", "calibration"):
         if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
             raise InputError(
@@ -169,7 +170,10 @@ def choose(
         options = require(options)
     options = {**dataset_defaults(data.name, spec), **options}
     with named_by_flag(tuple(flags)):
-        config = spec.configure(**options)
+        try:
+            config = spec.configure(**options)
+        except InputError as error:
+            raise InputError(_named_by_set(str(error), list(set_here))) from None
         dataset = load_data(data, quiet=quiet, transformer=config.transformer)
         if config.batch_size > len(dataset.train):
             right = f"must be at most the {len(dataset.train)} training records"
@@ -184,6 +188,15 @@ def dataset_defaults(dataset: str, spec: MethodSpec) -> dict[str, Any]:
     if spec.downlink == "gradient":
         defaults |= GRADIENT_DEFAULTS.get(dataset, {})
     return {k: v for k, v in defaults.items() if k in spec.config.model_fields and k not in spec.defaults}
+
+
+def _named_by_set(message: str, keys: list[str]) -> str:
+    """`message` about a configuration, opening with `--set` where it is about one of `keys`, which that flag gave."""
+    message = message.replace("Input should be a valid tuple", "must be a list, such as [1, 1, 2]")
+    if message.partition(" ")[0] in keys:
+        return f"--set {message}"
+    whole = "configuration: "
+    return f"--set {', '.join(keys)}: {message.removeprefix(whole)}" if keys and message.startswith(whole) else message
 
 
 def _parsed(settings: list[str], known: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from dpzv_audit.cli import main
 from dpzv_audit.cli.data_options import DataFlags, load_data
-from dpzv_audit.cli.options import DATASET_DEFAULTS, GRADIENT_DEFAULTS, dataset_defaults
+from dpzv_audit.cli.options import DATASET_DEFAULTS, GRADIENT_DEFAULTS, choose, dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
 from dpzv_audit.data.files import DATA_VARIABLE
 from dpzv_audit.errors import InputError
@@ -149,6 +150,24 @@ def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypa
     assert fetched[1:] == [("adult", tmp_path)]
 
 
+SCHEDULES = [
+    ("vafl", ["activation=foo"], ["--set activation is 'foo'", "'cyclic' or 'random'"]),
+    ("vafl", ["compute_times=fast"], ["--set compute_times is 'fast': must be a list, such as [1, 1, 2]"]),
+    ("vafl", ["compute_times=[1,0,1,1]"], ["--set compute_times: compute_times must all be above 0"]),
+    ("vafl", ["activation_probabilities=[1,1,1,1]"], ["activation_probabilities need activation random"]),
+    ("vafl", ["activation=random", "compute_times=[1,1,1,1]"], ["activation must be cyclic, not random"]),
+    ("split", ["compute_times=[1,1,1,1]"], ["--set compute_times", "all clients take part in every round"]),
+]
+
+
+@pytest.mark.parametrize(("method", "settings", "words"), SCHEDULES, ids=str)
+def test_a_wrong_schedule_names_its_setting(method, settings, words):
+    with pytest.raises(InputError) as caught:
+        choose(method, DataFlags(), settings=settings, given={})
+    for word in words:
+        assert word in str(caught.value)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_defaults_of_every_data_set_fit_every_method(method):
     spec = METHODS[method]
@@ -163,3 +182,10 @@ def test_the_defaults_of_every_data_set_fit_every_method(method):
 def test_a_default_batch_fits_the_embedded_sets(name):
     spec = METHODS["dpzv"]
     assert spec.configure(**dataset_defaults(name, spec)).batch_size <= len(load(name).train)
+
+
+def test_names_from_a_file_cannot_break_the_line_or_drive_the_terminal(table, capsys):
+    table.write_text('"a\n\x1b[31mb",c,y\n1,2,0\n')
+    assert main(["train", "--csv", str(table), "--label", "z"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a\\n\\x1b[31mb" in line
