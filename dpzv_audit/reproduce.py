@@ -24,6 +24,8 @@ from mechanisms.federation import TrainingData, dtype_of
 
 Result = dict[str, Any]
 MEGABYTE = 1e6
+SYNCHRONOUS = frozenset({"split", "compressed", "syn-zoo-vfl"})
+"""Methods whose rounds activate every client: the papers' epoch is then one of this tool's."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def reproduce(
     rows = []
     for row in table.rows:
         method = method_named(row.method)
-        passes = 1 if row.method in ("split", "compressed", "syn-zoo-vfl") else table.passes_per_epoch
+        passes = 1 if row.method in SYNCHRONOUS else table.passes_per_epoch
         config = method.configure(**{**table.common, **row.options, "epochs": epochs * passes})
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
         total = config.epochs * (len(dataset.train) // config.batch_size)
