@@ -33,6 +33,9 @@ class TrainingConfig(BaseModel):
     embedding: int = Field(16, ge=1, description="Width of a client's embedding under a top model, d_h.")
     hidden: int = Field(32, ge=1, description="Width between the server's two linear layers.")
     top_model: bool = Field(True, description="A top model at the server; without it the server sums logits.")
+    softmax_outputs: bool = Field(
+        False, description="A softmax before the cross-entropy's own, as paper 003's public code has on MNIST."
+    )
     client_model: ClientModel = Field("auto", description="The clients' model; by default what fits the features.")
     sampler: SamplerName = Field("shuffled", description="How a client draws its batches.")
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the simulation.")

@@ -18,7 +18,7 @@ from mechanisms.models import default_architectures
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.replicas import Evaluator, ParameterStack, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
-from mechanisms.servers import Server, SumServer, TopModel, cross_entropy
+from mechanisms.servers import Server, SoftmaxServer, SumServer, TopModel, cross_entropy
 
 _EVALUATION_ROWS = 4096
 
@@ -185,6 +185,8 @@ class Federation:
             if server_model is None
             else TopModel(evaluator_for(server_model, stack=self.stack, device=device))
         )
+        if config.softmax_outputs:
+            self.server = SoftmaxServer(self.server)
         self.server_parameters = self._initial(self.server, seed, SERVER)
         self.server_momentum = _momentum_buffer(self.server_parameters, config.server_momentum)
 
