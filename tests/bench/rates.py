@@ -1,7 +1,8 @@
 """Chooses learning rates of paper 003's setting on real MNIST by validation loss; test records are never read.
 
 The last 10,000 training records are held out for validation; the rest train. One line a setting: client rate, server
-rate, loss and accuracy on the held-out records, mean over replicas, and how soon accuracies were reached. Epochs are the paper's (a pass of every client).
+rate, loss and accuracy on the held-out records, mean over replicas, and how soon accuracies were reached. Epochs are
+the paper's (a pass of every client).
 
 Run: python tests/bench/rates.py czofo --data-dir data --epochs 5 --rates 0.1 0.01 --set directions=10
 """
