@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from dpzv_audit.data import load
-from dpzv_audit.reproduce import SYNCHRONOUS, TABLES
+from dpzv_audit.reproduce.czofo import HALVES, MLP
+from dpzv_audit.reproduce.training import SYNCHRONOUS
 from mechanisms import method_named, train
 from mechanisms.federation import TrainingData
 
@@ -70,16 +71,13 @@ def main() -> None:
     rates = [tuple(map(float, pair.split(","))) for pair in arguments.pairs or ()] or [
         (rate, rate) for rate in arguments.rates
     ]
-    table = TABLES["czofo-table3"]
-    dataset = load(**{**table.dataset, "data_dir": arguments.data_dir})
+    dataset = load(**HALVES, data_dir=arguments.data_dir)
     data = held_out(TrainingData.of(dataset, dtype=torch.float32, device="cpu"))
     method = method_named(arguments.method)
-    epochs = arguments.epochs * (1 if arguments.method in SYNCHRONOUS else table.passes_per_epoch)
+    epochs = arguments.epochs * (1 if arguments.method in SYNCHRONOUS else 2)
     for client_rate, server_rate in rates:
-        options = {"momentum": 0.0, "server_momentum": 0.0, **dict(arguments.settings)}
-        config = method.configure(
-            **{**table.common, **options, "epochs": epochs, "client_rate": client_rate, "server_rate": server_rate}
-        )
+        chosen = {"epochs": epochs, "client_rate": client_rate, "server_rate": server_rate}
+        config = method.configure(**{**MLP, **dict(arguments.settings), **chosen})
         trained = train(data, config, seed=1, replicas=range(arguments.seeds), evaluate_epochs=True)
         loss = float(trained.loss.mean())
         shown = f"{loss:.4f}" if math.isfinite(loss) else "diverged"
