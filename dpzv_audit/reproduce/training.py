@@ -18,6 +18,8 @@ from mechanisms.controls import RATE_GRID, frozen_clients
 from mechanisms.federation import TrainedStack, TrainingData, dtype_of
 
 MEGABYTE = 1e6
+TUNING_EPOCHS = 5
+"""Length of the runs that choose the rate of the tuned control, in the paper's epochs."""
 SYNCHRONOUS = frozenset({"split", "compressed", "syn-zoo-vfl"})
 """Methods whose rounds activate every client, so that a pass of every client is D/B rounds."""
 
@@ -48,7 +50,7 @@ class Training:
             **trained_part(setting, method, config, dataset, self.label, passes=self.passes),
             "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
             "paper_cost": self.cost,
-            **controls_part(setting, config, dataset),
+            **controls_part(setting, config, dataset, self.passes),
         }
 
 
@@ -93,19 +95,25 @@ def _measured(trained: TrainedStack, passes: int) -> Result:
     }
 
 
-def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDataset) -> Result:
-    """Frozen clients at the row's server rate, and at the rate with the best training accuracy of that and a grid.
+def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, passes: int) -> Result:
+    """Frozen clients at the row's server rate, and at the rate that does best in training over a grid.
 
-    Rows of one length and one server share their controls.
+    The rate is chosen by training accuracy in runs of at most `TUNING_EPOCHS` of the paper's epochs, and the control
+    then trained for the row's own length. Rows of one length and one server share their controls.
     """
-    rates = (config.server_rate, *(rate for rate in RATE_GRID if rate != config.server_rate))
-    done = setting.stage("frozen clients", len(rates))
+    short = config.model_copy(update={"epochs": min(config.epochs, TUNING_EPOCHS * passes)})
+    rates = tuple(dict.fromkeys((config.server_rate, *RATE_GRID)))
+    done = setting.stage("frozen clients", len(rates) + 2)
     tried = []
     for rate in rates:
-        tried.append(_frozen(setting, config, dataset, rate))
+        tried.append(_frozen(setting, short, dataset, rate))
         done(len(tried))
-    best = max(tried, key=lambda control: control["train_accuracy"])
-    return {"frozen_clients": tried[0], "frozen_clients_tuned": best}
+    best = max(tried, key=lambda control: control["train_accuracy"])["server_rate"]
+    at_rate = _frozen(setting, config, dataset, config.server_rate)
+    done(len(rates) + 1)
+    tuned = _frozen(setting, config, dataset, best)
+    done(len(rates) + 2)
+    return {"frozen_clients": at_rate, "frozen_clients_tuned": tuned}
 
 
 def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Result:
