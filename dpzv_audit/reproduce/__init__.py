@@ -15,7 +15,16 @@ from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_st
 __all__ = ["TABLES", "Kept", "PaperTable", "reproduce", "table_named", "to_markdown", "with_rows"]
 
 TABLES: dict[str, PaperTable] = {
-    table.name: table for table in (czofo.TABLE_3, czofo.TABLE_4, czofo.TABLE_5, czofo.ORDER, czofo.READINGS)
+    table.name: table
+    for table in (
+        czofo.TABLE_2,
+        czofo.FIGURE_2,
+        czofo.TABLE_3,
+        czofo.TABLE_4,
+        czofo.TABLE_5,
+        czofo.ORDER,
+        czofo.READINGS,
+    )
 }
 
 

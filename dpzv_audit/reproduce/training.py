@@ -58,7 +58,7 @@ def trained_part(
     setting: Setting, method: MethodSpec, config: TrainingConfig, dataset: VerticalDataset, label: str, *, passes: int
 ) -> Result:
     """Accuracy, costs and history of a training, kept from one run of the table to the next."""
-    facts = _facts(setting, dataset) | {"method": method.name, "config": config.model_dump(mode="json")}
+    facts = setting_facts(setting, dataset) | {"method": method.name, "config": config.model_dump(mode="json")}
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
     def compute(checkpoints: Any) -> Result:
@@ -131,10 +131,11 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
             "train_accuracy": frozen.train_accuracy,
         }
 
-    return setting.kept.part(_facts(setting, dataset) | {"frozen": server, "rate": rate}, compute)
+    return setting.kept.part(setting_facts(setting, dataset) | {"frozen": server, "rate": rate}, compute)
 
 
-def _facts(setting: Setting, dataset: VerticalDataset) -> Result:
+def setting_facts(setting: Setting, dataset: VerticalDataset) -> Result:
+    """What every part of a table depends on."""
     return {
         "dataset": dataset.name,
         "digests": dataset.digests,
