@@ -8,7 +8,7 @@ from typing import Any
 
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce import czofo
+from dpzv_audit.reproduce import cascaded, czofo, dpzv, memory
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_stage
 
@@ -24,6 +24,10 @@ TABLES: dict[str, PaperTable] = {
         czofo.TABLE_5,
         czofo.ORDER,
         czofo.READINGS,
+        cascaded.TABLE_2,
+        dpzv.FIGURE_3,
+        dpzv.TABLE_1,
+        memory.FIGURE_4,
     )
 }
 
