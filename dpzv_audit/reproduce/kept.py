@@ -35,7 +35,8 @@ class Kept:
         """
         key = run_key(facts)
         if key not in self._parts:
-            self._parts[key] = self._read(key) or self._computed(key, compute)
+            found = self._read(key)
+            self._parts[key] = self._computed(key, compute) if found is None else found
         return self._parts[key]
 
     def remove(self) -> None:

@@ -41,7 +41,7 @@ class LiveBytes(TorchDispatchMode):
     """Bytes of the storages that operations inside it made and that still live, and their peak."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self._known: set[int] = set()
 
@@ -98,9 +98,10 @@ def peak_of_a_round(make: Callable[[], Run]) -> int:
         live.peak = live.now
         tracemalloc.reset_peak()
         run.step()
-    _, python = tracemalloc.get_traced_memory()
+    python = int(tracemalloc.get_traced_memory()[1])
     tracemalloc.stop()
-    return live.peak + python
+    total: int = live.peak + python
+    return total
 
 
 def model_and_activations(run: Run, data: TrainingData, batch: int) -> tuple[int, int]:
