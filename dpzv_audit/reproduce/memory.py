@@ -166,7 +166,7 @@ def bars(result: Result) -> str:
             axes.annotate(f" {_of_model(row):.2f}", (_of_model(row), height), va="center", fontsize=9, color=svg.INK)
         axes.set_yticks(heights, [row["label"] for row in rows])
         axes.set_xlim(0, 1.15 * max(_of_model(row) for row in rows))
-        axes.set(xlabel="peak memory of a round / memory of the client's model")
+        axes.set(xlabel="peak of a round / client model")
 
     said = "; ".join(f"{row['label']} {_of_model(row):.2f}" for row in rows)
     alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
