@@ -119,6 +119,12 @@ class SoftmaxServer:
         """See `Server.pair_logits`."""
         return torch.softmax(self._server.pair_logits(parameters, rows, uploads, slot), 2)
 
+    def moved_logits(
+        self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
+    ) -> Tensor:
+        """See `Server.moved_logits`."""
+        return torch.softmax(self._server.moved_logits(parameters, rows, shifts, slot, scale), 2)
+
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Loss of each record, shape (S, n), of `logits` (S, n, classes) and `labels` (S, n).
