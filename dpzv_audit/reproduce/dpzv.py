@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpzv_audit.reproduce.figures import line_figure
 from dpzv_audit.reproduce.table import Column, PaperTable, Result
-from dpzv_audit.reproduce.training import Training, accuracy_columns, percent
+from dpzv_audit.reproduce.training import Training, accuracy_columns, below_control, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,6 +133,7 @@ FIGURE_3 = PaperTable(
     "the row's server rate, and at the rate that did best in training over a grid.",
     columns=accuracy_columns(),
     figure=accuracy_by_epsilon,
+    remark=below_control,
     items=tuple(
         _training(series, epsilon) for series in ("DPZV", "VAFL", "VFL-CZOFO", "ZOO-VFL") for epsilon in EPSILONS
     ),
@@ -164,6 +165,7 @@ TABLE_1 = PaperTable(
         Column("frozen clients, tuned", lambda row: f"{100 * row['frozen_clients_tuned']['value']:.2f}"),
     ),
     figure=megabytes_by_accuracy,
+    remark=below_control,
     items=tuple(
         _training(series, epsilon, paper_megabytes=_PAPER_MEGABYTES[series])
         for series in ("DPZV", "VAFL", "VFL-CZOFO", "ZOO-VFL")

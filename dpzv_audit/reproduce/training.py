@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,6 +162,17 @@ def _paper_percent(row: Result) -> str:
 def _tuned(row: Result) -> str:
     tuned = row["frozen_clients_tuned"]
     return f"{100 * tuned['value']:.2f} ({tuned['server_rate']:g})"
+
+
+def below_control(rows: Sequence[Result]) -> str:
+    """Which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
+    below = [row["label"] for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
+    if not below:
+        return ""
+    return (
+        f"no better than frozen clients with a tuned server: {'; '.join(below)}. What such a method learns at the clients "
+        "is not worth what it sends down to them"
+    )
 
 
 def accuracy_columns(cost_heading: str = "") -> tuple[Column, ...]:

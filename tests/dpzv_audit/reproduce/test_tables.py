@@ -101,6 +101,17 @@ def test_rows_hold_ours_theirs_the_history_and_both_controls(result, small_table
     assert {line.count("|") for line in table} == {len(small_table.columns) + 1}
 
 
+def test_rows_that_frozen_clients_match_are_named(result, small_table):
+    rows = [dict(row) for row in result["rows"]]
+    first, second = rows
+    first["frozen_clients_tuned"] = {**first["frozen_clients_tuned"], "value": first["accuracy"]["value"]}
+    second["frozen_clients_tuned"] = {**second["frozen_clients_tuned"], "value": second["accuracy"]["value"] - 0.01}
+    text = to_markdown(small_table, {**result, "rows": rows})
+    assert f"- no better than frozen clients with a tuned server: {first['label']}. What" in text
+    first["frozen_clients_tuned"]["value"] -= 0.01
+    assert "no better than" not in to_markdown(small_table, {**result, "rows": rows})
+
+
 def test_a_result_is_plain_json_and_the_same_for_the_same_seed(result, small_table, digits):
     assert json.loads(json_text(result)) == result
     assert reproduce(small_table, digits, epochs=2, seeds=2) == result
