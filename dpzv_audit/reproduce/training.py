@@ -170,8 +170,8 @@ def below_control(rows: Sequence[Result]) -> str:
     if not below:
         return ""
     return (
-        f"no better than frozen clients with a tuned server: {'; '.join(below)}. What such a method learns at the clients "
-        "is not worth what it sends down to them"
+        f"no better than frozen clients with a tuned server: {'; '.join(below)}. What such a method learns at the "
+        "clients is not worth what it sends down to them"
     )
 
 
