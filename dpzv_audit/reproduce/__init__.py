@@ -113,7 +113,8 @@ def to_markdown(table: PaperTable, result: Result) -> str:
         "|" + "---|" * len(table.columns),
         *(_line([column.cell(row) for column in table.columns]) for row in result["rows"]),
     ]
-    lines += ["", *(f"- {note}" for note in table.notes)]
+    remark = table.remark(result["rows"]) if table.remark is not None else ""
+    lines += ["", *(f"- {note}" for note in (remark, *table.notes) if note)]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from dpzv_audit.reproduce.figures import accuracy_by_epoch
 from dpzv_audit.reproduce.table import PaperTable
-from dpzv_audit.reproduce.training import SYNCHRONOUS, Training, accuracy_columns
+from dpzv_audit.reproduce.training import SYNCHRONOUS, Training, accuracy_columns, below_control
 
 COMMON: Mapping[str, object] = MappingProxyType(
     {"batch_size": 64, "embedding": 128, "momentum": 0.0, "server_momentum": 0.0}
@@ -57,6 +57,7 @@ TABLE_2 = PaperTable(
     "at the row's server rate, and at the rate that did best in training over a grid.",
     columns=accuracy_columns(),
     figure=accuracy_by_epoch,
+    remark=below_control,
     items=tuple(
         training(method, clients, width)
         for clients, width in ((4, 128), (6, 128), (8, 128), (4, 256), (4, 512))

@@ -15,7 +15,7 @@ from dpzv_audit.reproduce.figures import accuracy_by_epoch
 from dpzv_audit.reproduce.implicit import COLUMNS as IMPLICIT_COLUMNS
 from dpzv_audit.reproduce.implicit import DELTA, ImplicitNoise, gaussian_sigma
 from dpzv_audit.reproduce.table import PaperTable
-from dpzv_audit.reproduce.training import SYNCHRONOUS, Training, accuracy_columns
+from dpzv_audit.reproduce.training import SYNCHRONOUS, Training, accuracy_columns, below_control
 
 HALVES: Mapping[str, Any] = MappingProxyType({"name": "mnist", "clients": 2, "partition": "runs"})
 MLP: Mapping[str, object] = MappingProxyType(
@@ -93,6 +93,7 @@ FIGURE_2 = PaperTable(
     about=ABOUT,
     columns=accuracy_columns(),
     figure=accuracy_by_epoch,
+    remark=below_control,
     epochs=50,
     items=(
         _czofo("q = 100", None, "", directions=100),
@@ -114,6 +115,7 @@ TABLE_3 = PaperTable(
     about=ABOUT,
     columns=accuracy_columns("paper, cost of 100 epochs"),
     figure=accuracy_by_epoch,
+    remark=below_control,
     items=(
         row("split learning", "split", 98.03, "5859 MB", **FIRST_ORDER),
         row("compressed VFL, 8 bits up", "compressed", 98.17, "3663 MB", **FIRST_ORDER, forward_bits=8),
@@ -136,6 +138,7 @@ TABLE_4 = PaperTable(
     about=ABOUT,
     columns=accuracy_columns("paper, cost of 100 epochs"),
     figure=accuracy_by_epoch,
+    remark=below_control,
     items=(
         _vafl("first order (VAFL)", "3073 MB down"),
         _czofo("q = 100", 95.30, "75 MB down", directions=100),
@@ -151,6 +154,7 @@ TABLE_5 = PaperTable(
     about=ABOUT,
     columns=accuracy_columns("paper, cost of 100 epochs"),
     figure=accuracy_by_epoch,
+    remark=below_control,
     items=(
         *(
             _czofo(f"forward {bits} bit", accuracy, cost, directions=100, forward_bits=bits)
@@ -180,6 +184,7 @@ ORDER = PaperTable(
     about=ABOUT,
     columns=accuracy_columns(),
     figure=accuracy_by_epoch,
+    remark=below_control,
     items=(
         row("split", "split", 98.03, "", **FIRST_ORDER),
         _vafl("VAFL", ""),
@@ -199,6 +204,7 @@ READINGS = PaperTable(
     about=ABOUT,
     columns=accuracy_columns(),
     figure=accuracy_by_epoch,
+    remark=below_control,
     items=(
         row("split, rate 0.01", "split", 98.03, "", **_SLOW),
         row("split, second softmax", "split", 98.03, "", **FIRST_ORDER, softmax_outputs=True),

@@ -69,7 +69,15 @@ class ImplicitNoise:
             measures = _Measures(config, data, checkpoints, setting.seed)
             total = config.epochs * (len(dataset.train) // config.batch_size)
             progress = setting.stage(self.label, total)
-            train(data, config, seed=setting.seed, device=setting.device, progress=progress, checkpoints=measures)
+            train(
+                data,
+                config,
+                seed=setting.seed,
+                device=setting.device,
+                progress=progress,
+                evaluate_epochs=True,
+                checkpoints=measures,
+            )
             measures.remove()
             return {"variance": measures.variances[-1], "norm": max(measures.norms), "norms": measures.norms}
 
@@ -107,10 +115,11 @@ class _Measures:
         if self._checkpoints is None:
             return []
         history = self._checkpoints.load(run)
-        if run.round:
+        if history:
             measured = json.loads(self._path().read_text(encoding="utf-8"))
-            done = run.round // run.federation.steps_per_pass
-            self.norms, self.variances = measured["norms"][:done], measured["variances"][:done]
+            # The measures are written first, so an interrupt between the two leaves one too many.
+            self.norms = measured["norms"][: len(history)]
+            self.variances = measured["variances"][: len(history)]
         return history
 
     def save(self, run: Run, history: History) -> None:

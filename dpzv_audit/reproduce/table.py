@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -66,5 +66,7 @@ class PaperTable:
     epochs: int = 100
     """Epochs that the paper trains for; 0 where nothing is trained."""
     notes: tuple[str, ...] = ()
+    remark: Callable[[Sequence[Result]], str] | None = None
+    """What the rows together say, as a sentence; empty where there is nothing to say."""
     figure: Callable[[Result], str] | None = None
     """Draws the whole result as SVG."""

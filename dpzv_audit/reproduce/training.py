@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from attacks.metrics import rate_interval
-from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Column, Result, Setting
@@ -23,24 +22,6 @@ TUNING_EPOCHS = 5
 """Length of the runs that choose the rate of the tuned control, in the paper's epochs."""
 SYNCHRONOUS = frozenset({"split", "compressed", "syn-zoo-vfl"})
 """Methods whose rounds activate every client, so that a pass of every client is D/B rounds."""
-
-
-@dataclass(frozen=True)
-class EmbeddingNoise:
-    """Noise on a baseline's embeddings (the "VAFL mechanism" of paper 001) for a claim; `clip` is C_h, a record's."""
-
-    epsilon: float
-    delta: float
-    clip: float = 1.0
-
-    def options(self, epochs: int, clients: int) -> dict[str, object]:
-        """Configuration of a run of `epochs` x D/B rounds: a client sends a record once a pass, and once at the start.
-
-        One client's uploads are accounted for, known ids, a record's features replaced: sigma = 2 C_h sqrt(n) / mu.
-        """
-        sent = math.ceil(epochs / clients) + 1
-        sigma = sigma_sound(self.epsilon, self.delta, clip=self.clip, batch_size=1, participations=sent)
-        return {"dp": "embedding", "dp_clip": self.clip, "dp_sigma": sigma}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,22 +38,17 @@ class Training:
     """Test accuracy in the paper in percent, None where it prints none."""
     cost: str = ""
     """Message cost in the paper, as printed."""
-    noise: EmbeddingNoise | None = None
     tags: Mapping[str, object] = field(default_factory=dict)
     """What else stands in the row for its columns and figure: plain JSON values."""
 
     def run(self, setting: Setting) -> Result:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""
         method, dataset = method_named(self.method), setting.load(self.dataset)
-        epochs = setting.epochs * self.passes
-        options = dict(self.options)
-        if self.noise is not None:
-            options |= self.noise.options(epochs, dataset.clients)
-        config = method.configure(**options, epochs=epochs)
+        config = method.configure(**{**self.options, "epochs": setting.epochs * self.passes})
         return {
             "label": self.label,
             "method": self.method,
-            "options": options,
+            "options": dict(self.options),
             **self.tags,
             **trained_part(setting, method, config, dataset, self.label, passes=self.passes),
             "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
@@ -186,6 +162,17 @@ def _paper_percent(row: Result) -> str:
 def _tuned(row: Result) -> str:
     tuned = row["frozen_clients_tuned"]
     return f"{100 * tuned['value']:.2f} ({tuned['server_rate']:g})"
+
+
+def below_control(rows: Sequence[Result]) -> str:
+    """Which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
+    below = [row["label"] for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
+    if not below:
+        return ""
+    return (
+        f"no better than frozen clients with a tuned server: {'; '.join(below)}. What such a method learns at the "
+        "clients is not worth what it sends down to them"
+    )
 
 
 def accuracy_columns(cost_heading: str = "") -> tuple[Column, ...]:

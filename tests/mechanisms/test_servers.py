@@ -67,6 +67,8 @@ def test_a_softmax_server_gives_probabilities_and_their_gradient(stack, records,
     uploads = random(stack, 2, records, classes, seed=seed + 1)
     pair = server.pair_logits(nothing, rows.detach(), uploads, slice(0, classes))
     assert torch.allclose(pair, plain.pair_logits(nothing, rows.detach(), uploads, slice(0, classes)).softmax(2))
+    moved = server.moved_logits(nothing, rows.detach(), uploads, slice(0, classes), 0.1)
+    assert torch.allclose(moved, plain.moved_logits(nothing, rows.detach(), uploads, slice(0, classes), 0.1).softmax(2))
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)

@@ -1,14 +1,11 @@
 """Bytes until an accuracy, and the noise of the baselines that stand beside DPZV."""
 
 import dataclasses
-import math
 
 import pytest
 
-from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.dpzv import first_epoch_at, megabytes_to
-from dpzv_audit.reproduce.training import EmbeddingNoise
 
 
 def row(*accuracies, megabytes=(30.0, 10.0)):
@@ -23,14 +20,6 @@ def test_bytes_are_counted_to_the_first_epoch_that_reaches_the_target():
     assert megabytes_to(found, 0.95) == pytest.approx(40.0)
     assert first_epoch_at(found, 0.96) is None
     assert megabytes_to(found, 0.96) is None
-
-
-@pytest.mark.parametrize(("epochs", "clients", "sent"), [(30, 7, 6), (28, 7, 5), (1, 7, 2)])
-def test_embedding_noise_meets_its_claim_for_all_that_a_client_sends_of_a_record(epochs, clients, sent):
-    options = EmbeddingNoise(epsilon=1.0, delta=1e-3, clip=0.5).options(epochs, clients)
-    mu = math.sqrt(sent) * 2 * 0.5 / options["dp_sigma"]
-    assert epsilon_from_mu(mu, 1e-3) == pytest.approx(1.0)
-    assert options["dp_clip"] == 0.5
 
 
 @pytest.fixture

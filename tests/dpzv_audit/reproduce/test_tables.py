@@ -25,8 +25,7 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
     assert table.columns[0].heading == "row"
     for item in table.items:
         if isinstance(item, Training):
-            noise = {} if item.noise is None else item.noise.options(table.epochs, item.dataset["clients"])
-            method_named(item.method).configure(**item.options, **noise, epochs=table.epochs * item.passes)
+            method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
             assert item.accuracy is None or 0 < item.accuracy < 100
         elif isinstance(item, ImplicitNoise):
             method_named("czofo").configure(**item.options, epochs=table.epochs)
@@ -100,6 +99,17 @@ def test_rows_hold_ours_theirs_the_history_and_both_controls(result, small_table
         assert f"| {row['label']} | {100 * row['accuracy']['value']:.2f} +- " in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {len(small_table.columns) + 1}
+
+
+def test_rows_that_frozen_clients_match_are_named(result, small_table):
+    rows = [dict(row) for row in result["rows"]]
+    first, second = rows
+    first["frozen_clients_tuned"] = {**first["frozen_clients_tuned"], "value": first["accuracy"]["value"]}
+    second["frozen_clients_tuned"] = {**second["frozen_clients_tuned"], "value": second["accuracy"]["value"] - 0.01}
+    text = to_markdown(small_table, {**result, "rows": rows})
+    assert f"- no better than frozen clients with a tuned server: {first['label']}. What" in text
+    first["frozen_clients_tuned"]["value"] -= 0.01
+    assert "no better than" not in to_markdown(small_table, {**result, "rows": rows})
 
 
 def test_a_result_is_plain_json_and_the_same_for_the_same_seed(result, small_table, digits):
