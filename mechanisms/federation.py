@@ -14,11 +14,12 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.config import TrainingConfig
 from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
-from mechanisms.models import default_architectures
+from mechanisms.models import Architecture, default_architectures
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.replicas import Evaluator, ParameterStack, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
 from mechanisms.servers import Server, SumServer, TopModel, cross_entropy
+from mechanisms.transformer import TransformerModel
 
 _EVALUATION_ROWS = 4096
 
@@ -173,10 +174,11 @@ class Federation:
             top_model=config.top_model,
             client_model=config.client_model,
             vocabulary=data.vocabulary,
+            transformer=config.transformer,
         )
         self.width = config.embedding if config.top_model else data.classes
         self.clients = [
-            self._client(number, features, evaluator_for(model, stack=self.stack, device=device), config, seed)
+            self._client(number, features, model, config, seed)
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
         ]
         self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
@@ -193,7 +195,9 @@ class Federation:
         """Rounds in which one client goes through the data once, floor(D/B)."""
         return self.records // self.batch_size
 
-    def _initial(self, evaluator: Evaluator, seed: int, party: int) -> ParameterStack:
+    def _initial(
+        self, evaluator: Evaluator, seed: int, party: int, given: Mapping[str, Tensor] | None = None
+    ) -> ParameterStack:
         return (
             ParameterStack.initial(
                 evaluator.layout,
@@ -202,15 +206,18 @@ class Federation:
                 replicas=self.replicas,
                 dtype=self.dtype,
                 device=self.device,
+                given=given or {},
             )
             if evaluator.layout
             else ParameterStack(torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ())
         )
 
     def _client(
-        self, number: int, features: Tensor, evaluator: Evaluator, config: TrainingConfig, seed: int
+        self, number: int, features: Tensor, model: Architecture, config: TrainingConfig, seed: int
     ) -> ClientState:
-        parameters = self._initial(evaluator, seed, number)
+        evaluator = evaluator_for(model, stack=self.stack, device=self.device)
+        given = model.pretrained() if isinstance(model, TransformerModel) else None
+        parameters = self._initial(evaluator, seed, number, given)
         batches = BatchStream(
             config.sampler,
             records=self.records,

@@ -12,6 +12,7 @@ from torch import nn
 
 from dpzv_audit.errors import InputError
 from mechanisms.networks import ResNet18, TokenBag
+from mechanisms.transformer import TransformerModel
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of a model's parameters, in the order in which they lie in its flat vector."""
@@ -121,8 +122,8 @@ class TokenModel:
         return TokenBag(self.vocabulary, self.token_width, self.embedding)
 
 
-Architecture = MLP | StripCNN | PatchCNN | ResNet | TokenModel
-ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "tokens"]
+Architecture = MLP | StripCNN | PatchCNN | ResNet | TokenModel | TransformerModel
+ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "tokens", "transformer"]
 
 
 def layout_of(architecture: Architecture) -> Layout:
@@ -164,13 +165,15 @@ def default_architectures(
     top_model: bool,
     client_model: ClientModel = "auto",
     vocabulary: int | None = None,
+    transformer: str | None = None,
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
     """Client models for feature blocks of the given `shapes`, and the server's model.
 
     By default flat blocks get one linear layer (with ReLU under a top model), images of fewer than 16 rows a two-layer
-    CNN, larger ones a four-layer CNN, and token ids (`vocabulary` given) a bag of embeddings; the server gets two
-    linear layers on the concatenated embeddings (paper 001, appendix E), or none when it only sums the clients'
-    `classes` outputs ("model without split", paper 002, section VI-B).
+    CNN, larger ones a four-layer CNN, and token ids (`vocabulary` given) a bag of embeddings, or the pre-trained
+    `transformer` (its source) where one is named; the server gets two linear layers on the concatenated embeddings
+    (paper 001, appendix E), or none when it only sums the clients' `classes` outputs ("model without split", paper 002,
+    section VI-B).
 
     Raises:
         InputError: The client model does not fit the features.
@@ -178,10 +181,12 @@ def default_architectures(
     width = embedding if top_model else classes
 
     def build(shape: tuple[int, ...]) -> Architecture:
-        kind = _automatic(shape, vocabulary) if client_model == "auto" else client_model
-        if kind == "tokens":
+        kind = _automatic(shape, vocabulary, transformer) if client_model == "auto" else client_model
+        if kind in ("tokens", "transformer"):
             if vocabulary is None:
-                raise InputError("client_model is 'tokens', must be another: the features are not token ids")
+                raise InputError(f"client_model is {kind!r}, must be another: the features are not token ids")
+            if kind == "transformer" and transformer is not None:
+                return TransformerModel.for_tokens(transformer, width, vocabulary=vocabulary, length=shape[0])
             return TokenModel(vocabulary, width)
         if kind == "mlp":
             return MLP((math.prod(shape), width), final_relu=top_model)
@@ -196,7 +201,9 @@ def default_architectures(
     return clients, MLP((width * len(shapes), hidden, classes)) if top_model else None
 
 
-def _automatic(shape: tuple[int, ...], vocabulary: int | None) -> ClientModel:
+def _automatic(shape: tuple[int, ...], vocabulary: int | None, transformer: str | None) -> ClientModel:
+    if transformer is not None:
+        return "transformer"
     if vocabulary is not None:
         return "tokens"
     if len(shape) != 3:

@@ -167,10 +167,10 @@ def choose(
             )
     if require is not None:
         options = require(options)
-    options = {**dataset_defaults(data.name, spec), **options}
+    options = {**dataset_defaults(data.name, spec, transformer=options.get("transformer") is not None), **options}
     with named_by_flag(tuple(flags)):
         config = spec.configure(**options)
-        dataset = load_data(data, quiet=quiet)
+        dataset = load_data(data, quiet=quiet, transformer=config.transformer)
         if config.batch_size > len(dataset.train):
             right = f"must be at most the {len(dataset.train)} training records"
             whose = "" if "batch_size" in chosen else " by default"
@@ -178,10 +178,15 @@ def choose(
     return TrainingChoice(spec, config, dataset)
 
 
-def dataset_defaults(dataset: str, spec: MethodSpec) -> dict[str, Any]:
-    """Return the data set's settings that the method of `spec` has and does not set itself."""
+def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
+    """Return the data set's settings that the method of `spec` has and does not set itself.
+
+    With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings.
+    """
     defaults = dict(DATASET_DEFAULTS.get(dataset, {}))
-    if spec.downlink == "gradient":
+    if transformer:
+        defaults.pop("client_model", None)
+    elif spec.downlink == "gradient":
         defaults |= GRADIENT_DEFAULTS.get(dataset, {})
     return {k: v for k, v in defaults.items() if k in spec.config.model_fields and k not in spec.defaults}
 
