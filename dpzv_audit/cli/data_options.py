@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import inspect
-import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
