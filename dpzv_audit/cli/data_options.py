@@ -160,8 +160,7 @@ def given_flags(flags: DataFlags) -> dict[str, Any]:
 def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None = None) -> VerticalDataset:
     """Return the data that `flags` name, fetched first with `--download` (a progress bar on stderr unless `quiet`).
 
-    Texts are read by the tokenizer of the pre-trained `transformer` where the clients have one.
-
+    Text is read by the tokenizer of `transformer`, a folder or a name on the Hugging Face hub, where it is given.
     Raises `InputError` in one line that names the flag or the file for a wrong one, for flags that do not go together
     and for training records of one class alone, and what `dpzv_audit.data.download.download` raises.
     """
@@ -184,10 +183,7 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
     spec = DATASETS[flags.name]
     options = _loader_options(spec, flags)
     if transformer is not None and "tokenizer" in spec.options:
-        from dpzv_audit.data.pretrained import PretrainedTokenizer
-
-        length = inspect.signature(spec.loader).parameters["length"].default
-        options["tokenizer"] = PretrainedTokenizer(source=transformer, length=options.get("length", length))
+        options = _with_tokenizer(spec, options, transformer)
     if spec.source is None and flags.data_dir is not None:
         raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in scikit-learn")
     if flags.download:
@@ -215,6 +211,18 @@ def _loader_options(spec: DatasetSpec, flags: DataFlags) -> dict[str, Any]:
             raise InputError(f"--subset does not apply to {spec.name}, which is always complete")
         options["subset"] = True
     return options
+
+
+def _with_tokenizer(spec: DatasetSpec, options: dict[str, Any], transformer: str) -> dict[str, Any]:
+    """`options` with the tokenizer of `transformer`, at the length they give or the data set's own."""
+    from dpzv_audit.data.pretrained import PretrainedTokenizer
+
+    if "vocabulary" in options:
+        given = options["vocabulary"]
+        raise InputError(f"--data-option vocabulary={given} does not apply: the tokenizer of {transformer} has its own")
+    length = options.get("length", inspect.signature(spec.loader).parameters["length"].default)
+    kept = {key: value for key, value in options.items() if key != "length"}
+    return {**kept, "tokenizer": PretrainedTokenizer(source=transformer, length=length)}
 
 
 def _value(text: str) -> Any:

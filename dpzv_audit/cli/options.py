@@ -100,8 +100,8 @@ DATASET_DEFAULTS: dict[str, dict[str, Any]] = {
     "eth80": {"server_rate": 0.01, "batch_size": 16, "epochs": 40, "client_model": "mlp"},
     "modelnet40": {"epochs": 30, "embedding": 60, "hidden": 64, "client_model": "resnet18"},
     "mfeat": {"server_rate": 0.05, "epochs": 20},
-    "amazon-polarity": {"epochs": 6},
-    "imdb": {"epochs": 6},
+    "amazon-polarity": {"epochs": 6, "client_model": "tokens"},
+    "imdb": {"epochs": 6, "client_model": "tokens"},
     "adult": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
     "bank": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
 }
@@ -168,7 +168,7 @@ def choose(
             )
     if require is not None:
         options = require(options)
-    options = {**dataset_defaults(data.name, spec), **options}
+    options = {**dataset_defaults(data.name, spec, transformer=options.get("transformer") is not None), **options}
     with named_by_flag(tuple(flags)):
         try:
             config = spec.configure(**options)
@@ -182,10 +182,15 @@ def choose(
     return TrainingChoice(spec, config, dataset)
 
 
-def dataset_defaults(dataset: str, spec: MethodSpec) -> dict[str, Any]:
-    """Return the data set's settings that the method of `spec` has and does not set itself."""
+def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
+    """Return the data set's settings that the method of `spec` has and does not set itself.
+
+    With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings.
+    """
     defaults = dict(DATASET_DEFAULTS.get(dataset, {}))
-    if spec.downlink == "gradient":
+    if transformer:
+        defaults.pop("client_model", None)
+    elif spec.downlink == "gradient":
         defaults |= GRADIENT_DEFAULTS.get(dataset, {})
     return {k: v for k, v in defaults.items() if k in spec.config.model_fields and k not in spec.defaults}
 

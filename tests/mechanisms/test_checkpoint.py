@@ -15,6 +15,8 @@ SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "fl
 VARIANTS = [
     *((name, {}) for name in METHODS),
     ("dpzv", {"sampler": "poisson", "participation_cap": 3, "activation": "random"}),
+    ("zoo-vfl", {"sampler": "poisson", "dp": "embedding", "dp_sigma": 0.1}),
+    ("syn-zoo-vfl", {"dp": "embedding-batch", "epsilon": 4.0}),
     ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}),
     ("vafl", {"dp": "embedding", "dp_sigma": 0.3}),
     ("compressed", {"dp": "gradient", "dp_sigma": 0.3, "local_steps": 2}),

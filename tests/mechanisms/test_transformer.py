@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data.pretrained import PretrainedTokenizer, read_pretrained
 from dpzv_audit.data.tokens import token_runs
 from dpzv_audit.data.vertical import Records, VerticalDataset
@@ -215,6 +217,16 @@ def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch, tmp_path):
 def test_a_transformer_is_named_and_used(options, words):
     with pytest.raises(InputError, match=words):
         METHODS["vafl"].configure(**options)
+
+
+def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
+    flags = DataFlags(dataset="imdb", data_options=["vocabulary=100"])
+    with pytest.raises(InputError, match="vocabulary=100 does not apply: the tokenizer of bert has its own"):
+        choose("vafl", flags, settings=["transformer=bert"], given={})
+    # The model and the rates of a bag of embeddings are not a transformer's.
+    spec = METHODS["vafl"]
+    assert dataset_defaults("imdb", spec)["client_model"] == "tokens"
+    assert not {"client_model", "client_rate"} & set(dataset_defaults("imdb", spec, transformer=True))
 
 
 def test_the_embedding_bag_needs_no_download():
