@@ -220,7 +220,7 @@ def test_a_transformer_is_named_and_used(options, words):
 
 
 def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
-    flags = DataFlags(name="imdb", data_options=["vocabulary=100"])
+    flags = DataFlags(dataset="imdb", data_options=["vocabulary=100"])
     with pytest.raises(InputError, match="vocabulary=100 does not apply: the tokenizer of bert has its own"):
         choose("vafl", flags, settings=["transformer=bert"], given={})
     # The model and the rates of a bag of embeddings are not a transformer's.
