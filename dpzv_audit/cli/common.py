@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from dpzv_audit.evaluation import Reporter
+    from dpzv_audit.evaluation.common import Stage
 
 
 def at_least(flag: str, least: int) -> Callable[[int | None], int | None]:
@@ -120,9 +121,9 @@ def progress_reporter(bars: Progress) -> Reporter:
     """A reporter of `dpzv_audit.evaluation` that shows each stage as a bar."""
     from dpzv_audit.evaluation import Reporter
 
-    def stage(name: str, total: int) -> Callable[[int], None]:
+    def stage(name: str, total: int) -> Stage:
         task = bars.add_task(name, total=total, note="")
-        return lambda done: bars.update(task, completed=done)
+        return lambda done, note="": bars.update(task, completed=done, note=note)
 
     return Reporter(stage)
 
