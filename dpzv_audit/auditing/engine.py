@@ -168,7 +168,9 @@ class _Collection:
                 self._effort.store.save(*kept, arrays)
         if failure is not None:
             so_far = sum(last - first for first, last in self._done)
-            words = f"the {so_far} pairs of runs before it are kept" if so_far else "no run was done before it"
+            words = (
+                f"the {so_far} pairs of runs before it are kept for --resume" if so_far else "no run was done before it"
+            )
             kind = InputError if str(failure[0]) == "input" else MechanismFailed
             raise kind(f"{failure[1]}; {words}")
         self._report()

@@ -9,6 +9,7 @@ import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 from dpzv_audit.auditing.scores import DAMAGED
 from dpzv_audit.errors import AuditError
 
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 _NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
 
 
-def npz_bytes(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
+def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Return `arrays` as the bytes of one NPZ file; loads without unpickling."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **dict(arrays))

@@ -8,7 +8,9 @@ import typer
 
 from dpzv_audit.cli.audit_options import (
     DEFAULT_DELTA,
+    DEFAULT_RUNS,
     AdversaryOption,
+    AuditRunsOption,
     CanariesOption,
     CanaryNormOption,
     CanaryOption,
@@ -54,7 +56,6 @@ from dpzv_audit.cli.options import (
     DataDirOption,
     DatasetOption,
     EpochsOption,
-    RunsOption,
     SetOption,
     SigmaOption,
     choose,
@@ -90,7 +91,7 @@ def audit(
     calibration: CalibrationOption = None,
     sigma: SigmaOption = None,
     settings: SetOption = None,
-    runs: RunsOption = 2000,
+    runs: AuditRunsOption = None,
     chunk: ChunkOption = 256,
     confidence: ConfidenceOption = 0.95,
     estimator: EstimatorOption = None,
@@ -126,9 +127,7 @@ def audit(
     chosen = [flag for flag, value in given.items() if value is not None]
     if len(chosen) != 1:
         found = " and ".join(chosen) if chosen else "neither of --method and --scores"
-        raise InputError(
-            f"{found} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory"
-        )
+        raise InputError(f"{found} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory")
     training = {
         "--clients": clients,
         "--data-dir": data_dir,
@@ -171,7 +170,7 @@ def audit(
     from dpzv_audit.evaluation import AuditPlan
 
     plan = AuditPlan(
-        runs=runs,
+        runs=DEFAULT_RUNS if runs is None else runs,
         chunk=chunk,
         confidence=confidence,
         others=others,
@@ -196,6 +195,7 @@ def audit(
             seed=seed,
             out=out,
             output=output,
+            runs=runs,
         )
         return
     values = {

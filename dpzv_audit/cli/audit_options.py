@@ -10,6 +10,16 @@ import typer
 from dpzv_audit.cli.common import at_least
 
 DEFAULT_DELTA = 1e-5
+DEFAULT_RUNS = 2000
+AuditRunsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--runs",
+        metavar="N",
+        callback=at_least("--runs", 1),
+        help=f"Runs in each world; {DEFAULT_RUNS} if not given, for a planted mechanism its own number.",
+    ),
+]
 ScoresOption = Annotated[
     tuple[Path, Path] | None,
     typer.Option(

@@ -170,9 +170,7 @@ def choose(
     return TrainingChoice(spec, config, data)
 
 
-def configure(
-    method: str, given: dict[str, Any], settings: list[str] | None
-) -> tuple[MethodSpec, TrainingConfig]:
+def configure(method: str, given: dict[str, Any], settings: list[str] | None) -> tuple[MethodSpec, TrainingConfig]:
     """Resolve method and configuration where no data set is trained on; `InputError` in one line where one is wrong."""
     from mechanisms import method_named
 

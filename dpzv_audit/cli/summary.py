@@ -87,6 +87,44 @@ def audit_table(console: Console, result: Mapping[str, Any]) -> None:
     console.print(table)
 
 
+def mechanism_table(console: Console, result: Mapping[str, Any]) -> None:
+    """Print every lower bound on a mechanism of the user's own."""
+    table = _table(f"audit of {result['method']}")
+    privacy = result["privacy"]
+    for bound in privacy["estimators"]:
+        words = f"at {100 * bound['confidence']:g}%, could certify at most {bound['ceiling']:.2f}"
+        if bound["assumes"]:
+            words += f"; assumes {bound['assumes']}"
+        table.add_row(f"lower: {bound['name']}", _number(bound["epsilon_lower"], np.floor), words)
+    table.add_row("epsilon claimed", _number(privacy["claimed"]), f"delta {privacy['delta']:g}")
+    table.add_row("verdict", "", privacy["conclusion"] or "no claim")
+    console.print(table)
+
+
+def planted_table(console: Console, result: Mapping[str, Any]) -> None:
+    """Print what each planted mechanism got beside what it must get."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title="Planted mechanisms", title_justify="left", box=SIMPLE_HEAD)
+    for name, numeric in (("mechanism", False), ("what is wrong", False), ("claim", True), ("at least", True)):
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    table.add_column("at most", justify="right")
+    table.add_column("verdict")
+    table.add_column("must be")
+    for row in result["rows"]:
+        table.add_row(
+            row["name"],
+            row["bug"],
+            f"{row['claimed']:g}",
+            _number(row["empirical_lower"], np.floor),
+            row["gap"] if row["upper"] is None else _number(row["upper"], np.ceil),
+            row["verdict"] if row["as_expected"] else f"{row['verdict']} (!)",
+            " or ".join(row["expected"]),
+        )
+    console.print(table)
+
+
 def _table(title: str) -> Table:
     from rich.table import Table
 

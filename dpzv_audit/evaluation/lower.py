@@ -50,9 +50,7 @@ def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
     return f"epsilon >= {np.floor(100 * bound.epsilon_lower) / 100:.2f} so far"
 
 
-def lower_bounds(
-    scores: GameScores, *, delta: float, confidence: float, seed: int = 0
-) -> tuple[EmpiricalBound, ...]:
+def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> tuple[EmpiricalBound, ...]:
     """Return the bounds of all estimators that apply; those that may refute the claim share its error (Bonferroni).
 
     `gaussian` takes the runs whose scores are Gaussian by construction (see `games.outcome`), where there are any and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -99,8 +100,12 @@ def privacy_of(
     confidence: float,
     why_not: str,
     seed: int = 0,
+    estimators: tuple[EmpiricalBound, ...] | None = None,
 ) -> tuple[Result, Result | None]:
-    """The privacy section and the trade-off curves from a release and, if there was an audit, its scores."""
+    """The privacy section and the trade-off curves from a release and, if there was an audit, its scores.
+
+    `estimators` are the lower bounds where they do not follow from the scores by `lower_bounds`.
+    """
     relation = cast(NeighbourRelation, neighbours)
     bounds = upper_bounds(
         release,
@@ -111,7 +116,8 @@ def privacy_of(
     )
     tightest = tightest_sound(bounds)
     upper = tightest.epsilon.upper if tightest and tightest.epsilon else None
-    estimators = lower_bounds(scores, delta=config.delta, confidence=confidence, seed=seed) if scores else ()
+    if estimators is None:
+        estimators = lower_bounds(scores, delta=config.delta, confidence=confidence, seed=seed) if scores else ()
     gating = [bound for bound in estimators if can_refute(bound)]
     lower = largest_gating(estimators)
     privacy: Result = {
@@ -192,9 +198,7 @@ def _tradeoff(
         return None
     curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
     alpha = np.asarray(curve.alpha)
-    claimed = None
-    if config.epsilon is not None:
-        claimed = gaussian_tradeoff(alpha, mu_from_epsilon(config.epsilon, config.delta)).tolist()
+    claimed = claimed_curve(curve.alpha, config.epsilon, config.delta)
     recomputed = None
     if tightest is not None and tightest.mu is not None:
         recomputed = gaussian_tradeoff(alpha, tightest.mu).tolist()
@@ -220,3 +224,11 @@ def seen_in_words(scores: GameScores) -> str:
     low, high = scores.participations
     seen = str(low) if low == high else f"{low} to {high}"
     return f"the adversary saw the canary in {seen} of its own rounds"
+
+
+def claimed_curve(alpha: Sequence[float], epsilon: float | None, delta: float) -> list[float] | None:
+    """False negative rates at `alpha` of the Gaussian curve through (epsilon, delta); None without a claim."""
+    if epsilon is None:
+        return None
+    curve: list[float] = gaussian_tradeoff(np.asarray(alpha), mu_from_epsilon(epsilon, delta)).tolist()
+    return curve

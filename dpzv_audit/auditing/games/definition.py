@@ -24,11 +24,12 @@ CANARIES: dict[Canary, str] = {
     "mislabelled": "a record that carries a wrong label in the world 'in' and its own in the world 'out'",
     "random": "a record of the data set with its own label or the next one",
 }
-SCORES: dict[ScoreKind, str] = {
+SCORES: dict[str, str] = {
     "residuals": "exact likelihood ratio: the scalars of batches with the canary, less what the others add, summed",
     "mixture": "exact likelihood ratio of the scalars alone, in which the sampler hides the canary's rounds",
     "replay": "exact likelihood ratio: the scalars under either world, played again from the scalars received",
     "fitted": "a logistic regression on summaries of the transcript, fitted on separate runs",
+    "own": "the mechanism's own",
     "membership": "loss of the canary under the final model with the label of 'out', less that with the label of 'in'",
 }
 DEFAULT_NORM = 1000.0

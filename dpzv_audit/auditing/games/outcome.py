@@ -9,6 +9,7 @@ delta / p from the runs with that count is one on the whole view at delta.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,11 +76,11 @@ def outcome_of(trials: RealTrials | SimulatedTrials, arrays: Arrays) -> GameScor
     )
 
 
-def _floats(array: NDArray[np.generic]) -> Floats:
+def _floats(array: NDArray[Any]) -> Floats:
     return np.asarray(array, dtype=np.float64)
 
 
-def _joined(arrays: Arrays, name: str) -> NDArray[np.generic] | None:
+def _joined(arrays: Arrays, name: str) -> NDArray[Any] | None:
     if f"in_{name}" not in arrays:
         return None
     return np.concatenate([arrays[f"out_{name}"], arrays[f"in_{name}"]])

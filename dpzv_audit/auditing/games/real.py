@@ -222,9 +222,7 @@ class RealTrials:
         mean_in, mean_out = (0.0, -2.0 * unit) if game.others == "saturated" else (unit, -unit)
         if game.neighbours == "add-remove":
             mean_out = 0.0
-        return mixture_score(
-            scalars - common, self.sampling, sigma=self.plan.sigma, mean_in=mean_in, mean_out=mean_out
-        )
+        return mixture_score(scalars - common, self.sampling, sigma=self.plan.sigma, mean_in=mean_in, mean_out=mean_out)
 
     def _membership(self, run: DPZVRun) -> np.ndarray:
         """Loss of the canary under the final model with its label of "out" less that with its label of "in".

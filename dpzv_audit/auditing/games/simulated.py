@@ -2,9 +2,9 @@
 
 With known ids the score is a sum of residuals over the rounds with the canary. Each is N(+-C/B, sigma^2), independent
 of the others, and there are n of them, so the score is n m + sqrt(n) sigma Z: only n, from the sampler, and a Gaussian
-Z are drawn, which is the score of a whole transcript in distribution, exactly. Without ids the score needs every scalar, and every
-scalar is drawn: N(0, sigma^2), and the canary's C/B in the rounds that the sampler gives it. That real trainings give
-the same scores is a test (tests/dpzv_audit/auditing/games/test_simulated.py).
+Z are drawn, which is the score of a whole transcript in distribution, exactly. Without ids the score needs every
+scalar, and every scalar is drawn: N(0, sigma^2), and the canary's C/B in the rounds that the sampler gives it. That
+real trainings give the same scores is a test (tests/dpzv_audit/auditing/games/test_simulated.py).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SimulatedTrials:
         return {"out_scores": out, "in_scores": inside, "out_counts": counts[0], "in_counts": counts[1]}
 
     def _secret(self, generator: np.random.Generator, size: int) -> Arrays:
-        found = {}
+        found: Arrays = {}
         means = self._means
         for side, mean in (("out", means[0]), ("in", means[1])):
             scalars = generator.standard_normal((len(self.sampling.active), size), dtype=np.float32)
@@ -131,6 +131,6 @@ class SimulatedTrials:
             return
         for rows in self.sampling.passes:
             # Its place in the pass, in rounds: beyond the rounds that were run it is in none of them.
-            place = (generator.random(runs) / self.sampling.rate).astype(np.intp)
+            place = np.asarray(generator.random(runs) / self.sampling.rate, dtype=np.intp)
             inside = np.flatnonzero(place < len(rows))
             scalars[rows[place[inside]], inside] += np.float32(mean)

@@ -57,9 +57,9 @@ class Sampling:
 def _binomial(n: int, p: float) -> Floats:
     """Probabilities of 0..n successes in n trials of chance p in [0, 1]."""
     if n == 0 or p <= 0.0:
-        return np.eye(1, n + 1)[0]
+        return np.asarray(np.eye(1, n + 1)[0])
     if p >= 1.0:
-        return np.eye(1, n + 1, n)[0]
+        return np.asarray(np.eye(1, n + 1, n)[0])
     k = np.arange(n + 1)
     log = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1) + k * np.log(p) + (n - k) * np.log1p(-p)
     return np.asarray(np.exp(log))
@@ -155,4 +155,3 @@ def most_likely_count(law: Floats) -> tuple[int, float]:
     """Return the likeliest number of participations and its probability."""
     count = int(np.argmax(law))
     return count, float(law[count])
-

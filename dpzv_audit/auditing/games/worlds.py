@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dpzv_audit.auditing.games.definition import Game, labels_of
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.vertical import FeatureArray, Records, VerticalDataset
 from dpzv_audit.errors import InputError
+
+Features = tuple[FeatureArray, ...]
 
 
 @dataclass(frozen=True)
@@ -58,19 +61,19 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     return Worlds((out, _with(dataset, changed, game.record, labels[1])), labels, False)
 
 
-def _scaled(features: tuple[np.ndarray, ...], game: Game) -> tuple[np.ndarray, ...]:
+def _scaled(features: Features, game: Game) -> Features:
     if any(block.dtype.kind != "f" for block in features):
         raise InputError("--canary state needs numeric features, must be used on other data than token ids")
     return tuple(_row(block, game.record, block[game.record] * np.float32(game.norm)) for block in features)
 
 
-def _row(block: np.ndarray, record: int, value: np.ndarray) -> np.ndarray:
+def _row(block: FeatureArray, record: int, value: Any) -> FeatureArray:
     changed = block.copy()
     changed[record] = value
     return changed
 
 
-def _with(dataset: VerticalDataset, features: tuple[np.ndarray, ...], record: int, label: int) -> VerticalDataset:
+def _with(dataset: VerticalDataset, features: Features, record: int, label: int) -> VerticalDataset:
     labels = dataset.train.labels.copy()
     labels[record] = label
     return replace(dataset, train=Records(features=features, labels=labels))

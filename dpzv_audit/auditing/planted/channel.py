@@ -18,9 +18,7 @@ STEPS = RECORDS // BATCH
 ROUNDS = PASSES * STEPS
 EPSILON, DELTA = 1.0, 1e-5
 UNIT = CLIP / BATCH
-SIGMA = sigma_sound(
-    EPSILON, DELTA, clip=CLIP, batch_size=BATCH, participations=PASSES, neighbours="replace-label"
-)
+SIGMA = sigma_sound(EPSILON, DELTA, clip=CLIP, batch_size=BATCH, participations=PASSES, neighbours="replace-label")
 _LARGE = 1000.0
 """A loss difference far beyond the clip, in units of C."""
 

@@ -67,9 +67,7 @@ def _actual_divisor(
         joined = (generator.random((_ROUNDS, n)) < sampling.rate) & there
         size = np.maximum(number + joined, 1)
         scalars = (others * number + canary * joined) / size + sigma * generator.standard_normal((_ROUNDS, n))
-        scores.append(
-            mixture_score(scalars - others, sampling, sigma=sigma, mean_in=shift / _BATCH, mean_out=0.0)
-        )
+        scores.append(mixture_score(scalars - others, sampling, sigma=sigma, mean_in=shift / _BATCH, mean_out=0.0))
     return scores[0], scores[1]
 
 
