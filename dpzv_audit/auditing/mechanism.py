@@ -8,7 +8,7 @@
     score(view) -> float                 optional: turns a view into the attack's score
 
 A run answers with a number, the attack's score; or with a view, a vector of numbers of one length. Views become scores
-by `score`, or else by a logistic regression fitted on separate runs. All randomness must come from `rng`. The two worlds
+by `score`, or else by a logistic regression fitted on separate runs. All randomness must come from `rng`. The worlds
 are what the neighbour relation says: the same data set but for one record.
 """
 
@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -146,9 +146,10 @@ class MechanismTrials:
                 "input",
                 f"{where} answered an array of shape {value.shape}, must be ({last - first},) or ({last - first}, d)",
             )
-        if callable(getattr(mechanism, "score", None)):
-            value = np.array([_numbers(self._guarded(lambda v=v: mechanism.score(v), where), where) for v in value])
-        return value
+        score = getattr(mechanism, "score", None)
+        if not callable(score):
+            return value
+        return np.array([_numbers(self._guarded(partial(score, view), where), where) for view in value])
 
     def _guarded(self, call: Callable[[], Any], where: str) -> Any:
         try:

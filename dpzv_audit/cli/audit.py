@@ -227,7 +227,12 @@ def audit(
             from dpzv_audit.evaluation.auditing import audit_outcome
             from dpzv_audit.evaluation.one_run import one_run_outcome
 
-            options = {"adversary": adversary, "seed": seed, "device": where, "reporter": progress_reporter(bars)}
+            options: dict[str, Any] = {
+                "adversary": adversary,
+                "seed": seed,
+                "device": where,
+                "reporter": progress_reporter(bars),
+            }
             outcome = (
                 audit_outcome(choice.method, choice.config, choice.dataset, audit=plan, **options)
                 if canaries is None

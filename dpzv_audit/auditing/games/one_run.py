@@ -1,6 +1,6 @@
 """One training with m canaries whose labels are coin flips, and what the scalars say about each coin.
 
-The game of one-run audits (Steinke, Nasr and Jagielski, NeurIPS 2023) with labels in the place of membership: fair coins
+The game of one-run audits (Steinke, Nasr and Jagielski, NeurIPS 2023) with labels for membership: fair coins
 b_i = +-1, flipped apart from each other, give m worst-case canaries one of two labels each. With batch ids known, a
 scalar is (C/B) sum of b_i over the canaries in its batch, and noise, so the best linear guess of all coins together is
 c A^T (c^2 A A^T + s^2 I)^-1 x, with A (T, m) the rounds that hold each canary and c = C/B.

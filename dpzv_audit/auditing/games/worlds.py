@@ -38,7 +38,7 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     if not 0 <= game.record < count:
         raise InputError(f"canary is record {game.record}, must be from 0 to {count - 1}")
     labels = labels_of(game, int(dataset.train.labels[game.record]), dataset.classes)
-    features = tuple(dataset.train.features)
+    features: Features = dataset.train.features
     if game.canary == "state":
         features = _scaled(features, game)
     if game.neighbours == "add-remove":

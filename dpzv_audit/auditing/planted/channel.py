@@ -130,7 +130,7 @@ def noise_once(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
 def losses_released(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
     """The mean training loss of each round is logged beside the scalar.
 
-    The others' loss is a function g of the model, which the released scalars move, so whoever reads the log subtracts it.
+    The others' loss is a function of the model, which the released scalars move: whoever reads the log subtracts it.
     """
     scores = []
     for own_loss in (5.0, 0.1):
