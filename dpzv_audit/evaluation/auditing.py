@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from dpzv_audit.accounting import sigma_from_paper, sigma_sound
-from dpzv_audit.auditing.games.definition import CANARIES, SCORES, Game, labels_of
+from dpzv_audit.auditing.games.definition import CANARIES, SCORES, Game
 from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
@@ -198,7 +198,7 @@ def _outcome(
         "method": method.name,
         "dataset": dataset,
         "adversary": game.adversary,
-        "game": game_section(game, scores, simulated=isinstance(trials, SimulatedTrials))
+        "game": game_section(game, scores, trials.worlds.labels if isinstance(trials, RealTrials) else None)
         | ({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
         "privacy": privacy,
         "sentence": f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}",
@@ -211,14 +211,13 @@ def _outcome(
     return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
 
 
-def game_section(game: Game, scores: GameScores, *, simulated: bool = False) -> Result:
-    """What was played, in words and numbers; all five parts of the game stand in it."""
-    labels = labels_of(game, 0, 2) if game.labels is None and game.canary in ("worst-case", "state") else game.labels
+def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> Result:
+    """What was played, in words and numbers; all five parts of the game stand in it. Without `labels`: simulated."""
     canary = f"{game.canary} (record {game.record}: {CANARIES[game.canary]}"
     if game.canary == "worst-case":
         canary += f"; the others contribute {'0' if game.others == 'zero' else '+C'}"
     section: Result = {
-        "mechanism": "scalars simulated without training" if simulated else "real trainings",
+        "mechanism": "scalars simulated without training" if labels is None else "real trainings",
         "canary": canary + ")",
         "neighbours": game.neighbours,
         "adversary": game.adversary,
@@ -226,7 +225,7 @@ def game_section(game: Game, scores: GameScores, *, simulated: bool = False) -> 
         "runs_in": len(scores.in_scores),
         "runs_out": len(scores.out_scores),
     }
-    if labels is not None:
+    if labels is not None and game.neighbours != "add-remove":
         section["labels"] = f"{labels[0]} in the world 'out', {labels[1]} in 'in'"
     if scores.participations is not None:
         section["participations"] = "{} to {}".format(*scores.participations)

@@ -21,8 +21,8 @@ GAME_ADVERSARIES: tuple[GameAdversary, ...] = get_args(GameAdversary)
 CANARIES: dict[Canary, str] = {
     "worst-case": "its clipped difference is +C in one world and -C (or absent) in the other, whenever it takes part",
     "state": "a record of large feature norm, scored only on rounds that do not contain it",
-    "mislabelled": "a record that carries a wrong label in the world 'in' and its own in the world 'out'",
-    "random": "a record of the data set with its own label or the next one",
+    "mislabelled": "a record with its own label in 'out', and in 'in' the one whose records it is least like",
+    "random": "an ordinary record with its own label in 'out' and the next class in 'in'",
 }
 SCORES: dict[str, str] = {
     "residuals": "exact likelihood ratio: the scalars of batches with the canary, less what the others add, summed",
@@ -72,7 +72,9 @@ class Game:
         ):
             if given not in allowed:
                 raise unknown_name(flag, given, allowed)
-        check_positive("the norm of the state canary", self.norm)
+        check_positive("--canary-norm", self.norm)
+        if self.others == "saturated" and self.canary != "worst-case":
+            raise InputError(f"--others saturated goes with --canary worst-case, not with {self.canary}")
         reason = why_undefined(self.neighbours, self.canary, self.adversary, self.config.sampler)
         if reason:
             raise InputError(
@@ -126,11 +128,11 @@ def score_kind(game: Game, clients: int) -> ScoreKind:
     return "replay" if sees_all and game.config.server_update != "dp-sgd" else "fitted"
 
 
-def labels_of(game: Game, own_label: int, classes: int) -> tuple[int, int]:
+def labels_of(game: Game, own_label: int, unlikely: int, classes: int) -> tuple[int, int]:
     """Return the canary's labels in the worlds "out" and "in"; `InputError` for labels given that cannot be.
 
-    Not given: 0 and 1 for a worst-case or state canary, else its own label and the next class (`mislabelled`) or, where
-    the record itself is added, its own label throughout.
+    Not given: 0 and 1 for a worst-case or state canary, else its own label and, for a mislabelled one, the `unlikely`
+    label, for a random one the next class.
     """
     if game.labels is not None:
         low, high = game.labels
@@ -141,7 +143,7 @@ def labels_of(game: Game, own_label: int, classes: int) -> tuple[int, int]:
         return low, high
     if game.canary in ("worst-case", "state"):
         return 0, 1
-    return own_label, (own_label + 1) % classes
+    return own_label, unlikely if game.canary == "mislabelled" else (own_label + 1) % classes
 
 
 def as_game_adversary(name: str) -> GameAdversary:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpzv_audit.auditing.games.fitted import fit_size, fitted_scores
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
-from dpzv_audit.auditing.games.transcript import Floats, most_likely_count, participation_law
+from dpzv_audit.auditing.games.transcript import Floats, participation_law, telling_count
 from dpzv_audit.auditing.storage import Arrays
 
 _SAME = 1e-3
@@ -95,7 +95,8 @@ def _gaussian_part(
     alone = isinstance(trials, SimulatedTrials) or not config.top_model or config.server_update != "joint-zo"
     by_residuals = kind == "residuals" and alone
     by_replay = kind == "replay" and game.canary == "worst-case"
-    if not saturated or config.clip_rule != "symmetric" or not (by_residuals or by_replay):
+    sigma = trials.sigma if isinstance(trials, SimulatedTrials) else trials.plan.sigma
+    if not saturated or sigma == 0.0 or config.clip_rule != "symmetric" or not (by_residuals or by_replay):
         return None
     count, probability = _count_of(trials, arrays)
     if probability <= 0.0:
@@ -117,7 +118,7 @@ def _gaussian_part(
 def _count_of(trials: RealTrials | SimulatedTrials, arrays: Arrays) -> tuple[int, float]:
     """The number of participations to condition on and its probability, which the sampler fixes; 0 where unknown."""
     if isinstance(trials, SimulatedTrials):
-        return most_likely_count(trials.law)
+        return telling_count(trials.law)
     cap, game = trials.game.config.participation_cap, trials.game
     sees_all = game.adversary == "colluding-clients" or trials.dataset.clients == 1
     if cap is not None and not sees_all:
@@ -128,4 +129,4 @@ def _count_of(trials: RealTrials | SimulatedTrials, arrays: Arrays) -> tuple[int
     law = participation_law(trials.sampling, trials.sampling.rounds_of(None if sees_all else (1,)))
     if cap is not None and cap < len(law):
         law = np.append(law[:cap], law[cap:].sum())
-    return most_likely_count(law)
+    return telling_count(law)

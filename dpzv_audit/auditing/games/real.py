@@ -194,8 +194,7 @@ class RealTrials:
         held = None if ids is None else (ids == game.record).any(2).cpu().numpy()
         if self.kind == "fitted":
             features = summaries(scalars, held, skip_held=game.canary == "state")
-            counts = np.zeros(scalars.shape[1], dtype=np.int64) if held is None else held.sum(0)
-            return {"features": features, "counts": counts}
+            return {"features": features} if held is None else {"features": features, "counts": held.sum(0)}
         assert ids is not None
         assert held is not None
         unit = game.config.clip / game.config.batch_size if game.others == "saturated" else 0.0

@@ -151,7 +151,7 @@ def known_ids_score(
     return np.asarray(((scalars - others) * held).sum(0))
 
 
-def most_likely_count(law: Floats) -> tuple[int, float]:
-    """Return the likeliest number of participations and its probability."""
-    count = int(np.argmax(law))
+def telling_count(law: Floats) -> tuple[int, float]:
+    """Return the number n of participations with the largest n p_n, and p_n: often enough, and telling enough."""
+    count = int(np.argmax(np.arange(len(law)) * law))
     return count, float(law[count])

@@ -37,7 +37,9 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     count = len(dataset.train)
     if not 0 <= game.record < count:
         raise InputError(f"canary is record {game.record}, must be from 0 to {count - 1}")
-    labels = labels_of(game, int(dataset.train.labels[game.record]), dataset.classes)
+    own_label = int(dataset.train.labels[game.record])
+    unlikely = _unlikely_label(dataset, game.record) if game.canary == "mislabelled" else own_label
+    labels = labels_of(game, own_label, unlikely, dataset.classes)
     features: Features = dataset.train.features
     if game.canary == "state":
         features = _scaled(features, game)
@@ -55,10 +57,21 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     if donors.size == 0:
         raise InputError(f"no other record has label {labels[1]}: replace-record has nothing to replace it by")
     held = {0} if game.adversary == "client" else set()
-    changed = tuple(
+    changed: Features = tuple(
         block if m in held else _row(block, game.record, block[donors[0]]) for m, block in enumerate(features)
     )
     return Worlds((out, _with(dataset, changed, game.record, labels[1])), labels, False)
+
+
+def _unlikely_label(dataset: VerticalDataset, record: int) -> int:
+    """The label whose records' mean is furthest from the record's features; not its own."""
+    rows = np.concatenate([block.reshape(len(block), -1) for block in dataset.train.features], axis=1)
+    labels = dataset.train.labels
+    others = [label for label in np.unique(labels) if label != labels[record]]
+    if not others:
+        raise InputError("all records have one label: a mislabelled canary needs another")
+    distances = [np.linalg.norm(rows[labels == label].mean(0) - rows[record]) for label in others]
+    return int(others[int(np.argmax(distances))])
 
 
 def _scaled(features: Features, game: Game) -> Features:
@@ -82,5 +95,5 @@ def _with(dataset: VerticalDataset, features: Features, record: int, label: int)
 def _without(dataset: VerticalDataset, record: int) -> VerticalDataset:
     train = dataset.train
     kept = np.delete(np.arange(len(train)), record)
-    features = tuple(np.ascontiguousarray(block[kept]) for block in train.features)
+    features: Features = tuple(block[kept].copy() for block in train.features)
     return replace(dataset, train=Records(features=features, labels=train.labels[kept]))
