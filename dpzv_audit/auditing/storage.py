@@ -47,7 +47,7 @@ class ChunkStore:
             if match is None:
                 continue
             try:
-                with np.load(path, allow_pickle=False) as archive:
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                     found[int(match[1]), int(match[2])] = {name: archive[name] for name in archive.files}
             except (*DAMAGED, OSError, zipfile.BadZipFile, KeyError):
                 continue

@@ -52,13 +52,13 @@ def test_what_is_sent_is_what_a_plain_training_sends(update, dataset, monkeypatc
 
 @pytest.mark.parametrize(("canary", "update"), [("worst-case", "joint-zo"), ("state", "sgd")])
 def test_the_score_is_a_likelihood_ratio(canary, update, dataset):
-    """E[e^-score] in "in" and E[e^score] in "out" are 1 for one: 5 standard errors of 400 runs, 6e-7 a side.
+    """E[e^-score] in "in" and E[e^score] in "out" are 1 for one: 5 standard errors of 150 runs, 6e-7 a side.
 
     A score of another scale fails: at twice its size the mean is near e^I, with I the information.
     """
-    config = DPZVConfig(**{**SMALL, "sigma": 2.0}, server_update=update, server_rate=0.02)
-    game = Game(config=config, canary=canary, adversary="colluding-clients", norm=30.0)
-    arrays = RealTrials(game, dataset())(0, 400)
+    config = DPZVConfig(**{**SMALL, "sigma": 1.5}, server_update=update, server_rate=0.05)
+    game = Game(config=config, canary=canary, adversary="colluding-clients", norm=300.0)
+    arrays = RealTrials(game, dataset())(0, 150)
     assert arrays["in_information"].mean() > 0.3
     for weights in (np.exp(-arrays["in_scores"]), np.exp(arrays["out_scores"])):
         assert abs(weights.mean() - 1.0) < 5 * weights.std() / np.sqrt(len(weights))
