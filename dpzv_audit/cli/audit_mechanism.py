@@ -79,7 +79,7 @@ def _planted(
 ) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
     from dpzv_audit.auditing.planted import PLANTED, planted_named
-    from dpzv_audit.cli.summary import planted_table, save
+    from dpzv_audit.cli.summary import planted_markdown, planted_table, save_table
     from dpzv_audit.evaluation.planting import planted_result
 
     if epsilon is not None:
@@ -87,7 +87,7 @@ def _planted(
     chosen = list(PLANTED.values()) if name == "all" else [planted_named(name)]
     with output.progress() as bars:
         result: dict[str, Any] = planted_result(chosen, plan, runs=runs, seed=seed, reporter=progress_reporter(bars))
-    saved = save(result, out, "audit", seed)
+    saved = save_table(result, out, "audit", seed, planted_markdown(result))
     output.result(saved)
     planted_table(output.console, result)
     output.say(result["sentence"])
