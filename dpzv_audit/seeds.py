@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     SERVER_DIRECTIONS = 9
     SERVER_NOISE = 10
     CONTROL = 11
+    SIMULATION = 12
 
 
 def stream(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:

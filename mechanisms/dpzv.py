@@ -8,7 +8,7 @@ both updates and the server's state is a function of released values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -38,9 +38,12 @@ class DPZVRun:
         behaviours: Mapping[int, ClientBehaviour] | None = None,
         observers: Sequence[Observer] = (),
         device: str = "cpu",
+        released: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        """`released` maps the noised scalars (K,) of a round to what goes out instead: to play a transcript again."""
         self.config = config
         self.plan = plan
+        self._released = released
         self.round = 0
         self._behaviours = dict(behaviours or {})
         self.federation = fed = Federation(
@@ -139,6 +142,8 @@ class DPZVRun:
         if weights is not None:
             clipped = clipped * weights
         scalar = torch.add(self._noise.next(), clipped.sum(1), alpha=1.0 / config.batch_size)
+        if self._released is not None:
+            scalar = self._released(scalar)
         self._server.step(self.round, rows, labels, weights, scalar)
         return scalar
 

@@ -71,6 +71,7 @@ RESULT: Shape = {
         "bounds": [BOUND],
         "estimators": [ESTIMATOR],
         "verdict": "verdict",
+        "conclusion": "verdict",
         "confidence": "number",
         "given": "text",
         "not_audited": "text",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +14,35 @@ from dpzv_audit.cli.audit_calibration import (
     calibrate_check_command,
     family_of,
 )
+from dpzv_audit.cli.audit_options import (
+    DEFAULT_DELTA,
+    DEFAULT_RUNS,
+    AdversaryOption,
+    AuditRunsOption,
+    CanariesOption,
+    CanaryNormOption,
+    CanaryOption,
+    ConfidenceOption,
+    DatasetSizeOption,
+    DeltaOption,
+    EpsilonOption,
+    EstimatorOption,
+    ExactlyGaussianOption,
+    ExecutorOption,
+    FailOnOption,
+    JobsOption,
+    MaxMinutesOption,
+    MechanismOption,
+    MethodOption,
+    NeighboursOption,
+    OthersOption,
+    ResumeOption,
+    RoundsOption,
+    SchedulerOption,
+    ScoresOption,
+    SimulateOption,
+    TrialSecondsOption,
+)
 from dpzv_audit.cli.audit_scores import ScoreAuditOptions, audit_score_files
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
@@ -24,6 +52,7 @@ from dpzv_audit.cli.common import (
     Output,
     QuietOption,
     SeedOption,
+    check_choice,
     choose_device,
     progress_reporter,
 )
@@ -33,56 +62,16 @@ from dpzv_audit.cli.options import (
     CalibrationOption,
     ChunkOption,
     EpochsOption,
-    RunsOption,
     SetOption,
     SigmaOption,
     choose,
+    configure,
 )
-from dpzv_audit.errors import InputError, check_probability, unknown_name
+from dpzv_audit.errors import InputError, check_probability
 
-ScoresOption = Annotated[
-    tuple[Path, Path] | None,
-    typer.Option(
-        "--scores",
-        metavar="IN OUT",
-        help="Scores with and without the canary: two files, CSV, NPY, NPZ or JSON lines.",
-    ),
-]
-DEFAULT_DELTA = 1e-5
-DeltaOption = Annotated[
-    float | None,
-    typer.Option("--delta", help=f"The delta of (epsilon, delta), between 0 and 1; {DEFAULT_DELTA:g} if not given."),
-]
-ConfidenceOption = Annotated[
-    float, typer.Option("--confidence", help="Chance that a verdict against a true claim is not given.")
-]
-EpsilonOption = Annotated[
-    float | None, typer.Option("--epsilon", help="The claimed epsilon to hold the evidence against.")
-]
-FailOnOption = Annotated[
-    str | None, typer.Option("--fail-on", metavar="refuted", help="Exit with 1 when the claim is refuted.")
-]
-EstimatorOption = Annotated[
-    list[str] | None,
-    typer.Option("--estimator", metavar="NAME", help="Estimator to use; give it again for more than one."),
-]
-MethodOption = Annotated[
-    str | None, typer.Option("--method", help="Training method to audit; see `dpzv-audit list methods`.")
-]
-AdversaryOption = Annotated[
-    str, typer.Option("--adversary", metavar="client|colluding-clients", help="Who tells the worlds apart.")
-]
-OthersOption = Annotated[
-    str,
-    typer.Option("--others", metavar="zero|saturated", help="What the records beside the canary contribute: 0 or +C."),
-]
-ExactlyGaussianOption = Annotated[
-    bool,
-    typer.Option(
-        "--exactly-gaussian",
-        help="The scores are Gaussian by construction: lets the gaussian estimator refute the claim.",
-    ),
-]
+if TYPE_CHECKING:
+    from dpzv_audit.evaluation import AuditPlan
+    from dpzv_audit.evaluation.auditing import AuditOutcome
 
 
 @takes_data
@@ -91,7 +80,16 @@ def audit(
     scores: ScoresOption = None,
     method: MethodOption = None,
     data: DataFlags,
+    mechanism: MechanismOption = None,
     adversary: AdversaryOption = "client",
+    neighbours: NeighboursOption = "replace-label",
+    canary: CanaryOption = "worst-case",
+    canary_norm: CanaryNormOption = None,
+    canaries: CanariesOption = None,
+    others: OthersOption = "zero",
+    simulate: SimulateOption = False,
+    dataset_size: DatasetSizeOption = None,
+    rounds: RoundsOption = None,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
     epsilon: EpsilonOption = None,
@@ -99,9 +97,8 @@ def audit(
     calibration: CalibrationOption = None,
     sigma: SigmaOption = None,
     settings: SetOption = None,
-    runs: RunsOption = 2000,
+    runs: AuditRunsOption = None,
     chunk: ChunkOption = 256,
-    others: OthersOption = "zero",
     confidence: ConfidenceOption = 0.95,
     estimator: EstimatorOption = None,
     exactly_gaussian: ExactlyGaussianOption = False,
@@ -110,17 +107,24 @@ def audit(
     calibrate_check: CalibrateCheckOption = False,
     audits: AuditsOption = 200,
     fail_on: FailOnOption = None,
+    jobs: JobsOption = None,
+    executor: ExecutorOption = None,
+    scheduler: SchedulerOption = None,
+    max_minutes: MaxMinutesOption = None,
+    trial_seconds: TrialSecondsOption = 60.0,
+    resume: ResumeOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
     out: OutOption = DEFAULT_OUT,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bound epsilon from below, by training here or from scores.
+    """Bound epsilon from below: by training here, from scores, or of your own.
 
-    With --method, plays the label game with the worst-case canary, a stack of trainings in each world, and sets the
-    lower bound beside every upper bound. With --scores no training is needed: one file holds an attack's scores on
-    runs with the canary, the other on runs without it, one number a run.
+    With --method, plays a distinguishing game, a stack of trainings in each world (with --simulate, their scalars
+    alone), and sets the lower bound beside every upper bound. With --scores nothing is trained: one file holds an
+    attack's scores on runs with the canary, the other on runs without it, one number a run. With --mechanism a Python
+    object of your own is run in both worlds; planted:all runs the mechanisms that are wrong on purpose.
 
     Example: dpzv-audit audit --method dpzv --epsilon 1 --delta 1e-5 --adversary client
 
@@ -129,11 +133,15 @@ def audit(
     Example: dpzv-audit audit --scores ones.csv zeros.csv --coin-flips --estimator one-run
 
     Example: dpzv-audit audit --calibrate-check --estimator clopper-pearson --audits 100
+
+    Example: dpzv-audit audit --mechanism planted:all
     """
     output = Output(as_json=as_json, quiet=quiet)
     if calibrate_check:
-        if scores is not None or method is not None:
-            raise InputError("--calibrate-check audits mechanisms of its own, must stand without --scores and --method")
+        if scores is not None or method is not None or mechanism is not None:
+            raise InputError(
+                "--calibrate-check audits mechanisms of its own, must stand without --scores, --method and --mechanism"
+            )
         calibrate_check_command(
             audits=audits,
             delta=DEFAULT_DELTA if delta is None else delta,
@@ -142,21 +150,27 @@ def audit(
             output=output,
         )
         return
-    if (scores is None) == (method is None):
-        given = "both" if scores else "neither"
-        raise InputError(f"{given} of --method and --scores given, must be one: --method NAME or --scores IN OUT")
+    given = {"--method": method, "--scores": scores, "--mechanism": mechanism}
+    chosen = [flag for flag, value in given.items() if value is not None]
+    if len(chosen) != 1:
+        found = " and ".join(chosen) if chosen else "neither of --method and --scores"
+        raise InputError(f"{found} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory")
+    training = {
+        **given_flags(data),
+        "--epochs": epochs,
+        "--batch-size": batch_size,
+        "--calibration": calibration,
+        "--sigma": sigma,
+        "--set": settings or None,
+        "--canary-norm": canary_norm,
+        "--canaries": canaries,
+        "--simulate": simulate or None,
+        "--dataset-size": dataset_size,
+        "--rounds": rounds,
+    }
+    if method is None:
+        _refuse(training, "goes with --method", chosen[0])
     if scores is not None:
-        training = {
-            **given_flags(data),
-            "--epochs": epochs,
-            "--batch-size": batch_size,
-            "--calibration": calibration,
-            "--sigma": sigma,
-            "--set": settings or None,
-        }
-        for flag, value in training.items():
-            if value is not None:
-                raise InputError(f"{flag} goes with --method; --scores trains nothing")
         audit_score_files(
             scores,
             ScoreAuditOptions(
@@ -175,53 +189,138 @@ def audit(
         return
     if coin_flips or family != "gaussian":
         raise InputError("--family and --coin-flips go with --scores; a trained method's game decides both")
-    if estimator or exactly_gaussian:
+    if exactly_gaussian or (estimator and mechanism is None):
         raise InputError("--estimator and --exactly-gaussian go with --scores; a trained method's game decides both")
     check_probability("--confidence", confidence)
     if delta is not None:
         check_probability("--delta", delta)
-    _check_choice("--fail-on", fail_on, (None, "refuted"))
-    _check_choice("--others", others, ("zero", "saturated"))
-    _check_choice("--adversary", adversary, ("client", "colluding-clients"))
-    choice = choose(
-        method or "",
-        data,
-        settings=settings,
-        given={
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "epsilon": epsilon,
-            "delta": delta,
-            "calibration": calibration,
-            "sigma": sigma,
-        },
-        quiet=quiet,
-    )
-    where = choose_device(device)
-    with output.progress() as bars:
-        from dpzv_audit.evaluation import AuditPlan, audit_result
+    if fail_on is not None:
+        check_choice("--fail-on", fail_on, ("refuted", "overclaimed"))
+    from dpzv_audit.auditing.workers import workers_from
+    from dpzv_audit.evaluation import AuditPlan
 
-        result = audit_result(
-            choice.method,
-            choice.config,
-            choice.dataset,
-            adversary=adversary,
-            audit=AuditPlan(runs=runs, chunk=chunk, confidence=confidence, others=others),
+    plan = AuditPlan(
+        runs=DEFAULT_RUNS if runs is None else runs,
+        chunk=chunk,
+        confidence=confidence,
+        others=others,
+        neighbours=neighbours,
+        canary=canary,
+        workers=workers_from(jobs, executor, scheduler),
+        max_minutes=max_minutes,
+        folder=out / "audits",
+        resume=resume,
+        **({} if canary_norm is None else {"norm": canary_norm}),
+    )
+    if mechanism is not None:
+        from dpzv_audit.cli.audit_mechanism import audit_mechanism
+
+        audit_mechanism(
+            mechanism,
+            plan,
+            epsilon=epsilon,
+            delta=DEFAULT_DELTA if delta is None else delta,
+            trial_seconds=trial_seconds,
+            fail_on=fail_on,
             seed=seed,
-            device=where,
-            reporter=progress_reporter(bars),
+            out=out,
+            output=output,
+            runs=runs,
         )
+        return
+    values = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "epsilon": epsilon,
+        "delta": delta,
+        "calibration": calibration,
+        "sigma": sigma,
+    }
+    if simulate:
+        outcome = _simulated(
+            method or "",
+            plan,
+            training,
+            values,
+            settings,
+            adversary=adversary,
+            seed=seed,
+            output=output,
+        )
+    else:
+        for flag, value in (("--dataset-size", dataset_size), ("--rounds", rounds)):
+            if value is not None:
+                raise InputError(f"{flag} goes with --simulate; a training has the size of its data set")
+        choice = choose(method or "", data, settings=settings, given=values, quiet=quiet)
+        where = choose_device(device)
+        with output.progress() as bars:
+            from dpzv_audit.evaluation.auditing import audit_outcome
+            from dpzv_audit.evaluation.one_run import one_run_outcome
+
+            options: dict[str, Any] = {
+                "adversary": adversary,
+                "seed": seed,
+                "device": where,
+                "reporter": progress_reporter(bars),
+            }
+            outcome = (
+                audit_outcome(choice.method, choice.config, choice.dataset, audit=plan, **options)
+                if canaries is None
+                else one_run_outcome(
+                    choice.method, choice.config, choice.dataset, canaries=canaries, audit=plan, **options
+                )
+            )
+    _show(outcome, out, seed, output, fail_on)
+
+
+def _refuse(flags: dict[str, Any], why: str, beside: str) -> None:
+    for flag, value in flags.items():
+        if value is not None:
+            raise InputError(f"{flag} {why}; {beside} trains nothing here")
+
+
+def _simulated(
+    method: str,
+    plan: AuditPlan,
+    flags: dict[str, Any],
+    values: dict[str, Any],
+    settings: list[str] | None,
+    *,
+    adversary: str,
+    seed: int,
+    output: Output,
+) -> AuditOutcome:
+    """Simulate a training whose size the flags give."""
+    from dpzv_audit.evaluation.auditing import Deployment, simulated_outcome
+
+    apt = {"--simulate", "--dataset-size", "--rounds", "--clients", "--batch-size", "--calibration", "--sigma", "--set"}
+    for flag, value in flags.items():
+        if value is not None and flag not in apt:
+            raise InputError(f"{flag} does not go with --simulate, which trains nothing")
+    for flag in ("--dataset-size", "--rounds"):
+        if flags[flag] is None:
+            raise InputError(f"{flag} is missing: --simulate needs --dataset-size D and --rounds T")
+    spec, config = configure(method, values, settings)
+    deployment = Deployment(
+        records=flags["--dataset-size"], clients=flags.get("--clients", 1), rounds=flags["--rounds"]
+    )
+    with output.progress() as bars:
+        return simulated_outcome(
+            spec, config, deployment, adversary=adversary, audit=plan, seed=seed, reporter=progress_reporter(bars)
+        )
+
+
+def _show(outcome: AuditOutcome, out: Any, seed: int, output: Output, fail_on: str | None) -> None:
+    """Write the run folder, print the result, and exit with 1 where `--fail-on` asks for it."""
     from dpzv_audit.cli.summary import audit_table, save
 
-    saved = save(result, out, "audit", seed)
+    result = outcome.result
+    saved = save(result, out, "audit", seed, files=outcome.files)
+    outcome.forget()
     output.result(saved)
     audit_table(output.console, result)
     output.say(result["sentence"])
     output.path(saved["run"])
-    if fail_on == "refuted" and result["privacy"]["verdict"] == "refuted":
+    verdict = result["privacy"]["conclusion"]
+    if fail_on is not None and verdict in ("refuted", *(("overclaimed",) if fail_on == "overclaimed" else ())):
         raise typer.Exit(1)
-
-
-def _check_choice(flag: str, given: str | None, allowed: tuple[str | None, ...]) -> None:
-    if given not in allowed:
-        raise unknown_name(flag, str(given), [name for name in allowed if name is not None])

@@ -21,6 +21,8 @@ REGISTRIES: dict[str, tuple[str, str]] = {
     "accountants": ("dpzv_audit.accounting", "ACCOUNTANTS"),
     "estimators": ("dpzv_audit.auditing", "ESTIMATORS"),
     "tables": ("dpzv_audit.reproduce", "TABLES"),
+    "canaries": ("dpzv_audit.auditing.games.definition", "CANARIES"),
+    "planted": ("dpzv_audit.auditing.planted", "PLANTED"),
     "adversaries": ("dpzv_audit.evidence", "ADVERSARIES"),
 }
 """Module and registry of each kind; imported only when asked for, since some of them load torch."""

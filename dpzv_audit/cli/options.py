@@ -182,6 +182,19 @@ def choose(
     return TrainingChoice(spec, config, dataset)
 
 
+def configure(method: str, given: dict[str, Any], settings: list[str] | None) -> tuple[MethodSpec, TrainingConfig]:
+    """Resolve method and configuration where no data set is trained on; `InputError` in one line where one is wrong."""
+    from mechanisms import method_named
+
+    spec = method_named(method)
+    flags = {key: value for key, value in given.items() if value is not None}
+    for key in flags:
+        if key not in spec.config.model_fields:
+            raise InputError(f"--{key.replace('_', '-')} does not apply to method {method}, which adds no noise")
+    with named_by_flag(tuple(flags)):
+        return spec, spec.configure(**{**flags, **_parsed(settings or [], spec.config.model_fields, flags)})
+
+
 def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
     """Return the data set's settings that the method of `spec` has and does not set itself.
 

@@ -45,6 +45,19 @@ def save(
     return {**stored, "run": str(folder.path)}
 
 
+def save_table(result: Mapping[str, Any], out: Path, name: str, seed: int, table: str) -> dict[str, Any]:
+    """Write the run folder of a `result` that is a table: JSON, the environment, and `table` as Markdown.
+
+    Returns what goes out as JSON, as `save` does.
+    """
+    with write_run(out, run_name(name, result.get("method"), seed=seed)) as folder:
+        stored = {**result, "command_line": repeatable_command_line()}
+        folder.write_json("result.json", stored)
+        folder.write_json("environment.json", environment())
+        folder.write_text("table.md", table)
+    return {**stored, "run": str(folder.path)}
+
+
 def attack_table(console: Console, result: Mapping[str, Any]) -> None:
     """Print success beside baselines and controls, and the three epsilons."""
     table = _table(f"{result['attack']} on {result['method']}, {result['dataset']}, by the {result['adversary']}")
@@ -93,6 +106,54 @@ def audit_table(console: Console, result: Mapping[str, Any]) -> None:
         table.add_row(f"upper: {bound['accountant']}", _number(epsilon["upper"] if epsilon else None, np.ceil), words)
     _privacy_rows(table, privacy)
     console.print(table)
+
+
+def mechanism_table(console: Console, result: Mapping[str, Any]) -> None:
+    """Print every lower bound on a mechanism of the user's own."""
+    table = _table(f"audit of {result['method']}")
+    privacy = result["privacy"]
+    for bound in privacy["estimators"]:
+        words = f"at {100 * bound['confidence']:g}%, could certify at most {bound['ceiling']:.2f}"
+        if bound["assumes"]:
+            words += f"; assumes {bound['assumes']}"
+        table.add_row(f"lower: {bound['name']}", _number(bound["epsilon_lower"], np.floor), words)
+    table.add_row("epsilon claimed", _number(privacy["claimed"]), f"delta {privacy['delta']:g}")
+    table.add_row("verdict", "", privacy["conclusion"] or "no claim")
+    console.print(table)
+
+
+_PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most", "verdict", "must be")
+
+
+def planted_table(console: Console, result: Mapping[str, Any]) -> None:
+    """Print what each planted mechanism got beside what it must get."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title="Planted mechanisms", title_justify="left", box=SIMPLE_HEAD)
+    for name in _PLANTED_COLUMNS:
+        table.add_column(name, justify="right" if name in ("claim", "at least", "at most") else "left", overflow="fold")
+    for row in result["rows"]:
+        table.add_row(*_planted_cells(row))
+    console.print(table)
+
+
+def planted_markdown(result: Mapping[str, Any]) -> str:
+    """The same as a Markdown table, with the sentence below it."""
+    lines = [_PLANTED_COLUMNS, ("---",) * len(_PLANTED_COLUMNS), *map(_planted_cells, result["rows"])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{result['sentence']}\n"
+
+
+def _planted_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        row["name"],
+        row["bug"],
+        f"{row['claimed']:g}",
+        _number(row["empirical_lower"], np.floor),
+        f"none: {row['gap']}" if row["upper"] is None else _number(row["upper"], np.ceil),
+        row["verdict"] if row["as_expected"] else f"{row['verdict']} (!)",
+        " or ".join(row["expected"]),
+    )
 
 
 def _table(title: str) -> Table:

@@ -1,15 +1,46 @@
-"""Plays the label game on one configuration: the `result.json` of `audit`."""
+"""Plays a game on one configuration, trained or simulated: the `result.json` of `audit`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from dpzv_audit.accounting import sigma_from_paper, sigma_sound
+from dpzv_audit.auditing.games.definition import CANARIES, SCORES, Game
+from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
+from dpzv_audit.auditing.games.real import RealTrials
+from dpzv_audit.auditing.games.simulated import SimulatedTrials
+from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, Result, silent
-from dpzv_audit.evaluation.privacy import privacy_sections
-from dpzv_audit.evaluation.sections import provenance
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.lower import collected, score_files
+from dpzv_audit.evaluation.privacy import game_of, privacy_of
+from dpzv_audit.evaluation.sections import provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
+from dpzv_audit.evidence import NeighbourRelation
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.plan import plan
+from mechanisms.plan import Plan, active_clients
+from mechanisms.schedules import largest_participation
+
+
+@dataclass(frozen=True)
+class AuditOutcome:
+    """A result, further files of its run folder by name, and what forgets the stored chunks once that is written."""
+
+    result: Result
+    files: dict[str, bytes]
+    forget: Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """The size of a training that is simulated: records D, clients, rounds T over all clients."""
+
+    records: int
+    clients: int
+    rounds: int
 
 
 def audit_result(
@@ -23,38 +54,195 @@ def audit_result(
     device: str = "cpu",
     reporter: Reporter | None = None,
 ) -> Result:
-    """Play the label game and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
+    """Play a game on real trainings and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
+    return audit_outcome(
+        method, config, dataset, adversary=adversary, audit=audit, seed=seed, device=device, reporter=reporter
+    ).result
+
+
+def audit_outcome(
+    method: MethodSpec,
+    config: TrainingConfig,
+    dataset: VerticalDataset,
+    *,
+    adversary: str,
+    audit: AuditPlan,
+    seed: int = 0,
+    device: str = "cpu",
+    reporter: Reporter | None = None,
+) -> AuditOutcome:
+    """Like `audit_result`, with the scores as files."""
+    game = game_of(_noised(method, config), adversary, audit)
+    trials = RealTrials(game, dataset, seed, device)
+    if trials.plan.sigma == 0.0:
+        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to audit")
+    return _outcome(
+        method,
+        trials,
+        trials.plan,
+        audit,
+        dataset.name,
+        provenance(config, dataset, seed, device, audit.chunk),
+        seed=seed,
+        reporter=reporter,
+    )
+
+
+def simulated_outcome(
+    method: MethodSpec,
+    config: TrainingConfig,
+    deployment: Deployment,
+    *,
+    adversary: str,
+    audit: AuditPlan,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> AuditOutcome:
+    """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
+    config = _noised(method, config)
+    game = game_of(config, adversary, audit)
+    the_plan = deployed_plan(config, deployment, game.neighbours)
+    sampling = Sampling(
+        sampler=config.sampler,
+        records=deployment.records,
+        batch_size=config.batch_size,
+        active=the_plan.active,
+    )
+    trials = SimulatedTrials(game, sampling, the_plan.sigma, seed)
+    facts = {
+        "config": config.model_dump(mode="json"),
+        "seed": seed,
+        "compute": {"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
+        "data": {"partition": f"simulated: {deployment.records:,} records, {deployment.clients} clients"},
+        "versions": versions(),
+    }
+    return _outcome(method, trials, the_plan, audit, "simulated", facts, seed=seed, reporter=reporter)
+
+
+def deployed_plan(config: DPZVConfig, deployment: Deployment, neighbours: NeighbourRelation) -> Plan:
+    """Schedule and noise of a training of `deployment.rounds` rounds; `InputError` where they do not fit."""
+    if config.batch_size > deployment.records:
+        raise InputError(f"--batch-size is {config.batch_size}, must be at most the {deployment.records} records")
+    active = tuple(islice(active_clients(config, deployment.clients, 0), deployment.rounds))
+    by_client = tuple(active.count(m) for m in range(1, deployment.clients + 1))
+    participations = None
+    if config.sampler == "shuffled":
+        steps = deployment.records // config.batch_size
+        participations = sum(largest_participation(rounds, steps_per_pass=steps) for rounds in by_client)
+        participations = min(participations, config.participation_cap or participations)
+    if config.sigma is not None:
+        sigma = config.sigma
+    elif config.epsilon is None or config.calibration == "none":
+        sigma = 0.0
+    elif config.calibration == "paper":
+        sigma = sigma_from_paper(
+            config.epsilon,
+            config.delta,
+            clip=config.clip,
+            dataset_size=deployment.records,
+            rounds=deployment.rounds,
+        )
+    elif participations is None:
+        raise InputError(f"calibration is 'sound' with sampler {config.sampler!r}, must be used with sampler shuffled")
+    else:
+        sigma = sigma_sound(
+            config.epsilon,
+            config.delta,
+            clip=config.clip,
+            batch_size=config.batch_size,
+            participations=participations,
+            neighbours=neighbours,
+        )
+    if sigma == 0.0:
+        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to audit")
+    return Plan(active, by_client, participations, sigma)
+
+
+def _noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     if not isinstance(config, DPZVConfig):
         raise InputError(f"--method is {method.name!r}, which adds no noise: there is no epsilon to audit")
-    the_plan = plan(config, records=len(dataset.train), clients=dataset.clients, seed=seed)
-    if the_plan.sigma == 0.0:
-        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to audit")
-    privacy, tradeoff = privacy_sections(
-        config,
-        dataset,
+    return config
+
+
+def _outcome(
+    method: MethodSpec,
+    trials: RealTrials | SimulatedTrials,
+    the_plan: Plan,
+    audit: AuditPlan,
+    dataset: str,
+    facts: Result,
+    *,
+    seed: int,
+    reporter: Reporter | None,
+) -> AuditOutcome:
+    game = trials.game
+    done, store = collected(trials, audit, reporter or silent(), game.config.delta)
+    scores = outcome_of(trials, done.arrays)
+    records = trials.sampling.records
+    privacy, tradeoff = privacy_of(
+        game.config,
+        the_plan.release(game.config, records),
         the_plan,
-        adversary=adversary,
-        audit=audit,
+        scores,
+        adversary=game.adversary,
+        neighbours=game.neighbours,
+        confidence=audit.confidence,
+        why_not="",
         seed=seed,
-        device=device,
-        reporter=reporter or silent(),
     )
-    return {
+    compute = {**facts["compute"], "workers": audit.workers.words()}
+    if done.halved:
+        compute["memory"] = "ran out: a chunk was done in halves"
+    result = {
         "schema": "dpzv-audit/audit/1",
         "method": method.name,
-        "dataset": dataset.name,
-        "adversary": adversary,
-        "game": {
-            "canary": f"worst-case (record 0, saturating at +C or -C; the others contribute {audit.others})",
-            "neighbours": NEIGHBOURS,
-            "adversary": adversary,
-            "score": "sum of the scalars received for batches with the canary, less what the others add",
-            "runs_in": audit.runs,
-            "runs_out": audit.runs,
-        },
+        "dataset": dataset,
+        "adversary": game.adversary,
+        "game": game_section(game, scores, trials.worlds.labels if isinstance(trials, RealTrials) else None)
+        | ({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
         "privacy": privacy,
-        "sentence": privacy_sentence(privacy),
+        "sentence": f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}",
         "tradeoff": tradeoff,
-        "protects": method.protects(config),
-        **provenance(config, dataset, seed, device, audit.chunk),
+        "protects": method.protects(game.config),
+        **facts,
+        "compute": compute,
     }
+    keep = done.stopped is not None
+    return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
+
+
+def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> Result:
+    """What was played, in words and numbers; all five parts of the game stand in it. Without `labels`: simulated."""
+    canary = f"{game.canary} (record {game.record}: {CANARIES[game.canary]}"
+    if game.canary == "worst-case":
+        canary += f"; the others contribute {'0' if game.others == 'zero' else '+C'}"
+    section: Result = {
+        "mechanism": "scalars simulated without training" if labels is None else "real trainings",
+        "canary": canary + ")",
+        "neighbours": game.neighbours,
+        "adversary": game.adversary,
+        "score": SCORES[scores.kind],
+        "runs_in": len(scores.in_scores),
+        "runs_out": len(scores.out_scores),
+    }
+    if labels is not None and game.neighbours != "add-remove":
+        section["labels"] = f"{labels[0]} in the world 'out', {labels[1]} in 'in'"
+    if scores.participations is not None:
+        section["participations"] = "{} to {}".format(*scores.participations)
+    if scores.saturated is not None:
+        section["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
+    if scores.fit_pairs:
+        section["fitted_on"] = f"{scores.fit_pairs} further runs in each world"
+    return section
+
+
+def _caveats(scores: GameScores, audit: AuditPlan, pairs: int, stopped: str | None) -> str:
+    text = ""
+    if scores.saturated is False:
+        text += (
+            " The canary did not saturate the clip throughout (saturated: no), "
+            "so this audit sees less than the mechanism leaks."
+        )
+    if stopped:
+        text += f" The time limit ended it after {pairs:,} of {audit.runs:,} runs in each world; --resume goes on."
+    return text

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from dpzv_audit.auditing.games.definition import DEFAULT_NORM
+from dpzv_audit.auditing.workers import Workers
 from dpzv_audit.evidence import NeighbourRelation
 
 Result = dict[str, Any]
@@ -37,9 +40,20 @@ def silent() -> Reporter:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPlan:
-    """How the lower bound is sought: `runs` trainings in each world, `chunk` at a time; no runs, no audit."""
+    """How the lower bound is sought: `runs` trainings in each world, `chunk` at a time; no runs, no audit.
+
+    `neighbours`, `canary`, `others` and `norm` are those of `dpzv_audit.auditing.games.definition.Game`. Chunks run on
+    `workers`, are kept under `folder` (None: nowhere) and taken up with `resume`; no chunk begins past `max_minutes`.
+    """
 
     runs: int = 2000
     chunk: int = 256
     confidence: float = 0.95
     others: str = "zero"
+    neighbours: str = NEIGHBOURS
+    canary: str = "worst-case"
+    norm: float = DEFAULT_NORM
+    workers: Workers = field(default_factory=Workers)
+    max_minutes: float | None = None
+    folder: Path | None = None
+    resume: bool = False

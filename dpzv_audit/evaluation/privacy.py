@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -15,13 +16,17 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
-from dpzv_audit.auditing import audit_scores, can_refute
-from dpzv_audit.auditing.game import GameScores, LabelGame, play
+from dpzv_audit.auditing import can_refute
+from dpzv_audit.auditing.games.definition import Canary, Game, Neighbours, Others, as_game_adversary
+from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
+from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+from dpzv_audit.auditing.verdict import largest_gating, verdict_on
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.channels import channel_section, faces
 from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, Result, silent
-from dpzv_audit.evidence import AdversaryName, EmpiricalBound, UpperBound, to_jsonable
+from dpzv_audit.evaluation.lower import collected, lower_bounds
+from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound, to_jsonable
 from mechanisms import DPZVConfig, ProtectedConfig, TrainingConfig
 from mechanisms.plan import Plan
 
@@ -51,79 +56,90 @@ def privacy_sections(
         return channel_section(config, records=records, clients=clients, seed=seed, adversary=facing), None
     if not isinstance(config, DPZVConfig) or the_plan is None or the_plan.sigma == 0.0:
         return _without_noise(config, adversary), None
+    scores = None
+    if audit.runs and adversary in ("client", "colluding-clients"):
+        game = game_of(config, adversary, audit, repeats)
+        trials = RealTrials(game, dataset, seed, device)
+        done, _ = collected(trials, audit, reporter or silent(), config.delta)
+        scores = outcome_of(trials, done.arrays)
     release = the_plan.release(config, len(dataset.train))
+    return privacy_of(
+        config,
+        release,
+        the_plan,
+        scores,
+        adversary=adversary,
+        neighbours=NEIGHBOURS,
+        confidence=audit.confidence,
+        why_not=_UNAUDITED if audit.runs else "no audit was asked for",
+        seed=seed,
+    )
+
+
+def game_of(config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
+    """The game that `audit` asks for; `InputError` where there is none."""
+    return Game(
+        config=config,
+        adversary=as_game_adversary(adversary),
+        neighbours=cast(Neighbours, audit.neighbours),
+        canary=cast(Canary, audit.canary),
+        others=cast(Others, audit.others),
+        first_pass_repeats=repeats,
+        norm=audit.norm,
+    )
+
+
+def privacy_of(
+    config: DPZVConfig,
+    release: Release,
+    the_plan: Plan,
+    scores: GameScores | None,
+    *,
+    adversary: str,
+    neighbours: str,
+    confidence: float,
+    why_not: str,
+    seed: int = 0,
+    estimators: tuple[EmpiricalBound, ...] | None = None,
+) -> tuple[Result, Result | None]:
+    """The privacy section and the trade-off curves from a release and, if there was an audit, its scores.
+
+    `estimators` are the lower bounds where they do not follow from the scores by `lower_bounds`.
+    """
+    relation = cast(NeighbourRelation, neighbours)
     bounds = upper_bounds(
         release,
         delta=config.delta,
         adversaries=[cast(AdversaryName, adversary)],
-        neighbours=[NEIGHBOURS],
+        neighbours=[relation],
         enough=config.epsilon,  # where certified bounds decide the claim, nothing is composed
     )
     tightest = tightest_sound(bounds)
-    scores = None
-    if audit.runs and adversary in ("client", "colluding-clients"):
-        scores = _play(config, dataset, adversary, audit, repeats, seed, device, reporter or silent())
-    estimators = _lower_bounds(scores, config, audit, seed) if scores else ()
+    upper = tightest.epsilon.upper if tightest and tightest.epsilon else None
+    if estimators is None:
+        estimators = lower_bounds(scores, delta=config.delta, confidence=confidence, seed=seed) if scores else ()
     gating = [bound for bound in estimators if can_refute(bound)]
-    lower = max((bound.epsilon_lower for bound in gating), default=None)
+    lower = largest_gating(estimators)
     privacy: Result = {
         "claimed": config.epsilon,
-        "upper": tightest.epsilon.upper if tightest and tightest.epsilon else None,
+        "upper": upper,
         "gap": None if tightest else _gap_of(bounds),
         "empirical_lower": lower,
         "delta": config.delta,
-        "confidence": audit.confidence,
+        "confidence": confidence,
         "adversary": adversary,
-        "neighbours": NEIGHBOURS,
+        "neighbours": neighbours,
         "verdict": _verdict(lower, config.epsilon),
+        "conclusion": None if config.epsilon is None else verdict_on(config.epsilon, lower, upper),
         "given": _given(gating),
         "bounds": to_jsonable(bounds),
         "estimators": to_jsonable(estimators),
         "gap_explanations": _explained(bounds),
-        "release": _release_facts(release, the_plan),
+        "release": _release_facts(release, the_plan, relation),
     }
     if scores is None:
-        privacy["not_audited"] = _UNAUDITED if audit.runs else "no audit was asked for"
-    return privacy, _tradeoff(config, tightest, scores, audit.confidence)
-
-
-def _play(
-    config: DPZVConfig,
-    dataset: VerticalDataset,
-    adversary: str,
-    audit: AuditPlan,
-    repeats: int,
-    seed: int,
-    device: str,
-    reporter: Reporter,
-) -> GameScores:
-    game = LabelGame(
-        config=config,
-        adversary="client" if adversary == "client" else "colluding-clients",
-        others="zero" if audit.others == "zero" else "saturated",
-        first_pass_repeats=repeats,
-    )
-    progress = reporter.stage("audit", 2 * audit.runs)
-    return play(game, dataset, runs=audit.runs, seed=seed, chunk=audit.chunk, device=device, progress=progress)
-
-
-def _lower_bounds(scores: GameScores, config: DPZVConfig, audit: AuditPlan, seed: int) -> tuple[EmpiricalBound, ...]:
-    """Both estimators; those that may refute the claim share the error of one verdict (Bonferroni)."""
-    error = 1.0 - audit.confidence
-    gating = 2 if scores.exactly_gaussian else 1
-    found: list[EmpiricalBound] = []
-    for name in ("clopper-pearson", "gaussian"):
-        shares = gating if name == "clopper-pearson" or scores.exactly_gaussian else 1
-        found += audit_scores(
-            scores.in_scores,
-            scores.out_scores,
-            delta=config.delta,
-            confidence=1.0 - error / shares,
-            estimators=(name,),
-            exactly_gaussian=scores.exactly_gaussian,
-            seed=seed,
-        )
-    return tuple(found)
+        privacy["not_audited"] = why_not
+    return privacy, _tradeoff(config, tightest, scores, confidence)
 
 
 def _without_noise(config: TrainingConfig, adversary: str) -> Result:
@@ -142,10 +158,10 @@ def _without_noise(config: TrainingConfig, adversary: str) -> Result:
     }
 
 
-def _release_facts(release: Release, the_plan: Plan) -> Result:
+def _release_facts(release: Release, the_plan: Plan, neighbours: NeighbourRelation) -> Result:
     return {
         "sigma": the_plan.sigma,
-        "noise_multiplier": release.noise_multiplier(NEIGHBOURS),
+        "noise_multiplier": release.noise_multiplier(neighbours),
         "rounds": len(the_plan.active),
         "rounds_by_client": list(the_plan.rounds_by_client),
         "participations": the_plan.participations,
@@ -182,16 +198,12 @@ def _tradeoff(
         return None
     curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
     alpha = np.asarray(curve.alpha)
-    claimed = None
-    if config.epsilon is not None:
-        claimed = gaussian_tradeoff(alpha, mu_from_epsilon(config.epsilon, config.delta)).tolist()
+    claimed = claimed_curve(curve.alpha, config.epsilon, config.delta)
     recomputed = None
     if tightest is not None and tightest.mu is not None:
         recomputed = gaussian_tradeoff(alpha, tightest.mu).tolist()
     elif tightest is not None and tightest.epsilon is not None:
         recomputed = epsilon_delta_tradeoff(alpha, tightest.epsilon.upper, config.delta).tolist()
-    low, high = scores.participations
-    seen = str(low) if low == high else f"{low} to {high}"
     return {
         "alpha": list(curve.alpha),
         "claimed": claimed,
@@ -201,6 +213,22 @@ def _tradeoff(
         "empirical_high": list(curve.beta_high),
         "confidence": curve.confidence,
         "note": "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), "
-        f"as theorem 5.1 claims it; the adversary saw the canary in {seen} of its own rounds, "
-        "and the recomputed curve counts the rounds of all clients",
+        f"as theorem 5.1 claims it; {seen_in_words(scores)}, and the recomputed curve counts the rounds of all clients",
     }
+
+
+def seen_in_words(scores: GameScores) -> str:
+    """How often the adversary saw the canary."""
+    if scores.participations is None:
+        return "the adversary did not know which rounds held the canary"
+    low, high = scores.participations
+    seen = str(low) if low == high else f"{low} to {high}"
+    return f"the adversary saw the canary in {seen} of its own rounds"
+
+
+def claimed_curve(alpha: Sequence[float], epsilon: float | None, delta: float) -> list[float] | None:
+    """False negative rates at `alpha` of the Gaussian curve through (epsilon, delta); None without a claim."""
+    if epsilon is None:
+        return None
+    curve: list[float] = gaussian_tradeoff(np.asarray(alpha), mu_from_epsilon(epsilon, delta)).tolist()
+    return curve

@@ -63,11 +63,16 @@ def costs(trained: TrainedStack, method: MethodSpec, config: TrainingConfig) -> 
 
 def provenance(config: TrainingConfig, dataset: VerticalDataset, seed: int, device: str, chunk: int | None) -> Result:
     """What a repeat needs: the same settings, data, versions, and for the same bytes the same threads and chunk."""
-    facts = environment([])
     return {
         "config": config.model_dump(mode="json"),
         "seed": seed,
         "compute": {"device": device, "threads": torch.get_num_threads(), "audit_chunk": chunk},
         "data": {"partition": dataset.partition, "notes": list(dataset.notes), "digests": dataset.digests},
-        "versions": {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]},
+        "versions": versions(),
     }
+
+
+def versions() -> Result:
+    """Versions of this tool, Python and the packages that numbers may depend on."""
+    facts = environment([])
+    return {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}

@@ -55,7 +55,7 @@ def privacy_sentence(privacy: Result) -> str:
         percent = f"{100 * privacy['confidence']:g}%"
         given = f", {privacy['given']}" if privacy["given"] else ""
         given += "," if given and claim else ""
-        parts.append(f"the audit certifies epsilon of at least {_down(lower)} at {percent} confidence{given}{claim}")
+        parts.append(f"the audit certifies epsilon of at least {down(lower)} at {percent} confidence{given}{claim}")
     elif claimed is not None:
         parts.append(f"epsilon is claimed to be {claimed:g}")
     if upper is not None:
@@ -65,7 +65,7 @@ def privacy_sentence(privacy: Result) -> str:
     return f"Against the {adversary}, {'; '.join(parts)}."
 
 
-def _down(value: float) -> str:
+def down(value: float) -> str:
     """A lower bound is cut, never rounded up."""
     return f"{np.floor(value * 100.0) / 100.0:.2f}"
 

@@ -10,40 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpzv_audit.auditing import game as module
-from dpzv_audit.auditing.game import CanaryClient, LabelGame, logit_directions, play, score
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.auditing.engine import Effort, collect
+from dpzv_audit.auditing.games import real as module
+from dpzv_audit.auditing.games.definition import Game
+from dpzv_audit.auditing.games.real import RealTrials
+from dpzv_audit.auditing.games.worst_case import CanaryClient, logit_directions
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData
-from mechanisms.messages import Message
 from mechanisms.models import MLP
 from mechanisms.replicas import ParameterStack, evaluator_for, module_of
-from mechanisms.views import Adversary, View
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def dataset(records=12, clients=2, classes=3, seed=0):
-    generator = np.random.default_rng(seed)
-
-    def part(count):
-        blocks = tuple(generator.uniform(-1, 1, (count, 3)).astype(np.float32) for _ in range(clients))
-        return Records(features=blocks, labels=generator.integers(classes, size=count))
-
-    return VerticalDataset("random", part(records), part(4), classes, "random blocks", {})
-
-
 SMALL = {"batch_size": 4, "epochs": 6, "embedding": 16, "hidden": 32, "dtype": "float64", "sigma": 0.5, "clip": 2.0}
 VARIANTS = {
     "sgd": {},
@@ -62,7 +42,7 @@ VARIANTS = {
 
 
 @pytest.fixture
-def both_worlds(monkeypatch):
+def both_worlds(monkeypatch, play):
     """A function that plays one run in each world with one replica's randomness, without noise.
 
     Returns scalars (rounds, 2) in the worlds "out" and "in", which rounds held the canary, sizes of the batches, and
@@ -89,7 +69,7 @@ def both_worlds(monkeypatch):
             play(replace(game, config=quiet), data, runs=1, seed=seed)
         answers = [m for m in messages if m.kind == "scalar"]
         scalars = torch.stack([m.payload for m in answers])
-        held = torch.stack([(m.ids[0] == game.canary).any() for m in answers])
+        held = torch.stack([(m.ids[0] == game.record).any() for m in answers])
         sizes = torch.stack([(m.ids[0] >= 0).sum() for m in answers])
         return scalars, held, sizes, messages
 
@@ -98,10 +78,10 @@ def both_worlds(monkeypatch):
 
 @pytest.mark.parametrize("others", ["zero", "saturated"])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_canary_saturates_through_the_real_path(name, others, both_worlds):
+def test_the_canary_saturates_through_the_real_path(name, others, both_worlds, dataset):
     """In each round with the canary the worlds differ by exactly 2C/B, in others by nothing; other records as said."""
     config = DPZVConfig(**{**SMALL, **VARIANTS[name]})
-    game = LabelGame(config=config, canary=5, labels=(2, 0), others=others)
+    game = Game(config=config, record=5, labels=(2, 0), others=others)
     for replica in range(3):
         scalars, held, sizes, _ = both_worlds(game, dataset(), replica=replica)
         unit = config.clip / config.batch_size
@@ -119,17 +99,17 @@ def test_the_canary_saturates_through_the_real_path(name, others, both_worlds):
             assert torch.allclose(middle, background.double(), rtol=0, atol=1e-9 * unit)
 
 
-def test_joint_zo_with_zero_others_is_a_mixture_and_says_so(both_worlds):
+def test_joint_zo_with_zero_others_is_a_mixture_and_says_so(both_worlds, dataset, play, exactly_gaussian):
     """The perturbed server makes records that send zeros contribute: why such scores are not called Gaussian."""
     config = DPZVConfig(**SMALL, server_update="joint-zo")
-    scalars, held, _, _ = both_worlds(LabelGame(config=config, canary=5, labels=(2, 0)), dataset())
+    scalars, held, _, _ = both_worlds(Game(config=config, record=5, labels=(2, 0)), dataset())
     assert (scalars.mean(1)[held].abs() > 1e-6).any()
-    assert not play(LabelGame(config=config), dataset(), runs=2).exactly_gaussian
+    assert not exactly_gaussian(play(Game(config=config), dataset(), runs=2))
 
 
-def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds):
+def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds, dataset):
     """Everything sent up is the same in both worlds, and so is every scalar before the first round with the canary."""
-    game = LabelGame(config=DPZVConfig(**SMALL), canary=5, labels=(0, 1))
+    game = Game(config=DPZVConfig(**SMALL), record=5, labels=(0, 1))
     scalars, held, _, messages = both_worlds(game, dataset())
     for message in messages:
         if message.kind != "scalar":
@@ -139,7 +119,7 @@ def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds):
     assert torch.equal(scalars[:first, 0], scalars[:first, 1])
 
 
-def test_play_changes_the_canarys_label_alone(monkeypatch):
+def test_play_changes_the_canarys_label_alone(monkeypatch, dataset, play):
     given_labels = []
     original = TrainingData.of.__func__
 
@@ -149,7 +129,7 @@ def test_play_changes_the_canarys_label_alone(monkeypatch):
 
     monkeypatch.setattr(TrainingData, "of", classmethod(spy))
     data = dataset()
-    play(LabelGame(config=DPZVConfig(**SMALL), canary=7, labels=(1, 2)), data, runs=3, chunk=3)
+    play(Game(config=DPZVConfig(**SMALL), record=7, labels=(1, 2)), data, runs=3, chunk=3)
     labels = np.concatenate(given_labels)
     assert labels.shape == (6, 12)
     assert labels[:, 7].tolist() == [1, 2] * 3
@@ -157,9 +137,9 @@ def test_play_changes_the_canarys_label_alone(monkeypatch):
 
 
 @settings(derandomize=True, deadline=None, max_examples=5)
-@given(st.integers(1, 9), st.sampled_from(["client", "colluding-clients"]))
-def test_scores_do_not_depend_on_the_chunk(chunk, adversary):
-    game = LabelGame(config=DPZVConfig(**SMALL), adversary=adversary)
+@given(chunk=st.integers(1, 9), adversary=st.sampled_from(["client", "colluding-clients"]))
+def test_scores_do_not_depend_on_the_chunk(chunk, adversary, dataset, play):
+    game = Game(config=DPZVConfig(**SMALL), adversary=adversary)
     whole = play(game, dataset(), runs=4, seed=3)
     parts = play(game, dataset(), runs=4, seed=3, chunk=chunk)
     assert np.allclose(whole.in_scores, parts.in_scores, rtol=0, atol=1e-10)
@@ -169,9 +149,9 @@ def test_scores_do_not_depend_on_the_chunk(chunk, adversary):
     assert np.allclose(more.in_scores[:4], whole.in_scores, rtol=0, atol=1e-10)
 
 
-def test_seeds_decide_and_progress_counts():
-    game, done = LabelGame(config=DPZVConfig(**SMALL)), []
-    first = play(game, dataset(), runs=5, seed=1, chunk=4, progress=done.append)
+def test_seeds_decide_and_progress_counts(dataset, play):
+    game, done = Game(config=DPZVConfig(**SMALL)), []
+    first = play(game, dataset(), runs=5, seed=1, chunk=4, progress=lambda pairs, _: done.append(2 * pairs))
     again, other = (play(game, dataset(), runs=5, seed=seed) for seed in (1, 2))
     assert done == [4, 8, 10]
     assert np.allclose(first.in_scores, again.in_scores, rtol=0, atol=1e-10)
@@ -188,12 +168,14 @@ def test_seeds_decide_and_progress_counts():
         ("client", 3, {"top_model": False}),
     ],
 )
-def test_scores_are_the_gaussians_of_theory(adversary, participations, options, others):
+def test_scores_are_the_gaussians_of_theory(
+    adversary, participations, options, others, dataset, play, exactly_gaussian
+):
     """N(-+n C/B, n sigma^2), so mu = sqrt(n)/z: mean and variance of 250 + 250 scores, level 1e-4 each, and K-S."""
     config = DPZVConfig(**{**SMALL, **options})
-    scores = play(LabelGame(config=config, adversary=adversary, others=others), dataset(), runs=250, seed=11)
+    scores = play(Game(config=config, adversary=adversary, others=others), dataset(), runs=250, seed=11)
     assert scores.participations == (participations, participations)
-    assert scores.exactly_gaussian
+    assert exactly_gaussian(scores)
     shift = participations * config.clip / config.batch_size
     std = math.sqrt(participations) * config.sigma
     for sample, centre in ((scores.out_scores, -shift), (scores.in_scores, shift)):
@@ -206,25 +188,24 @@ def test_scores_are_the_gaussians_of_theory(adversary, participations, options, 
     assert 2 * shift / std == pytest.approx(math.sqrt(participations) / z)
 
 
-def test_repeats_of_the_first_pass_count():
+def test_repeats_of_the_first_pass_count(dataset, play, exactly_gaussian):
     config = DPZVConfig(**SMALL)  # nine rounds of client 1: batches of its first pass serve four, the rest one
-    scores = play(LabelGame(config=config, first_pass_repeats=4), dataset(), runs=20)
-    assert scores.plan.rounds_by_client == (9, 9)
+    scores = play(Game(config=config, first_pass_repeats=4), dataset(), runs=20)
     low, high = scores.participations
     assert low < high == 4
-    assert not scores.exactly_gaussian
+    assert not exactly_gaussian(scores)
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "poisson"])
-def test_random_counts_are_no_gaussian(sampler):
+def test_random_counts_are_no_gaussian(sampler, dataset, play, exactly_gaussian):
     """Participations of the canary in client 1's nine rounds are Binomial(9, 1/3): level 1e-4 on their sum."""
     config = DPZVConfig(**SMALL, sampler=sampler)
-    scores = play(LabelGame(config=config), dataset(), runs=150)
-    assert not scores.exactly_gaussian
+    scores = play(Game(config=config), dataset(), runs=150)
+    assert not exactly_gaussian(scores)
     low, high = scores.participations
     assert 0 <= low < high <= 9
     # Without noise the score is the count times -+C/B, padding of Poisson batches included nowhere.
-    exact = play(LabelGame(config=config.model_copy(update={"sigma": 0.0})), dataset(), runs=150)
+    exact = play(Game(config=config.model_copy(update={"sigma": 0.0})), dataset(), runs=150)
     counts = np.abs(np.concatenate([exact.in_scores, exact.out_scores])) / (config.clip / config.batch_size)
     assert np.allclose(counts, counts.round(), atol=1e-9)
     assert (counts.min().round(), counts.max().round()) == exact.participations
@@ -233,39 +214,27 @@ def test_random_counts_are_no_gaussian(sampler):
 
 
 @pytest.mark.parametrize("options", [{"sigma": 0.0}, {"clip_rule": "paper-one-sided"}, {"participation_cap": 2}])
-def test_what_is_not_exactly_gaussian_says_so(options):
+def test_what_is_not_exactly_gaussian_says_so(options, dataset, play, exactly_gaussian):
     config = DPZVConfig(**{**SMALL, **options})
-    assert not play(LabelGame(config=config), dataset(), runs=2).exactly_gaussian
+    assert not exactly_gaussian(play(Game(config=config), dataset(), runs=2))
 
 
-def test_the_one_sided_clip_separates_the_worlds_without_bound():
+def test_the_one_sided_clip_separates_the_worlds_without_bound(dataset, play):
     config = DPZVConfig(**SMALL, clip_rule="paper-one-sided")
-    scores = play(LabelGame(config=config), dataset(), runs=4)
+    scores = play(Game(config=config), dataset(), runs=4)
     shift = scores.participations[1] * config.clip / config.batch_size
     assert scores.out_scores.max() < -10 * shift
 
 
-def view_of(scalars, ids):
-    view = View(Adversary("client", (1,)))
-    for round_, (payload, batch) in enumerate(zip(scalars, ids, strict=True)):
-        view.messages.append(Message(round_, 0, 1, "scalar", torch.tensor(payload), torch.tensor(batch)))
-    return view
-
-
-def test_the_score_is_the_sum_of_the_canarys_rounds_less_what_the_others_add():
-    view = view_of([[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]], [[[0, 1], [2, 3]], [[4, 0], [1, 5]], [[2, 3], [9, 0]]])
-    config = DPZVConfig(batch_size=2, clip=3.0)
-    total, held = score(view, LabelGame(config=config))
-    assert (total.tolist(), held.tolist()) == ([11.0, 200.0], [2, 1])
-    total, _ = score(view, LabelGame(config=config, others="saturated"))
-    assert total.tolist() == [11.0 - 2 * 1.5, 200.0 - 1.5]
-
-
-def test_padding_counts_neither_as_the_canary_nor_as_others():
-    view = view_of([[1.0], [10.0]], [[[0, 4, -1]], [[2, 3, -1]]])
-    config = DPZVConfig(batch_size=2, clip=3.0, sampler="poisson")
-    total, held = score(view, LabelGame(config=config, others="saturated"))
-    assert (total.tolist(), held.tolist()) == ([1.0 - 1.5], [1])
+@pytest.mark.parametrize("others", ["zero", "saturated"])
+def test_padding_counts_neither_as_the_canary_nor_as_others(others, dataset, play):
+    """Without noise a score is the count of the canary's rounds times +-C/B exactly, whatever the batches' sizes."""
+    config = DPZVConfig(**{**SMALL, "sampler": "poisson", "sigma": 0.0})
+    scores = play(Game(config=config, others=others, adversary="colluding-clients"), dataset(), runs=40)
+    unit = config.clip / config.batch_size
+    counts = scores.in_scores / unit
+    assert np.allclose(counts, counts.round(), atol=1e-9)
+    assert 0 <= counts.min() < counts.max() <= scores.participations[1]
 
 
 def test_logit_directions_are_gradients():
@@ -284,60 +253,60 @@ def test_logit_directions_are_gradients():
         assert torch.allclose(got[k], jacobian[:, 0], atol=1e-6)
 
 
-def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit():
+def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(dataset, play):
     """One hidden unit is dead at the start in about half of all replicas: no embedding direction to send."""
     config = DPZVConfig(**{**SMALL, "hidden": 1})
     with pytest.raises(
         InputError, match=r"worst-case canary makes a loss difference of .* more hidden units"
     ) as caught:
-        play(LabelGame(config=config), dataset(), runs=8)
+        play(Game(config=config), dataset(), runs=8)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("game", "runs", "message"),
     [
-        ({"canary": 12}, 3, "canary is record 12, must be from 0 to 11"),
-        ({"canary": -1}, 3, "canary is record -1"),
+        ({"record": 12}, 3, "canary is record 12, must be from 0 to 11"),
+        ({"record": -1}, 3, "canary is record -1"),
         ({"labels": (1, 1)}, 3, "labels of the canary are 1 and 1, must be two different classes below 3"),
         ({"labels": (0, 3)}, 3, "are 0 and 3"),
         ({"labels": (-1, 0)}, 3, "are -1 and 0"),
-        ({}, 0, "--runs is 0, must be at least 1"),
+        ({}, 0, "--runs is 0, must be a whole number of at least 1"),
         ({"config": DPZVConfig(batch_size=13)}, 3, "batch_size is 13"),
     ],
 )
-def test_what_cannot_be_played_is_one_line(game, runs, message):
-    game = LabelGame(**{"config": DPZVConfig(**SMALL), **game})
+def test_what_cannot_be_played_is_one_line(game, runs, message, dataset, play):
+    game = Game(**{"config": DPZVConfig(**SMALL), **game})
     with pytest.raises(InputError, match=message) as caught:
         play(game, dataset(), runs=runs)
     assert "\n" not in str(caught.value)
 
 
-def test_a_chunk_of_nothing_is_one_line():
-    with pytest.raises(InputError, match="chunk is 0, must be at least 1"):
-        play(LabelGame(config=DPZVConfig(**SMALL)), dataset(), runs=2, chunk=0)
+def test_a_chunk_of_nothing_is_one_line(dataset):
+    with pytest.raises(InputError, match="chunk is 0, must be a whole number of at least 1"):
+        collect(RealTrials(Game(config=DPZVConfig(**SMALL)), dataset()), 2, Effort(chunk=0))
 
 
-def test_a_client_that_is_never_active_cannot_be_scored():
+def test_a_client_that_is_never_active_cannot_be_scored(dataset, play):
     config = DPZVConfig(**{**SMALL, "epochs": 1, "compute_times": (100.0, 1.0)})
     with pytest.raises(InputError, match="client 1 is never active"):
-        play(LabelGame(config=config), dataset(), runs=2)
+        play(Game(config=config), dataset(), runs=2)
 
 
 def test_canary_clients_act_through_uploads_alone():
     """A canary holds no reference to the server, the table or the run: what it knows it was told by `aim`."""
-    canary = CanaryClient(LabelGame(config=DPZVConfig(**SMALL)), first_pass_repeats=1)
+    canary = CanaryClient((0,), (0, 1), "zero")
     numbers = torch.randn(2, 5, 4), torch.randn(2, 5, 3), torch.zeros(2, 12, dtype=torch.int64)
     canary.aim(*numbers)
-    assert all(isinstance(value, torch.Tensor | LabelGame | int) for value in vars(canary).values())
+    assert all(isinstance(value, torch.Tensor | tuple | str | int) for value in vars(canary).values())
 
 
-def test_a_server_that_undoes_the_canary_is_noticed():
+def test_a_server_that_undoes_the_canary_is_noticed(dataset, play, exactly_gaussian):
     """At a hundred times the default rate the top model turns so far that the embeddings no longer saturate."""
     config = DPZVConfig(**{**SMALL, "server_rate": 0.5, "epochs": 40})
-    far = play(LabelGame(config=config), dataset(), runs=4)
+    far = play(Game(config=config), dataset(), runs=4)
     assert not far.saturated
-    assert not far.exactly_gaussian
-    near = play(LabelGame(config=DPZVConfig(**SMALL)), dataset(), runs=4)
+    assert not exactly_gaussian(far)
+    near = play(Game(config=DPZVConfig(**SMALL)), dataset(), runs=4)
     assert near.saturated
-    assert near.exactly_gaussian
+    assert exactly_gaussian(near)

@@ -1,0 +1,213 @@
+"""Collects the trials of an audit chunk by chunk: here, in worker processes (loky) or on a Dask cluster.
+
+A chunk of pairs (one run in each world) is the unit of work, of storage and of loss: a worker that dies costs its
+chunk, which another does again. Every pair draws from streams of its own, so the numbers are those of a run in one go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpzv_audit.auditing.storage import Arrays, ChunkStore
+from dpzv_audit.auditing.workers import Lane, Workers, lanes_of, worker_died
+from dpzv_audit.errors import AuditError, InputError, check_count
+
+MOST_DEATHS = 3
+"""So often may workers die on one chunk before the audit gives up."""
+_POLL_SECONDS = 0.5
+
+
+class Trials(Protocol):
+    """The trials of one game; must pickle, since worker processes get a copy."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what decides the numbers, as plain values: runs with equal facts may share stored chunks."""
+
+    def __call__(self, first: int, last: int) -> Arrays:
+        """Return arrays with one row a pair, for pairs `first` to `last` (exclusive).
+
+        Fewer rows than asked say that the mechanism failed after them; `failure` (one string) then says how.
+        """
+
+
+class MechanismFailed(AuditError):
+    """A mechanism under audit raised, hung or answered something else than a score: exit code 3."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How the trials are to be run: pairs in memory at once, workers, the time limit, and where chunks are kept."""
+
+    chunk: int = 128
+    workers: Workers = field(default_factory=Workers)
+    max_seconds: float | None = None
+    store: ChunkStore | None = None
+    progress: Callable[[int, Arrays], None] | None = None
+    """Called with the pairs done and their arrays after each chunk, in the order in which chunks end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """Arrays of all pairs that were done, in order, and why there are fewer than asked for, if so."""
+
+    arrays: Arrays
+    pairs: int
+    stopped: str | None = None
+    halved: bool = False
+    """Whether memory ran out and a chunk was done in halves."""
+
+
+def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
+    """Run `pairs` pairs of `trials` and return their arrays.
+
+    Chunks that `effort.store` holds are not run again. Past `effort.max_seconds` no new chunk starts and what worker
+    processes have under way is given up; the pairs done so far come back.
+
+    Raises:
+        InputError: `pairs` or the chunk below 1.
+        MechanismFailed: The mechanism failed; what was done before is in the store.
+        AuditError: A worker died on one chunk again and again, or the time was over before any pair was done.
+    """
+    check_count("--runs", pairs)
+    check_count("chunk", effort.chunk)
+    return _Collection(trials, pairs, effort).run()
+
+
+class _Collection:
+    """One collection under way."""
+
+    def __init__(self, trials: Trials, pairs: int, effort: Effort) -> None:
+        self._trials = trials
+        self._effort = effort
+        self._pairs = pairs
+        self._started = time.monotonic()
+        grid = [(a, min(a + effort.chunk, pairs)) for a in range(0, pairs, effort.chunk)]
+        stored = effort.store.load() if effort.store else {}
+        self._done: dict[tuple[int, int], Arrays] = {span: stored[span] for span in grid if span in stored}
+        self._pending = [span for span in grid if span not in self._done]
+        self._halved = False
+        self._longest = 0.0
+        if self._done:
+            self._report()
+
+    def run(self) -> Collected:
+        stopped = self._here() if self._effort.workers.kind == "here" else self._in_lanes()
+        arrays, pairs = _joined(self._done)
+        if not pairs:
+            raise AuditError(
+                f"--max-minutes is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
+                "done, must be more (or a smaller --chunk)"
+            )
+        return Collected(arrays=arrays, pairs=pairs, stopped=stopped, halved=self._halved)
+
+    def _left(self) -> float:
+        limit = self._effort.max_seconds
+        return float("inf") if limit is None else limit - (time.monotonic() - self._started)
+
+    def _here(self) -> str | None:
+        while self._pending:
+            # A chunk is not begun that would end after the limit, as far as the slowest so far tells.
+            if self._left() <= self._longest:
+                return "max-minutes"
+            span, begun = self._pending[0], time.monotonic()
+            self._keep(span, run_chunk(self._trials, *span))
+            self._pending.pop(0)
+            self._longest = max(self._longest, time.monotonic() - begun)
+        return None
+
+    def _in_lanes(self) -> str | None:
+        lanes = lanes_of(self._effort.workers)
+        running: dict[Future[tuple[Arrays, bool]], tuple[Lane, tuple[int, int]]] = {}
+        deaths: dict[tuple[int, int], int] = {}
+        try:
+            free = list(lanes)
+            while self._pending or running:
+                if self._left() <= 0:
+                    return "max-minutes"
+                while self._pending and free:
+                    span, lane = self._pending.pop(0), free.pop()
+                    running[lane.submit(run_chunk, self._trials, *span)] = (lane, span)
+                done, _ = wait(running, timeout=min(_POLL_SECONDS, self._left()), return_when=FIRST_COMPLETED)
+                for future in done:
+                    lane, span = running.pop(future)
+                    free.append(lane)
+                    error = future.exception()
+                    if error is None:
+                        self._keep(span, future.result())
+                    elif worker_died(error):
+                        deaths[span] = deaths.get(span, 0) + 1
+                        if deaths[span] >= MOST_DEATHS:
+                            raise AuditError(
+                                f"a worker died {MOST_DEATHS} times on runs {span[0] + 1} to {span[1]}: use a smaller "
+                                "--chunk if memory ran out; the chunks done so far are kept for --resume"
+                            ) from error
+                        lane.renew()
+                        self._pending.insert(0, span)
+                    else:
+                        raise error
+            return None
+        finally:
+            for lane in lanes:
+                lane.close()
+
+    def _keep(self, span: tuple[int, int], outcome: tuple[Arrays, bool]) -> None:
+        arrays, halved = outcome
+        self._halved = self._halved or halved
+        failure = arrays.pop("failure", None)
+        rows = min((len(a) for a in arrays.values()), default=0)
+        if rows:
+            kept = (span[0], span[0] + rows)
+            self._done[kept] = arrays
+            if self._effort.store is not None:
+                self._effort.store.save(*kept, arrays)
+        if failure is not None:
+            so_far = sum(last - first for first, last in self._done)
+            words = (
+                f"the {so_far} pairs of runs before it are kept for --resume" if so_far else "no run was done before it"
+            )
+            kind = InputError if str(failure[0]) == "input" else MechanismFailed
+            raise kind(f"{failure[1]}; {words}")
+        self._report()
+
+    def _report(self) -> None:
+        if self._effort.progress is not None:
+            arrays, pairs = _joined(self._done)
+            self._effort.progress(pairs, arrays)
+
+
+def run_chunk(trials: Trials, first: int, last: int) -> tuple[Arrays, bool]:
+    """Run pairs `first` to `last`, in halves where memory does not suffice; also return whether it did not."""
+    try:
+        return dict(trials(first, last)), False
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error) or last - first < 2:
+            raise
+    middle = (first + last) // 2
+    halves = [run_chunk(trials, first, middle)[0], run_chunk(trials, middle, last)[0]]
+    return {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}, True
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is memory running out: torch says so by an error of its own or in words."""
+    words = str(error).lower()
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "not enough memory" in words
+        or "can't allocate memory" in words
+    )
+
+
+def _joined(done: Mapping[tuple[int, int], Arrays]) -> tuple[Arrays, int]:
+    """The arrays of all chunks in the order of their pairs, and how many pairs these are."""
+    ordered = [done[span] for span in sorted(done)]
+    if not ordered:
+        return {}, 0
+    arrays: Arrays = {name: np.concatenate([chunk[name] for chunk in ordered]) for name in ordered[0]}
+    return arrays, sum(last - first for first, last in done)

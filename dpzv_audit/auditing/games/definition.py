@@ -1,0 +1,154 @@
+"""A distinguishing game as data: mechanism, neighbours, canary, adversary and score (Nasr et al., S&P 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, cast, get_args
+
+from dpzv_audit.errors import InputError, check_positive, unknown_name
+from mechanisms.config import DPZVConfig
+
+Neighbours = Literal["replace-label", "replace-record", "add-remove"]
+Canary = Literal["worst-case", "state", "mislabelled", "random"]
+GameAdversary = Literal["client", "colluding-clients", "eavesdropper", "release"]
+Others = Literal["zero", "saturated"]
+ScoreKind = Literal["residuals", "mixture", "replay", "fitted", "membership"]
+
+NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
+GAME_ADVERSARIES: tuple[GameAdversary, ...] = get_args(GameAdversary)
+CANARIES: dict[Canary, str] = {
+    "worst-case": "its clipped difference is +C in one world and -C (or absent) in the other, whenever it takes part",
+    "state": "a record of large feature norm, scored only on rounds that do not contain it",
+    "mislabelled": "a record with its own label in 'out', and in 'in' the one whose records it is least like",
+    "random": "an ordinary record with its own label in 'out' and the next class in 'in'",
+}
+SCORES: dict[str, str] = {
+    "residuals": "exact likelihood ratio: the scalars of batches with the canary, less what the others add, summed",
+    "mixture": "exact likelihood ratio of the scalars alone, in which the sampler hides the canary's rounds",
+    "replay": "exact likelihood ratio: the scalars under either world, played again from the scalars received",
+    "fitted": "a logistic regression on summaries of the transcript, fitted on separate runs",
+    "own": "the mechanism's own",
+    "membership": "loss of the canary under the final model with the label of 'out', less that with the label of 'in'",
+}
+DEFAULT_NORM = 1000.0
+_KNOWS_IDS = ("client", "colluding-clients")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """A game on DPZV.
+
+    Attributes:
+        config: The audited configuration; its claim and noise are taken as they are.
+        neighbours: How the worlds differ in the canary: its label, its record (the adversary's own block held fixed),
+            or whether it is there.
+        canary: See `CANARIES`.
+        adversary: `client` (client 1), `colluding-clients` (all of them), `eavesdropper` (every scalar, no batch ids),
+            `release` (the published scalars where the canary is worst-case, else the final model).
+        record: Record number of the canary.
+        labels: Its label in the worlds "out" and "in"; None: what the canary says.
+        others: What the other records contribute beside a worst-case canary: 0 (`zero`) or +C each (`saturated`).
+        first_pass_repeats: How often each batch of client 1's first pass serves, as in the attacked training.
+        norm: What the features of a `state` canary are multiplied by.
+    """
+
+    config: DPZVConfig
+    neighbours: Neighbours = "replace-label"
+    canary: Canary = "worst-case"
+    adversary: GameAdversary = "client"
+    record: int = 0
+    labels: tuple[int, int] | None = None
+    others: Others = "zero"
+    first_pass_repeats: int = 1
+    norm: float = DEFAULT_NORM
+
+    def __post_init__(self) -> None:
+        for flag, given, allowed in (
+            ("--neighbours", self.neighbours, NEIGHBOURS),
+            ("--canary", self.canary, tuple(CANARIES)),
+            ("--others", self.others, get_args(Others)),
+        ):
+            if given not in allowed:
+                raise unknown_name(flag, given, allowed)
+        check_positive("--canary-norm", self.norm)
+        if self.others == "saturated" and self.canary != "worst-case":
+            raise InputError(f"--others saturated goes with --canary worst-case, not with {self.canary}")
+        reason = why_undefined(self.neighbours, self.canary, self.adversary, self.config.sampler)
+        if reason:
+            raise InputError(
+                f"no game for --neighbours {self.neighbours}, --canary {self.canary}, --adversary {self.adversary}: "
+                f"{reason}"
+            )
+
+    @property
+    def knows_ids(self) -> bool:
+        """Whether the adversary knows the batch ids: a client draws its own batches."""
+        return self.adversary in _KNOWS_IDS
+
+
+_NO_VIEW: Mapping[str, str] = MappingProxyType(
+    {
+        "server": "it owns the labels and receives the embeddings, so there is nothing left to tell",
+        "malicious-client": "it does not follow the protocol; planted:repeated-record shows what it can do",
+    }
+)
+
+
+def why_undefined(neighbours: str, canary: str, adversary: str, sampler: str) -> str | None:
+    """Return in words why a combination has no game, None where it has one; `InputError` for an unknown adversary."""
+    if adversary in _NO_VIEW:
+        return _NO_VIEW[adversary]
+    if adversary not in GAME_ADVERSARIES:
+        raise unknown_name("--adversary", adversary, GAME_ADVERSARIES)
+    if neighbours == "add-remove":
+        if adversary in _KNOWS_IDS:
+            return "the batch ids themselves show whether the record is there"
+        if sampler != "poisson":
+            return f"with the {sampler} sampler the other records' batches change with the number of records"
+        if canary == "mislabelled":
+            return "a wrong label needs the record in both worlds"
+    if canary == "state" and adversary not in _KNOWS_IDS:
+        return "without batch ids nobody knows which rounds do not contain the record"
+    return None
+
+
+def score_kind(game: Game, clients: int) -> ScoreKind:
+    """Return how a game is scored among `clients` clients: exactly wherever what the adversary knows allows it.
+
+    A transcript can be played again under both worlds by those who receive every scalar, where the server's own update
+    draws no noise that they do not see.
+    """
+    if game.canary == "worst-case":
+        return "residuals" if game.knows_ids else "mixture"
+    if game.adversary == "release":
+        return "membership"
+    sees_all = game.adversary == "colluding-clients" or (game.adversary == "client" and clients == 1)
+    return "replay" if sees_all and game.config.server_update != "dp-sgd" else "fitted"
+
+
+def labels_of(game: Game, own_label: int, unlikely: int, classes: int) -> tuple[int, int]:
+    """Return the canary's labels in the worlds "out" and "in"; `InputError` for labels given that cannot be.
+
+    Not given: 0 and 1 for a worst-case or state canary, else its own label and, for a mislabelled one, the `unlikely`
+    label, for a random one the next class.
+    """
+    if game.labels is not None:
+        low, high = game.labels
+        if low == high or not (0 <= low < classes and 0 <= high < classes):
+            raise InputError(
+                f"labels of the canary are {low} and {high}, must be two different classes below {classes}"
+            )
+        return low, high
+    if game.canary in ("worst-case", "state"):
+        return 0, 1
+    return own_label, unlikely if game.canary == "mislabelled" else (own_label + 1) % classes
+
+
+def as_game_adversary(name: str) -> GameAdversary:
+    """Return `name` as an adversary of a game; `InputError` with the reason for one that plays none."""
+    reason = why_undefined("replace-label", "worst-case", name, "shuffled")
+    if reason:
+        raise InputError(f"no game for --adversary {name}: {reason}")
+    return cast(GameAdversary, name)

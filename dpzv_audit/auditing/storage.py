@@ -1,0 +1,72 @@
+"""Scores of a running audit on disk, chunk by chunk: each file whole or absent, NPZ without pickled objects."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.auditing.scores import DAMAGED
+from dpzv_audit.errors import AuditError
+
+Arrays = dict[str, NDArray[Any]]
+_NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
+
+
+def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return `arrays` as the bytes of one NPZ file; loads without unpickling."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **dict(arrays))
+    return buffer.getvalue()
+
+
+class ChunkStore:
+    """Keeps the arrays of pairs `first` to `last` (exclusive) as `folder`/FIRST-LAST.npz.
+
+    What an earlier run left is taken up with `resume` and removed without. Raises `AuditError` where the disk refuses.
+    """
+
+    def __init__(self, folder: Path, *, resume: bool) -> None:
+        self.folder = folder
+        if not resume:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def load(self) -> dict[tuple[int, int], Arrays]:
+        """Return every whole chunk by its (first, last); a damaged file counts as not there."""
+        found = {}
+        for path in sorted(self.folder.glob("*.npz")):
+            match = _NAME.fullmatch(path.name)
+            if match is None:
+                continue
+            try:
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                    found[int(match[1]), int(match[2])] = {name: archive[name] for name in archive.files}
+            except (*DAMAGED, OSError, zipfile.BadZipFile, KeyError):
+                continue
+        return found
+
+    def save(self, first: int, last: int, arrays: Arrays) -> None:
+        """Write one chunk: after a kill at any moment the file is whole or absent."""
+        path = self.folder / f"{first:09d}-{last:09d}.npz"
+        partial = path.with_suffix(".partial")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(npz_bytes(arrays))
+            os.replace(partial, path)
+        except OSError as error:
+            raise AuditError(f"cannot keep scores under {self.folder}: {error.strerror or error}") from error
+
+    def remove(self) -> None:
+        """Forget the audit: it is done. The folder above goes too where nothing else is in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        parent = self.folder.parent
+        if parent.is_dir() and not any(parent.iterdir()):
+            parent.rmdir()

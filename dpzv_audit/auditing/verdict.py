@@ -1,0 +1,33 @@
+"""The verdict on a claimed epsilon: what a lower bound refutes, and what the tightest sound upper bound supports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from dpzv_audit.auditing.estimators import can_refute
+from dpzv_audit.evidence import EmpiricalBound
+
+Verdict = Literal["refuted", "overclaimed", "supported", "inconclusive"]
+
+
+def largest_gating(bounds: Sequence[EmpiricalBound]) -> float | None:
+    """Return the largest epsilon among bounds that may refute an (epsilon, delta) claim, None where none may."""
+    return max((bound.epsilon_lower for bound in bounds if can_refute(bound)), default=None)
+
+
+def verdict_on(claimed: float, lower: float | None, upper: float | None, *, theory: bool = True) -> Verdict:
+    """Return the verdict on a claimed epsilon.
+
+    Args:
+        claimed: The claimed epsilon.
+        lower: A lower bound that may refute it, at the stated confidence; None: no audit.
+        upper: The tightest sound upper bound against the same adversary; None: there is none.
+        theory: Whether there is a theory of the mechanism at all. Without one nothing supports a claim, and nothing
+            says that it claims too much.
+    """
+    if lower is not None and lower > claimed:
+        return "refuted"
+    if not theory:
+        return "inconclusive"
+    return "supported" if upper is not None and upper <= claimed else "overclaimed"

@@ -1,0 +1,106 @@
+"""Lower bounds from the scores of a game: trials collected under a plan, and estimators that share one error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from dpzv_audit.auditing import audit_scores
+from dpzv_audit.auditing.engine import Collected, Effort, Trials, collect
+from dpzv_audit.auditing.games.outcome import GameScores
+from dpzv_audit.auditing.storage import Arrays, ChunkStore, npz_bytes
+from dpzv_audit.checkpoints import run_key
+from dpzv_audit.errors import InputError
+from dpzv_audit.evaluation.common import AuditPlan, Reporter
+from dpzv_audit.evidence import EmpiricalBound
+
+
+def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
+    """Collect `plan.runs` pairs of `trials`; progress shows the bound so far. Also return where chunks are kept."""
+    if plan.max_minutes is not None and not plan.max_minutes > 0.0:
+        raise InputError(f"--max-minutes is {plan.max_minutes}, must be above 0")
+    # A chunk counts trainings, of which a pair has two.
+    pairs = max(1, plan.chunk // 2)
+    store = None
+    if plan.folder is not None:
+        key = run_key({**trials.facts(), "runs": plan.runs, "chunk": pairs})
+        store = ChunkStore(plan.folder / key, resume=plan.resume)
+    stage = reporter.stage("audit", 2 * plan.runs)
+
+    def progress(done: int, arrays: Arrays) -> None:
+        stage(2 * done, _so_far(arrays, delta, plan.confidence))
+
+    effort = Effort(
+        chunk=pairs,
+        workers=plan.workers,
+        max_seconds=None if plan.max_minutes is None else 60.0 * plan.max_minutes,
+        store=store,
+        progress=progress,
+    )
+    return collect(trials, plan.runs, effort), store
+
+
+def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
+    if "in_scores" not in arrays:
+        return ""
+    scores = (np.asarray(arrays[f"{side}_scores"], dtype=np.float64) for side in ("in", "out"))
+    bound = audit_scores(*scores, delta=delta, confidence=confidence, estimators=("clopper-pearson",))[0]
+    return f"epsilon >= {np.floor(100 * bound.epsilon_lower) / 100:.2f} so far"
+
+
+def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> tuple[EmpiricalBound, ...]:
+    """Return the bounds of all estimators that apply; those that may refute the claim share its error (Bonferroni).
+
+    `gaussian` takes the runs whose scores are Gaussian by construction (see `games.outcome`), where there are any and
+    delta over their probability is below 1; else all runs, and says what it assumes.
+    """
+    part = scores.gaussian
+    exact = part is not None and delta / part.probability < 1.0
+    error = 1.0 - confidence
+    general = audit_scores(
+        scores.in_scores,
+        scores.out_scores,
+        delta=delta,
+        confidence=1.0 - error / (2 if exact else 1),
+        estimators=("clopper-pearson",),
+        seed=seed,
+    )
+    if part is None or not exact:
+        return general + audit_scores(
+            scores.in_scores,
+            scores.out_scores,
+            delta=delta,
+            confidence=confidence,
+            estimators=("gaussian",),
+            seed=seed,
+        )
+    (bound,) = audit_scores(
+        part.in_scores,
+        part.out_scores,
+        delta=delta / part.probability,
+        confidence=1.0 - error / 2,
+        estimators=("gaussian",),
+        exactly_gaussian=True,
+        seed=seed,
+    )
+    if part.probability == 1.0:
+        return (*general, bound)
+    rule = (
+        f"{bound.threshold_rule}; on the runs with {part.count} participations, which have probability "
+        f"{part.probability:.3g}, at delta {delta:g} / {part.probability:.3g}"
+    )
+    return (*general, replace(bound, delta=delta, threshold_rule=rule))
+
+
+def score_files(scores: GameScores) -> dict[str, bytes]:
+    """Return the scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit --scores` reads."""
+    return {
+        "in.npz": npz_bytes({"scores": scores.in_scores}),
+        "out.npz": npz_bytes({"scores": scores.out_scores}),
+    }
+
+
+Forget = Callable[[], None]
+"""Removes the chunks of an audit once its run folder is written."""

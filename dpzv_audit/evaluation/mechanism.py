@@ -1,0 +1,113 @@
+"""Audits a mechanism of the user's own: the `result.json` of `audit --mechanism pkg.mod:factory`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpzv_audit.auditing import can_refute
+from dpzv_audit.auditing.games.fitted import fit_size, fitted_scores
+from dpzv_audit.auditing.games.outcome import GameScores
+from dpzv_audit.auditing.mechanism import MechanismTrials
+from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+from dpzv_audit.auditing.verdict import largest_gating, verdict_on
+from dpzv_audit.evaluation.auditing import AuditOutcome
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.lower import collected, lower_bounds, score_files
+from dpzv_audit.evaluation.privacy import claimed_curve
+from dpzv_audit.evaluation.sections import versions
+from dpzv_audit.evaluation.sentences import down
+from dpzv_audit.evidence import to_jsonable
+
+
+def mechanism_outcome(
+    path: str,
+    audit: AuditPlan,
+    *,
+    epsilon: float | None,
+    delta: float,
+    trial_seconds: float,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> AuditOutcome:
+    """Run the mechanism at `path` in both worlds and bound its epsilon; schema `dpzv-audit/audit/1`.
+
+    There is no theory of it here, so a claim is refuted or the audit is inconclusive.
+
+    Raises:
+        InputError: No such mechanism, or an answer that is no score.
+        MechanismFailed: It raised, or took too long.
+    """
+    trials = MechanismTrials(path, seed, trial_seconds)
+    done, store = collected(trials, audit, reporter or silent(), delta)
+    fit_pairs = 0
+    if "in_features" in done.arrays:
+        fit_pairs = fit_size(done.pairs)
+        inside, outside = fitted_scores(done.arrays["in_features"], done.arrays["out_features"])
+    else:
+        inside, outside = done.arrays["in_scores"], done.arrays["out_scores"]
+    scores = GameScores(outside, inside, "fitted" if fit_pairs else "own", fit_pairs=fit_pairs)
+    bounds = lower_bounds(scores, delta=delta, confidence=audit.confidence, seed=seed)
+    lower = largest_gating(bounds)
+    curve = empirical_tradeoff(inside, outside, confidence=audit.confidence)
+    verdict = None if epsilon is None else verdict_on(epsilon, lower, None, theory=False)
+    game: Result = {
+        "mechanism": path,
+        "canary": "as the mechanism has it: the worlds are its own",
+        "neighbours": "as the mechanism has it",
+        "adversary": "whoever sees what a run answers",
+        "score": "a logistic regression on the views, fitted on separate runs" if fit_pairs else "the mechanism's own",
+        "runs_in": len(inside),
+        "runs_out": len(outside),
+        **({"fitted_on": f"{fit_pairs} further runs in each world"} if fit_pairs else {}),
+        **({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
+    }
+    gating = [bound for bound in bounds if can_refute(bound)]
+    result: Result = {
+        "schema": "dpzv-audit/audit/1",
+        "method": path,
+        "dataset": "its own",
+        "adversary": "the view's owner",
+        "game": game,
+        "privacy": {
+            "claimed": epsilon,
+            "upper": None,
+            "gap": None,
+            "empirical_lower": lower,
+            "delta": delta,
+            "confidence": audit.confidence,
+            "adversary": "whoever sees the view",
+            "neighbours": "its own",
+            "verdict": None if epsilon is None else ("refuted" if verdict == "refuted" else "not refuted"),
+            "conclusion": verdict,
+            "given": None,
+            "bounds": [],
+            "estimators": to_jsonable(bounds),
+            "gap_explanations": {},
+        },
+        "sentence": _sentence(path, lower, epsilon, audit, max(bound.ceiling for bound in gating)),
+        "tradeoff": {
+            "alpha": list(curve.alpha),
+            "claimed": claimed_curve(curve.alpha, epsilon, delta),
+            "recomputed": None,
+            "empirical": list(curve.beta),
+            "empirical_low": list(curve.beta_low),
+            "empirical_high": list(curve.beta_high),
+            "confidence": curve.confidence,
+            "note": "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta)",
+        },
+        "seed": seed,
+        "compute": {"device": "cpu", "audit_chunk": audit.chunk, "workers": audit.workers.words()},
+        "versions": versions(),
+    }
+    keep = store is None or done.stopped is not None
+    return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
+
+
+def _sentence(path: str, lower: float | None, epsilon: float | None, audit: AuditPlan, ceiling: float) -> str:
+    text = f"The audit certifies epsilon of at least {down(lower or 0.0)} for {path} at {100 * audit.confidence:g}%"
+    if epsilon is not None:
+        refutes = lower is not None and lower > epsilon
+        text += f" and {'refutes' if refutes else 'does not refute'} the claimed epsilon of {epsilon:g}"
+        if not refutes:
+            text += ", which confirms nothing"
+    return f"{text}; so many runs could certify at most {np.floor(100 * ceiling) / 100:.2f}."

@@ -1,0 +1,226 @@
+"""The engine of chunks: the same numbers whatever interrupts, kills or divides it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect
+from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
+from dpzv_audit.auditing.workers import Workers, workers_from
+from dpzv_audit.errors import AuditError, InputError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Pair k scores k and -k; `calls` counts chunks in this process."""
+
+    calls: list = field(default_factory=list)
+
+    def facts(self):
+        return {}
+
+    def __call__(self, first, last):
+        self.calls.append((first, last))
+        rows = np.arange(first, last, dtype=np.float64)
+        return {"in_scores": rows, "out_scores": -rows}
+
+
+@dataclass(frozen=True)
+class Dies:
+    """Takes its process down once, the first time that a chunk starts at `at`."""
+
+    mark: str
+    at: int
+    always: bool = False
+
+    def facts(self):
+        return {}
+
+    def __call__(self, first, last):
+        if first == self.at and (self.always or not os.path.exists(self.mark)):
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        rows = np.arange(first, last, dtype=np.float64)
+        return {"in_scores": rows, "out_scores": -rows}
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 100])
+def test_chunks_join_in_order(chunk):
+    got = collect(Numbers(), 20, Effort(chunk=chunk))
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
+    assert (got.pairs, got.stopped, got.halved) == (20, None, False)
+
+
+def test_progress_shows_what_is_done():
+    seen = []
+    collect(Numbers(), 7, Effort(chunk=3, progress=lambda done, arrays: seen.append((done, len(arrays["in_scores"])))))
+    assert seen == [(3, 3), (6, 6), (7, 7)]
+
+
+def test_stored_chunks_are_not_run_again_and_damaged_ones_are(tmp_path):
+    store = ChunkStore(tmp_path / "audits" / "key", resume=False)
+    collect(Numbers(), 10, Effort(chunk=4, store=store))
+    files = sorted(path.name for path in store.folder.iterdir())
+    assert files == ["000000000-000000004.npz", "000000004-000000008.npz", "000000008-000000010.npz"]
+    (store.folder / files[1]).write_bytes((store.folder / files[1]).read_bytes()[:50])
+    (store.folder / files[2]).unlink()
+    again = Numbers()
+    got = collect(again, 10, Effort(chunk=4, store=ChunkStore(store.folder, resume=True)))
+    assert again.calls == [(4, 8), (8, 10)]
+    assert (got.arrays["in_scores"] == np.arange(10)).all()
+    fresh = Numbers()
+    collect(fresh, 10, Effort(chunk=4, store=ChunkStore(store.folder, resume=False)))
+    assert len(fresh.calls) == 3
+    store.remove()
+    assert not (tmp_path / "audits").exists()
+
+
+def test_nothing_stored_is_unpickled(tmp_path):
+    data = npz_bytes({"scores": np.arange(3.0)})
+    (tmp_path / "x.npz").write_bytes(data)
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as archive:
+        assert archive["scores"].tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="allow_pickle"):
+        npz_bytes({"scores": np.array([object()])})
+
+
+def test_a_time_limit_ends_it_with_the_evidence_so_far():
+    def slow(first, last):
+        time.sleep(0.05)
+        return Numbers()(first, last)
+
+    got = collect(slow, 1000, Effort(chunk=10, max_seconds=0.5))
+    assert got.stopped == "max-minutes"
+    assert 0 < got.pairs < 1000
+    assert (got.arrays["in_scores"] == np.arange(got.pairs)).all()
+    with pytest.raises(AuditError, match="over before one chunk"):
+        collect(slow, 10, Effort(chunk=10, max_seconds=1e-9))
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory: you tried")])
+def test_where_memory_runs_out_a_chunk_is_done_in_halves(error):
+    def greedy(first, last):
+        if last - first > 3:
+            raise error
+        return Numbers()(first, last)
+
+    got = collect(greedy, 20, Effort(chunk=10))
+    assert got.halved
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+
+def test_other_errors_go_on():
+    def wrong(first, last):
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        collect(wrong, 4, Effort(chunk=2))
+
+
+@pytest.mark.parametrize(("kind", "error"), [("failed", MechanismFailed), ("input", InputError)])
+def test_a_failure_keeps_the_pairs_before_it(tmp_path, kind, error):
+    def fails(first, last):
+        arrays = Numbers()(first, min(last, 13))
+        return arrays if last <= 13 else {**arrays, "failure": np.array([kind, "it broke"])}
+
+    store = ChunkStore(tmp_path / "key", resume=False)
+    with pytest.raises(error, match="it broke; the 13 pairs of runs before it are kept"):
+        collect(fails, 20, Effort(chunk=5, store=store))
+    assert sum(last - first for first, last in store.load()) == 13
+    again = Numbers()
+    collect(again, 20, Effort(chunk=5, store=ChunkStore(store.folder, resume=True)))
+    assert again.calls == [(10, 15), (15, 20)]
+
+
+def test_processes_give_the_same_numbers():
+    got = collect(Numbers(), 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+
+def test_a_worker_that_dies_costs_its_chunk_alone(tmp_path):
+    trials = Dies(str(tmp_path / "died"), 6)
+    got = collect(trials, 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
+    assert (tmp_path / "died").exists()
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+
+def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):
+    trials = Dies(str(tmp_path / "died"), 6, always=True)
+    with pytest.raises(AuditError, match="a worker died 3 times on runs 7 to 9") as caught:
+        collect(trials, 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=1)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((None, "dask", None), "--executor dask needs --scheduler"),
+        ((2, "dask", "tcp://x:1"), "--jobs goes with loky"),
+        ((None, None, "tcp://x:1"), "--scheduler goes with --executor dask"),
+        ((None, "slurm", None), "--executor is 'slurm'"),
+        ((0, None, None), "--jobs is 0"),
+    ],
+)
+def test_workers_that_do_not_go_together_are_one_line(given, words):
+    with pytest.raises(InputError, match=words):
+        workers_from(*given)
+
+
+def test_one_job_stays_here():
+    assert workers_from(None, None, None) == workers_from(1, None, None) == Workers()
+    assert workers_from(3, None, None) == Workers(kind="loky", jobs=3)
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from dpzv_audit.auditing.engine import Effort, collect
+from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
+
+def trials(first, last):
+    time.sleep(0.01)
+    rows = [np.random.default_rng(k).normal(size=2) for k in range(first, last)]
+    return {"in_scores": np.array([r[0] for r in rows]), "out_scores": np.array([r[1] for r in rows])}
+
+store = ChunkStore(Path(sys.argv[1]) / "chunks", resume=True)
+print("ready", flush=True)
+got = collect(trials, 600, Effort(chunk=4, store=store))
+(Path(sys.argv[1]) / "done.npz").write_bytes(npz_bytes(got.arrays))
+"""
+
+
+def killed_and_resumed(folder, kills, seed):
+    """Start the child, kill it at a random moment, `kills` times over; then let it finish. Returns its arrays."""
+    generator = np.random.default_rng(seed)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for number in range(kills + 1):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(folder)], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        with child:
+            child.stdout.readline()
+            if number < kills:
+                time.sleep(generator.uniform(0.0, 0.4))
+                child.send_signal(signal.SIGKILL)
+        assert child.wait() == (-signal.SIGKILL if number < kills else 0)
+    with np.load(folder / "done.npz", allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_process_that_is_killed_and_resumed_ends_with_the_same_numbers(tmp_path, kills):
+    (tmp_path / "killed").mkdir()
+    got = killed_and_resumed(tmp_path / "killed", kills, seed=kills)
+    rows = np.array([np.random.default_rng(k).normal(size=2) for k in range(600)])
+    assert (got["in_scores"] == rows[:, 0]).all()
+    assert (got["out_scores"] == rows[:, 1]).all()

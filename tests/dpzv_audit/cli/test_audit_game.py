@@ -1,0 +1,205 @@
+"""The games, simulations, mechanisms and planted bugs of `dpzv-audit audit`, through the command."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from dpzv_audit.auditing.mechanism import mechanism_from
+from dpzv_audit.cli.audit import audit
+from dpzv_audit.errors import AuditError, InputError
+
+APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+APP.command()(audit)
+FULL_SIZE = ("--method", "dpzv", "--simulate", "--dataset-size", "60000", "--batch-size", "128", "--rounds", "46900")
+CLAIM = ("--clients", "7", "--epsilon", "1", "--delta", "1e-3")
+QUICK = ("--method", "dpzv", "--epochs", "1", "--runs", "12", "--chunk", "8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return lambda *flags: CliRunner().invoke(APP, [*flags, "--out", str(tmp_path)], env={"COLUMNS": "120"})
+
+
+@pytest.fixture
+def answer(run):
+    def asked(*flags):
+        done = run(*flags, "--json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    return asked
+
+
+def test_theorem_5_1_at_full_size_in_one_command(answer):
+    """Certified at 95%: at least 30 by all clients together, 12 by one of seven."""
+    all_clients = answer(*FULL_SIZE, *CLAIM, "--adversary", "colluding-clients", "--runs", "10000")
+    assert all_clients["privacy"]["empirical_lower"] >= 30.0
+    assert all_clients["privacy"]["verdict"] == all_clients["privacy"]["conclusion"] == "refuted"
+    assert all_clients["game"]["mechanism"] == "scalars simulated without training"
+    one = answer(*FULL_SIZE, *CLAIM, "--adversary", "client", "--runs", "10000")
+    assert 12.0 <= one["privacy"]["empirical_lower"] < all_clients["privacy"]["empirical_lower"]
+
+
+@pytest.mark.slow
+def test_theorem_5_1_is_not_refuted_without_the_ids(answer):
+    """The same game without them does not refute 1.02, at 10,000 runs a side."""
+    result = answer(*FULL_SIZE, *CLAIM, "--adversary", "eavesdropper", "--runs", "10000")
+    assert result["privacy"]["empirical_lower"] < 1.02
+    assert result["privacy"]["conclusion"] == "overclaimed"
+
+
+def test_scores_are_kept_and_read_again_by_other_estimators(answer, tmp_path):
+    result = answer(*QUICK)
+    files = [f"{result['run']}/{side}.npz" for side in ("in", "out")]
+    again = answer("--scores", *files, "--delta", "1e-5")
+    first = next(e for e in result["privacy"]["estimators"] if e["name"] == "clopper-pearson")
+    assert again["scores"]["n_in"] == first["n_in"] == 12
+    with np.load(files[0], allow_pickle=False) as archive:
+        assert archive["scores"].shape == (12,)
+    assert not (tmp_path / "audits").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--canary", "state", "--adversary", "colluding-clients", "--canary-norm", "100"),
+        ("--canary", "random", "--neighbours", "replace-record", "--runs", "30"),
+        ("--canary", "mislabelled", "--adversary", "release"),
+        ("--neighbours", "add-remove", "--adversary", "eavesdropper", "--set", "sampler=poisson"),
+    ],
+)
+def test_all_five_parts_of_the_game_stand_in_the_result(flags, answer):
+    game = answer(*QUICK, *flags)["game"]
+    assert {"mechanism", "canary", "neighbours", "adversary", "score", "runs_in", "runs_out"} <= set(game)
+    for flag, value in zip(flags[::2], flags[1::2], strict=True):
+        if flag in ("--canary", "--neighbours", "--adversary"):
+            assert str(game[flag.removeprefix("--")]).startswith(value)
+
+
+def test_whether_the_canary_saturated_is_printed(answer):
+    assert answer(*QUICK)["game"]["saturated"] == "yes, in every run"
+    lost = answer(*QUICK, "--epochs", "2", "--set", "server_rate=5.0")
+    assert lost["game"]["saturated"].startswith("no")
+    assert "saturated: no" in lost["sentence"]
+
+
+def test_jobs_and_interruptions_give_the_same_numbers(answer, tmp_path, monkeypatch):
+    alone = answer(*QUICK)
+    assert answer(*QUICK, "--jobs", "2")["privacy"]["estimators"] == alone["privacy"]["estimators"]
+    from dpzv_audit.auditing.games import real
+
+    original, calls = real.RealTrials.__call__, []
+
+    def interrupted(self, first, last):
+        calls.append(first)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(self, first, last)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(real.RealTrials, "__call__", interrupted)
+        CliRunner().invoke(APP, [*QUICK, "--out", str(tmp_path)])
+    assert len(list((tmp_path / "audits").rglob("*.npz"))) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(real.RealTrials, "__call__", lambda self, a, b: calls.append(a) or original(self, a, b))
+        calls.clear()
+        resumed = answer(*QUICK, "--resume")
+    assert calls == [8]
+    assert resumed["privacy"] == alone["privacy"]
+    assert resumed["tradeoff"] == alone["tradeoff"]
+
+
+def test_a_time_limit_answers_with_what_is_there(answer):
+    result = answer(*QUICK, "--runs", "100000", "--max-minutes", "0.05")
+    assert result["game"]["stopped"] == "max-minutes"
+    assert 0 < result["game"]["runs_in"] < 100_000 == result["game"]["runs_asked"]
+    assert "time limit ended it after" in result["sentence"]
+
+
+def test_planted_mechanisms_by_name(answer, run):
+    result = answer("--mechanism", "planted:noise-over-b")
+    assert [row["verdict"] for row in result["rows"]] == ["refuted"]
+    assert result["sentence"] == "1 of 1 mechanisms got the verdict they must get."
+    done = run("--mechanism", "planted:noise-over-b")
+    assert "noise scaled for B times" in " ".join(done.stdout.split())
+    assert run("--mechanism", "planted:noise-over-b", "--fail-on", "refuted").exit_code == 1
+    # With two runs a side nothing can be refuted: the verdict is wrong, and the command says so.
+    assert run("--mechanism", "planted:noise-over-b", "--runs", "2").exit_code == 3
+
+
+def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
+    (tmp_path / "mine_here.py").write_text(
+        "class M:\n"
+        "    def run(self, world, rng):\n"
+        "        return 3.0 * world + rng.normal()\n"
+        "def build():\n"
+        "    return M()\n"
+        "class V:\n"
+        "    def run(self, world, rng):\n"
+        "        raise ValueError('no')\n"
+        "def wrong():\n"
+        "    return V()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    mechanism_from.cache_clear()
+    result = answer("--mechanism", "mine_here:build", "--epsilon", "1", "--runs", "300", "--jobs", "1")
+    assert result["privacy"]["conclusion"] == "refuted"
+    assert result["game"]["mechanism"] == "mine_here:build"
+    unclear = answer("--mechanism", "mine_here:build", "--epsilon", "50", "--runs", "300")
+    assert unclear["privacy"]["conclusion"] == "inconclusive"
+    error = (
+        CliRunner().invoke(APP, ["--mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
+    )
+    assert isinstance(error, AuditError)
+    assert "raised ValueError: no; no run was done before it" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--method", "dpzv", "--adversary", "server"), "owns the labels"),
+        (("--method", "dpzv", "--neighbours", "add-remove"), "no game for --neighbours add-remove"),
+        (("--method", "dpzv", "--canary", "worse"), "--canary is 'worse'"),
+        (("--method", "dpzv", "--canary-norm", "nan"), "--canary-norm is nan"),
+        (("--method", "vafl"), "adds no noise"),
+        (("--method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
+        (("--method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
+        ((*FULL_SIZE, "--epochs", "2"), "--epochs does not go with --simulate"),
+        ((*FULL_SIZE, "--canary", "state"), "--canary is worst-case, not state"),
+        ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
+        (("--mechanism", "planted:nothing"), "--mechanism planted:NAME is 'nothing'"),
+        (("--mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with --mechanism planted"),
+        (("--mechanism", "planted:sound", "--epochs", "2"), "--epochs goes with --method"),
+        (("--mechanism", "nowhere:build"), "importing nowhere failed"),
+        (("--mechanism", "x:y", "--trial-seconds", "0"), "--trial-seconds is 0"),
+        (("--mechanism", "x:y", "--method", "dpzv"), "--method and --mechanism given, must be one"),
+        (("--method", "dpzv", "--max-minutes", "0"), "--max-minutes is 0"),
+        (("--method", "dpzv", "--executor", "dask"), "--executor dask needs --scheduler"),
+        (("--method", "dpzv", "--fail-on", "always"), "--fail-on is 'always'"),
+        (("--method", "dpzv", "--estimator", "gaussian"), "--estimator and --exactly-gaussian go with"),
+        (("--method", "dpzv", "--canaries", "5000"), "--canaries is 5000"),
+        (("--method", "dpzv", "--canaries", "50", "--adversary", "eavesdropper"), "--adversary is 'eavesdropper'"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(flags, words, run):
+    error = run(*flags).exception
+    if words == "argument":
+        assert run(*flags).exit_code == 2
+        return
+    assert isinstance(error, InputError), error
+    assert words in str(error)
+    assert "\n" not in str(error)
