@@ -19,6 +19,8 @@ INTERVAL: Shape = {
     "confidence": "number",
     "what": "text",
     "server_rate": "number",
+    "kind": "text",
+    "expected": "number",
 }
 MEASURED: Shape = (INTERVAL, "number")
 RANGE: Shape = {"lower": "number", "estimate": "number", "upper": "number"}
@@ -57,7 +59,11 @@ RESULT: Shape = {
     "adversary": "text",
     "sentence": "text",
     "protects": "text",
+    "metric": "text",
     "success": INTERVAL,
+    "measures": {"*": INTERVAL},
+    "certified": ESTIMATOR,
+    "curves": {"*": [{"*": "plain"}]},
     "baselines": {"*": MEASURED},
     "controls": {"*": MEASURED},
     "privacy": {

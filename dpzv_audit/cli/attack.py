@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -34,13 +35,23 @@ from dpzv_audit.cli.options import (
     SigmaOption,
     TrialsOption,
     choose,
+    parsed_settings,
 )
 from dpzv_audit.errors import InputError, check_probability
 
 AttackOption = Annotated[
     str, typer.Option("--attack", metavar="NAME", help="Attack to mount; see `dpzv-audit list attacks`.")
 ]
-AdversaryOption = Annotated[str, typer.Option("--adversary", metavar="client|eavesdropper", help="Who attacks.")]
+AdversaryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--adversary", metavar="NAME", help="Who attacks; by default the first that the attack is for (often client)."
+    ),
+]
+AttackSetOption = Annotated[
+    list[str] | None,
+    typer.Option("--attack-set", metavar="KEY=VALUE", help="An option of the attack; may be given several times."),
+]
 QueriesOption = Annotated[
     int,
     typer.Option(
@@ -69,7 +80,8 @@ def attack(
     method: MethodOption = "dpzv",
     attack: AttackOption = "label_direct",
     data: DataFlags,
-    adversary: AdversaryOption = "client",
+    adversary: AdversaryOption = None,
+    attack_settings: AttackSetOption = None,
     queries: QueriesOption = 1,
     rule: RuleOption = "argmin",
     estimator: EstimatorOption = "ridge",
@@ -98,14 +110,15 @@ def attack(
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
     """
-    from attacks import attack_named
+    from attacks import AttackSetting, attack_named
     from attacks.label_direct import ESTIMATORS
     from attacks.label_rules import RULES
-    from attacks.mount import AttackSetting
 
     output = Output(as_json=as_json, quiet=quiet)
     check_probability("--confidence", confidence)
     spec = attack_named(attack)
+    adversary = spec.adversaries[0] if adversary is None else adversary
+    own = parsed_settings("--attack-set", attack_settings or [], spec.options)
     check_choice("--rule", rule, RULES)
     check_choice("--estimator", estimator, ESTIMATORS)
     choice = choose(
@@ -121,7 +134,7 @@ def attack(
             "sigma": sigma,
         },
         quiet=quiet,
-        require=lambda options: spec.check(adversary, options),
+        require=partial(spec.check, adversary),
     )
     if queries > 1 and (adversary != "client" or choice.method.downlink != "scalar"):
         raise InputError(
@@ -145,6 +158,7 @@ def attack(
                 seed=seed,
                 device=where,
                 confidence=confidence,
+                options=own,
             ),
             AuditPlan(runs=runs, chunk=chunk, confidence=confidence),
             reporter=progress_reporter(bars),
