@@ -204,6 +204,8 @@ class AttackSpec:
     """Clients that the adversary plays in training: none for one that only looks."""
     baselines: Callable[[View, Knowledge], Mapping[str, LabelGuesses]] = lambda view, known: {}
     """The same attacker with less to go by, for attacks on labels."""
+    queries: int = 1
+    """How often a curious client asks about each batch where the user does not say."""
     few_labels: bool = False
     """Whether the threat model grants `labels_per_class` training labels of each class."""
 

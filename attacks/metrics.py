@@ -105,6 +105,23 @@ def mean_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interv
     return Interval(value=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
 
 
+def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
+    """Return the mean of `values` (clusters,) in [-1, 1] with Student's t interval; of one value all of [-1, 1].
+
+    `n` is how many cosines they stand on.
+    """
+    check_probability("confidence", confidence)
+    cosines = np.asarray(values, np.float64)
+    if cosines.ndim != 1 or cosines.size == 0 or not np.all(np.abs(cosines) <= 1.0 + 1e-12):
+        raise InputError(f"values is {values!r}, must hold at least one cosine")
+    mean = float(np.clip(cosines.mean(), -1.0, 1.0))
+    if cosines.size == 1:
+        return Interval(value=mean, low=-1.0, high=1.0, n=n, confidence=confidence)
+    quantile = float(stdtrit(cosines.size - 1, (1.0 + confidence) / 2.0))
+    half = quantile * float(cosines.std(ddof=1)) / float(np.sqrt(cosines.size))
+    return Interval(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
+
+
 def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.95) -> Interval:
     """Return the area under the ROC curve, mean over trials, with an interval over trials.
 

@@ -53,12 +53,12 @@ AttackSetOption = Annotated[
     typer.Option("--attack-set", metavar="KEY=VALUE", help="An option of the attack; may be given several times."),
 ]
 QueriesOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--queries",
         metavar="Q",
         callback=at_least("--queries", 1),
-        help="How often the curious client asks about each batch of its first pass.",
+        help="How often the curious client asks about each batch of its first pass; by default the attack's own.",
     ),
 ]
 RuleOption = Annotated[
@@ -82,7 +82,7 @@ def attack(
     data: DataFlags,
     adversary: AdversaryOption = None,
     attack_settings: AttackSetOption = None,
-    queries: QueriesOption = 1,
+    queries: QueriesOption = None,
     rule: RuleOption = "argmin",
     estimator: EstimatorOption = "ridge",
     trials: TrialsOption = 64,
@@ -136,10 +136,12 @@ def attack(
         quiet=quiet,
         require=partial(spec.check, adversary),
     )
-    if queries > 1 and (adversary != "client" or choice.method.downlink != "scalar"):
+    asks = adversary == "client" and choice.method.downlink != "gradient"
+    if queries is not None and queries > 1 and not asks:
         raise InputError(
-            f"--queries is {queries}, but only a curious client of a method with a scalar downlink asks; must be 1"
+            f"--queries is {queries}, but only a curious client of a method that sends scalars asks; must be 1"
         )
+    queries = queries or (spec.queries if asks else 1)
     where = choose_device(device)
     with output.progress() as bars:
         from dpzv_audit.evaluation import AuditPlan, attack_result
