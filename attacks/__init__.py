@@ -5,13 +5,21 @@ Adding one is one file with a `SPEC` and one line in `ATTACKS`.
 
 from __future__ import annotations
 
-from attacks import gradient_estimation, label_direct
+from attacks import gradient_estimation, label_direct, label_probe, label_scalar
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec
 from dpzv_audit.errors import unknown_name
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
 
-ATTACKS: dict[str, AttackSpec] = {spec.name: spec for spec in (label_direct.SPEC, gradient_estimation.SPEC)}
+ATTACKS: dict[str, AttackSpec] = {
+    spec.name: spec
+    for spec in (
+        label_direct.SPEC,
+        label_probe.SPEC,
+        label_scalar.SPEC,
+        gradient_estimation.SPEC,
+    )
+}
 
 
 def attack_named(name: str) -> AttackSpec:

@@ -38,7 +38,7 @@ def random_dataset(records=48, clients=3, classes=4, seed=0, held_out=4):
     return VerticalDataset("random", part(records), part(held_out), classes, "random blocks", {})
 
 
-def small_setting(spec, method="dpzv", data=None, *, options=None, **rest):
+def small_setting(spec, method="dpzv", data=None, *, options=None, options_of_attack=None, **rest):
     """`spec` on `method`, small, with what the attack requires; no noise unless asked for."""
     method = METHODS[method]
     base = {"batch_size": 8, "epochs": 6, **spec.requires}
@@ -49,5 +49,6 @@ def small_setting(spec, method="dpzv", data=None, *, options=None, **rest):
         config=method.configure(**{**base, **(options or {})}),
         dataset=data or random_dataset(),
         confidence=CONFIDENCE,
+        options=options_of_attack or {},
         **{"adversary": spec.adversaries[0], "trials": 4, **rest},
     )
