@@ -114,7 +114,7 @@ def posterior_mean(
     rounds, batch, classes = moves.shape
     # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
     centred = (moves - moves.mean(2, keepdims=True)) / batch
-    shared = np.einsum("tbf,tbc->tfc", features[ids], centred).reshape(rounds, -1)
+    shared = np.matmul(features[ids].transpose(0, 2, 1), centred).reshape(rounds, -1)
     columns = (ids[:, :, None] * classes + np.arange(classes)).reshape(-1)
     row_ends = np.arange(rounds + 1) * (batch * classes)
     own = csr_array((centred.reshape(-1), columns, row_ends), shape=(rounds, len(features) * classes))
@@ -162,7 +162,7 @@ SPEC = AttackSpec(
     requires={"top_model": False},
     requires_because="the gradient is that at logits that the server only sums",
     suggests={"epochs": 40},
-    options={"scalars": 2000},
+    options={"scalars": 1000},
     unfit=unfit,
     baselines=with_scalars_mixed_up,
 )
