@@ -108,7 +108,7 @@ def train(
     if behaviours:
         _check_behaviours(config, behaviours, clients=len(data.features))
         common["behaviours"] = behaviours
-    records, clients = data.features[0].shape[0], len(data.features)
+    records, clients = data.records, len(data.features)
     if isinstance(config, ProtectedConfig):
         config = calibrated(config, records=records, clients=clients, seed=seed)
     the_plan: Plan | None = None
