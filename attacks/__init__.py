@@ -5,7 +5,15 @@ Adding one is one file with a `SPEC` and one line in `ATTACKS`.
 
 from __future__ import annotations
 
-from attacks import gradient_estimation, label_direct, label_probe, label_scalar
+from attacks import (
+    gradient_estimation,
+    label_direct,
+    label_probe,
+    label_scalar,
+    membership_lira,
+    membership_loss,
+    membership_rmia,
+)
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec
 from dpzv_audit.errors import unknown_name
 
@@ -18,6 +26,9 @@ ATTACKS: dict[str, AttackSpec] = {
         label_probe.SPEC,
         label_scalar.SPEC,
         gradient_estimation.SPEC,
+        membership_loss.SPEC,
+        membership_lira.SPEC,
+        membership_rmia.SPEC,
     )
 }
 

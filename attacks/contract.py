@@ -71,6 +71,22 @@ class FewLabels:
     labels: Tensor
 
 
+@dataclass(frozen=True)
+class Population:
+    """What an adversary that asks about membership may know of the data: records that may have been trained on.
+
+    `confidence` is what the released models of the targets say of each, log(p / (1 - p)) of its label's probability
+    p, (targets, P); `shadows` the same of the adversary's own shadow models, (S, P), of which `members` (S, P) says
+    who trained on what. `outside` and `shadows_outside` are confidences in records that nobody trained on.
+    """
+
+    confidence: np.ndarray
+    outside: np.ndarray
+    shadows: np.ndarray
+    shadows_outside: np.ndarray
+    members: np.ndarray
+
+
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
     """What the threat model lets an adversary know beside its view: public parameters, and what it owns or is granted.
@@ -94,6 +110,7 @@ class Knowledge:
     client: int
     own: OwnParty | None = None
     few: FewLabels | None = None
+    population: Population | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +182,8 @@ class AttackOutcome:
     curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     in_out: tuple[np.ndarray, np.ndarray] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    dataset: VerticalDataset | None = None
+    """What one replica trained on where that is not the setting's data set."""
 
 
 @dataclass(frozen=True)

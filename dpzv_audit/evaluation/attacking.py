@@ -8,6 +8,7 @@ from dataclasses import replace
 from attacks import AttackSpec
 from attacks.contract import AttackOutcome, AttackSetting
 from dpzv_audit.auditing import audit_scores
+from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
@@ -32,9 +33,10 @@ def attack_result(
     reporter = reporter or silent()
     setting = _with_progress(setting, reporter)
     outcome = spec.mount(setting)
+    trained_on = outcome.dataset or setting.dataset
     privacy, tradeoff = privacy_sections(
         setting.config,
-        setting.dataset,
+        trained_on,
         outcome.plan,
         adversary=setting.adversary,
         audit=audit,
@@ -59,7 +61,9 @@ def attack_result(
         "privacy": privacy,
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, privacy),
         "tradeoff": tradeoff,
-        "utility": utility_section(outcome.trained, setting.dataset, _frozen_control(setting), setting.confidence),
+        "utility": utility_section(
+            outcome.trained, setting.dataset, _frozen_control(setting, trained_on), setting.confidence
+        ),
         **costs(outcome.trained, setting.method, setting.config),
         "attack_setting": {
             "queries": setting.queries,
@@ -93,9 +97,9 @@ def _set_up(spec: AttackSpec) -> Mapping[str, str]:
     return {"set_up": f"trained with {listed}: {spec.requires_because}"}
 
 
-def _frozen_control(setting: AttackSetting) -> Result:
+def _frozen_control(setting: AttackSetting, dataset: VerticalDataset) -> Result:
     """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
-    data = TrainingData.of(setting.dataset, dtype=dtype_of(setting.config), device=setting.device)
+    data = TrainingData.of(dataset, dtype=dtype_of(setting.config), device=setting.device)
     frozen = frozen_clients(
         data,
         setting.config,
