@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from attacks import (
     gradient_estimation,
+    label_completion,
     label_direct,
     label_probe,
     label_scalar,
@@ -25,6 +26,7 @@ ATTACKS: dict[str, AttackSpec] = {
         label_direct.SPEC,
         label_probe.SPEC,
         label_scalar.SPEC,
+        label_completion.SPEC,
         gradient_estimation.SPEC,
         membership_loss.SPEC,
         membership_lira.SPEC,
