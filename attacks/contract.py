@@ -24,6 +24,10 @@ from mechanisms.replicas import Evaluator, ParameterStack
 from mechanisms.views import View
 
 
+class DoesNotApply(InputError):
+    """The attack is none for this method, configuration or data set: no number, and not a zero."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttackSetting:
     """One attack on one method: everything its result depends on.
@@ -236,7 +240,7 @@ class AttackSpec:
             )
         for key, value in self.requires.items():
             if options.get(key, value) != value:
-                raise InputError(
+                raise DoesNotApply(
                     f"{self.name} does not apply with {key} {options[key]!r}, needs {value!r}: {self.requires_because}"
                 )
         return {**self.suggests, **options, **self.requires}
@@ -246,7 +250,7 @@ class AttackSpec:
         self.check(setting.adversary, {key: getattr(setting.config, key, None) for key in self.requires})
         reason = self.unfit(setting)
         if reason is not None:
-            raise InputError(f"{self.name} does not apply to {setting.method.name}: {reason}")
+            raise DoesNotApply(f"{self.name} does not apply to {setting.method.name}: {reason}")
         self.own_options(setting)
         return self.mounted_by(self, setting)
 

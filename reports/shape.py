@@ -51,7 +51,26 @@ BOUND: Shape = {
     "note": "text",
     "mu": "number",
 }
+CELL: Shape = {
+    "attack": "text",
+    "adversary": "text",
+    "method": "text",
+    "epsilon": "number",
+    "state": "text",
+    "reason": "text",
+    "metric": "text",
+    "success": "number",
+    "low": "number",
+    "high": "number",
+    "reference": "number",
+    "damage": "number",
+    "controls_hold": "flag",
+    "accuracy": "number",
+    "run": "text",
+}
 RESULT: Shape = {
+    "cells": [CELL],
+    "self_checks": [{"attack": "text", "what": "text", "value": "number", "expected": "number", "holds": "flag"}],
     "schema": "text",
     "method": "text",
     "dataset": "text",
