@@ -112,6 +112,9 @@ class Knowledge:
     estimator: str
     options: Mapping[str, Any]
     client: int
+    rarer: int = 0
+    """The class with the fewest records, and below the share of class 1: facts about the data that are public."""
+    share_of_ones: float = 0.5
     own: OwnParty | None = None
     few: FewLabels | None = None
     population: Population | None = None
@@ -229,6 +232,9 @@ class AttackSpec:
     """The same attacker with less to go by, for attacks on labels."""
     queries: int = 1
     """How often a curious client asks about each batch where the user does not say."""
+    unsupervised: bool = False
+    """Whether features alone may give labels away to it, trained on or not: the control's truth is then permuted too,
+    and what it finds after training on permuted labels is a baseline, which says how much features alone do."""
     few_labels: bool = False
     """Whether the threat model grants `labels_per_class` training labels of each class."""
 

@@ -16,6 +16,7 @@ from attacks.metrics import (
 )
 from attacks.run import AttackedRun, attacked_run, permuted_labels, quiet
 from dpzv_audit.evidence import Interval
+from dpzv_audit.seeds import Purpose, stream
 
 SHUFFLED = "trained on permuted labels, scored against the true ones: must be at chance"
 TOP = 3
@@ -62,15 +63,30 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     run = attacked_run(spec, setting)
     guesses: LabelGuesses = spec.infer(run.view, run.known)
     control_run = attacked_run(spec, setting, labels=permuted_labels(setting), first_replica=setting.trials)
-    shuffled = _auc(spec.infer(control_run.view, control_run.known), control_run, labels, setting.confidence)
-    controls = {"shuffled_labels": control(shuffled, what=SHUFFLED, kind="negative", expected=0.5)}
+    found_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
+    shuffled = _auc(found_in_control, control_run, labels, setting.confidence)
+    untaught: dict[str, Interval] = {}
+    what = SHUFFLED
+    if spec.unsupervised:
+        untaught = {"features alone, trained on permuted labels": shuffled}
+        unrelated = stream(setting.seed, Purpose.CONTROL, 2 * setting.trials).permutation(labels)
+        shuffled = _auc(found_in_control, control_run, unrelated, setting.confidence)
+        what = "trained on permuted labels, scored against labels permuted once more: must be at chance"
+    controls = {"shuffled_labels": control(shuffled, what=what, kind="negative", expected=0.5)}
     if setting.with_positive:
         controls["positive"] = positive_control(spec, setting)
     correct = correctness(guesses, true_ids(guesses, run), labels)
     classes = setting.dataset.classes
     return AttackOutcome(
         success=_auc(guesses, run, labels, setting.confidence),
-        baselines={"a constant score": 0.5},
+        baselines={
+            "a constant score": 0.5,
+            **untaught,
+            **{
+                name: _auc(found, run, labels, setting.confidence)
+                for name, found in spec.baselines(run.view, run.known).items()
+            },
+        },
         controls=controls,
         trained=run.trained,
         plan=run.plan,

@@ -96,6 +96,8 @@ def attacked_run(
         estimator=setting.estimator,
         options=options,
         client=ADVERSARY_CLIENT,
+        rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
+        share_of_ones=float((dataset.train.labels == 1).mean()),
         own=own_party(data, setting, trained, replicas) if plays else None,
         few=few_labels(data.labels, setting, options["labels_per_class"], replicas) if spec.few_labels else None,
     )
