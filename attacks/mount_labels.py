@@ -69,7 +69,9 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     what = SHUFFLED
     if spec.unsupervised:
         untaught = {"features alone, trained on permuted labels": shuffled}
-        unrelated = stream(setting.seed, Purpose.CONTROL, 2 * setting.trials).permutation(labels)
+        # One permutation a trial: trials that shared one would share its luck.
+        others = range(setting.trials, 2 * setting.trials)
+        unrelated = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in others])
         shuffled = _auc(found_in_control, control_run, unrelated, setting.confidence)
         what = "trained on permuted labels, scored against labels permuted once more: must be at chance"
     controls = {"shuffled_labels": control(shuffled, what=what, kind="negative", expected=0.5)}
@@ -160,7 +162,9 @@ def _auc(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray, confidence
 
 
 def _truth(ids: Tensor, labels: np.ndarray) -> Tensor:
-    return torch.from_numpy(labels).to(ids.device)[ids]
+    """Labels (answers, K, B) of `ids`, of `labels` (N,) or one row a replica (K, N)."""
+    rows = torch.from_numpy(labels).to(ids.device)
+    return rows[ids] if rows.dim() == 1 else rows.expand(len(ids), -1, -1).gather(2, ids)
 
 
 def _by_replica(values: Tensor) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,7 +37,10 @@ from dpzv_audit.cli.options import (
     choose,
     parsed_settings,
 )
-from dpzv_audit.errors import InputError, check_probability
+from dpzv_audit.errors import AuditError, InputError, check_probability
+
+if TYPE_CHECKING:
+    from attacks import AttackSetting, AttackSpec
 
 AttackOption = Annotated[
     str, typer.Option("--attack", metavar="NAME", help="Attack to mount; see `dpzv-audit list attacks`.")
@@ -59,6 +62,13 @@ QueriesOption = Annotated[
         metavar="Q",
         callback=at_least("--queries", 1),
         help="How often the curious client asks about each batch of its first pass; by default the attack's own.",
+    ),
+]
+SelfCheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--self-check",
+        help="Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.",
     ),
 ]
 RuleOption = Annotated[
@@ -93,6 +103,7 @@ def attack(
     calibration: CalibrationOption = None,
     sigma: SigmaOption = None,
     settings: SetOption = None,
+    self_check: SelfCheckOption = False,
     runs: RunsOption = 2000,
     chunk: ChunkOption = 256,
     confidence: ConfidenceOption = 0.95,
@@ -143,25 +154,29 @@ def attack(
         )
     queries = queries or (spec.queries if asks else 1)
     where = choose_device(device)
+    setting = AttackSetting(
+        method=choice.method,
+        config=choice.config,
+        dataset=choice.dataset,
+        adversary=adversary,
+        queries=queries,
+        rule=rule,
+        estimator=estimator,
+        trials=trials,
+        seed=seed,
+        device=where,
+        confidence=confidence,
+        options=own,
+    )
+    if self_check:
+        _self_check(output, spec, setting)
+        return
     with output.progress() as bars:
         from dpzv_audit.evaluation import AuditPlan, attack_result
 
         result = attack_result(
             spec,
-            AttackSetting(
-                method=choice.method,
-                config=choice.config,
-                dataset=choice.dataset,
-                adversary=adversary,
-                queries=queries,
-                rule=rule,
-                estimator=estimator,
-                trials=trials,
-                seed=seed,
-                device=where,
-                confidence=confidence,
-                options=own,
-            ),
+            setting,
             AuditPlan(runs=runs, chunk=chunk, confidence=confidence),
             reporter=progress_reporter(bars),
         )
@@ -172,3 +187,31 @@ def attack(
     attack_table(output.console, result)
     output.say(result["sentence"])
     output.path(saved["run"])
+
+
+FALSE_ALARM = 1e-3
+"""Probability with which all controls of a self-check together fail a correct build."""
+
+
+def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> None:
+    """Mount the attack for its controls alone, print them, and fail where one misses what it must give."""
+    from dataclasses import replace
+
+    from dpzv_audit.cli.summary import self_check_table
+
+    # A positive and a negative control share the error.
+    outcome = spec.mount(replace(setting, confidence=1.0 - FALSE_ALARM / 2.0))
+    output.result(
+        {
+            "schema": "dpzv-audit/self-check/1",
+            "attack": spec.name,
+            "method": setting.method.name,
+            "dataset": setting.dataset.name,
+            "controls": outcome.controls,
+            "holds": all(control.holds for control in outcome.controls.values()),
+        }
+    )
+    self_check_table(output.console, spec.name, outcome.controls)
+    failed = [name.replace("_", " ") for name, control in outcome.controls.items() if not control.holds]
+    if failed:
+        raise AuditError(f"{spec.name} fails its own controls: {', '.join(failed)}; none of its numbers can be trusted")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from attacks.contract import Control
+
 
 def save(
     result: Mapping[str, Any], out: Path, command: str, seed: int, files: Mapping[str, bytes] | None = None
@@ -62,6 +64,16 @@ def attack_table(console: Console, result: Mapping[str, Any]) -> None:
         table.add_row("epsilon that the attack certifies", _number(bound["epsilon_lower"], np.floor), words)
     _accuracy_rows(table, result["utility"])
     _privacy_rows(table, result["privacy"])
+    console.print(table)
+
+
+def self_check_table(console: Console, attack: str, controls: Mapping[str, Control]) -> None:
+    """Print each control of an attack, what it must give, and whether it does."""
+    table = _table(f"self-check of {attack}")
+    for name, control in controls.items():
+        verdict = "holds" if control.holds else "FAILS"
+        words = f"{verdict}: {control.what}; {100 * control.confidence:g}%: {control.low:.3f} to {control.high:.3f}"
+        table.add_row(f"{name.replace('_', ' ')} ({control.kind})", f"{control.value:.3f}", words)
     console.print(table)
 
 
