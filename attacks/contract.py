@@ -18,7 +18,7 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.evidence import Interval
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.federation import ClientBehaviour, TrainedStack
+from mechanisms.federation import Behaviour, TrainedStack
 from mechanisms.plan import Plan
 from mechanisms.replicas import Evaluator, ParameterStack
 from mechanisms.views import View
@@ -202,7 +202,7 @@ class Positive:
     least: float
 
 
-Behave = Callable[[AttackSetting, range], Mapping[int, ClientBehaviour]]
+Behave = Callable[[AttackSetting, range], Mapping[int, Behaviour]]
 Mount = Callable[["AttackSpec", AttackSetting], AttackOutcome]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import ClientBehaviour, TrainedStack, TrainingData, dtype_of
+from mechanisms.federation import TrainedStack, TrainingData, dtype_of
 from mechanisms.messages import Observer
 from mechanisms.models import default_architectures
 from mechanisms.plan import Plan, plan
@@ -105,7 +106,7 @@ def attacked_run(
     return AttackedRun(recorder.view, known, log, trained, the_plan, repeats)
 
 
-def _plan(setting: AttackSetting, behaviours: dict[int, ClientBehaviour]) -> Plan | None:
+def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
     """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
     config = setting.config
     if not isinstance(config, DPZVConfig):

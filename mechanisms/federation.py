@@ -50,6 +50,18 @@ class ClientBehaviour(Protocol):
         """The two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
 
 
+class GradientBehaviour(Protocol):
+    """A client of a first-order method that steps by something else than the gradient that it computed."""
+
+    first_pass_repeats: int
+
+    def own_gradient(self, gradient: Tensor) -> Tensor:
+        """What to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""
+
+
+Behaviour = ClientBehaviour | GradientBehaviour
+
+
 @dataclass
 class ClientState:
     """One client's own things: features, model, batches. `momentum` is the buffer of its steps, (K, d_m)."""
@@ -184,6 +196,8 @@ class Federation:
             transformer=config.transformer,
         )
         self.width = config.embedding if config.top_model else data.classes
+        self.local_rules: dict[int, GradientBehaviour] = {}
+        """Clients of first-order methods, by number, that step by a rule of their own."""
         self.clients = [
             self._client(number, features, model, config, seed)
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
@@ -245,6 +259,11 @@ class Federation:
             chosen = self.data.selection.gather(1, batch.ids).flatten()
         rows = client.features.index_select(0, chosen)
         return rows.view(*batch.ids.shape, *rows.shape[1:])
+
+    def local_gradient(self, number: int, gradient: Tensor) -> Tensor:
+        """What client `number` steps by, (K, d): its gradient, unless it has a rule of its own."""
+        rule = self.local_rules.get(number)
+        return gradient if rule is None else rule.own_gradient(gradient)
 
     def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
         """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
