@@ -6,6 +6,7 @@ Adding one is one file with a `SPEC` and one line in `ATTACKS`.
 from __future__ import annotations
 
 from attacks import (
+    feature_inversion,
     gradient_estimation,
     label_completion,
     label_completion_active,
@@ -41,6 +42,7 @@ ATTACKS: dict[str, AttackSpec] = {
         membership_loss.SPEC,
         membership_lira.SPEC,
         membership_rmia.SPEC,
+        feature_inversion.SPEC,
     )
 }
 

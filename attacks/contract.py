@@ -76,6 +76,14 @@ class FewLabels:
 
 
 @dataclass(frozen=True)
+class SomeFeatures:
+    """Features (n, ...) at client 1 of records `ids` (n,) that a server is granted, to fit a decoder."""
+
+    ids: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
 class Population:
     """What an adversary that asks about membership may know of the data: records that may have been trained on.
 
@@ -117,6 +125,7 @@ class Knowledge:
     share_of_ones: float = 0.5
     own: OwnParty | None = None
     few: FewLabels | None = None
+    some: SomeFeatures | None = None
     population: Population | None = None
 
 

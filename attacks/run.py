@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, OwnParty
+from attacks.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, OwnParty, SomeFeatures
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
@@ -102,6 +102,8 @@ def attacked_run(
         own=own_party(data, setting, trained, replicas) if plays else None,
         few=few_labels(data.labels, setting, options["labels_per_class"], replicas) if spec.few_labels else None,
     )
+    if setting.adversary == "server":
+        known = replace(known, some=some_features(data, setting, options["known_records"]))
     repeats = behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1
     return AttackedRun(recorder.view, known, log, trained, the_plan, repeats)
 
@@ -174,6 +176,14 @@ def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas:
     ids = np.stack(drawn)
     of = np.take_along_axis(rows, ids, axis=1)
     return FewLabels(torch.from_numpy(ids).to(setting.device), torch.from_numpy(of).to(setting.device))
+
+
+def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:
+    """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
+    records = data.records
+    ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(records)[: min(count, records // 2)]
+    chosen = torch.from_numpy(np.sort(ids))
+    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1].cpu()[chosen])
 
 
 def permuted_labels(setting: AttackSetting) -> np.ndarray:
