@@ -40,9 +40,7 @@ class Reconstruction:
 def infer(view: View, known: Knowledge) -> Reconstruction:
     """Decode every record of client 1 whose features are unknown, from the last embedding that it sent."""
     if known.some is None:
-        raise InputError(
-            "feature_inversion needs some records' features for a decoder, which this adversary has not"
-        )
+        raise InputError("feature_inversion needs some records' features for a decoder, which this adversary has not")
     inputs = last_embeddings(view, known)
     if isinstance(known.config, DPZVConfig) and known.config.perturbation == "functional":
         inputs = torch.cat((inputs, from_jacobians(view, known)), 2)

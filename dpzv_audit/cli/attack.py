@@ -150,7 +150,7 @@ def attack(
     asks = adversary == "client" and choice.method.downlink != "gradient"
     if queries is not None and queries > 1 and not asks:
         raise InputError(
-            f"--queries is {queries}, but only a curious client of a method that sends scalars asks; must be 1"
+            f"--queries is {queries}, must be 1: only a curious client of a method that sends scalars asks"
         )
     queries = queries or (spec.queries if asks else 1)
     where = choose_device(device)

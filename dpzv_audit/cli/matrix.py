@@ -21,14 +21,8 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.options import (
-    BatchSizeOption,
-    ClientsOption,
-    ConfidenceOption,
-    DataDirOption,
-    DatasetOption,
-    EpochsOption,
-)
+from dpzv_audit.cli.data_options import DataFlags, takes_data
+from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
 ALL = "all"
@@ -51,13 +45,13 @@ NoSelfCheckOption = Annotated[
 ]
 
 
+@takes_data
 def matrix(
+    *,
     methods: MethodsOption = ALL,
     attacks: AttacksOption = ALL,
     epsilons: EpsilonsOption = "1",
-    dataset: DatasetOption = "digits",
-    data_dir: DataDirOption = None,
-    clients: ClientsOption = None,
+    data: DataFlags,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
     seeds: SeedsOption = 3,
@@ -90,9 +84,7 @@ def matrix(
     chosen_attacks = _names("--attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
     shared: dict[str, Any] = {
-        "dataset": dataset,
-        "data_dir": None if data_dir is None else str(data_dir),
-        "clients": clients,
+        "data": data,
         "epochs": epochs,
         "batch_size": batch_size,
         "seeds": seeds,
@@ -100,7 +92,7 @@ def matrix(
         "confidence": confidence,
         "device": choose_device(device),
     }
-    folder = out / f"matrix-{dataset}-seed{seed}-{run_key(shared)}"
+    folder = out / f"matrix-{data.name}-seed{seed}-{run_key({k: str(v) for k, v in shared.items()})}"
     tasks = [
         CellTask(method=m, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods
@@ -164,11 +156,11 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
 
     cells = [c for c in found if not c.pop("positive")]
     checks = [c for c in found if c not in cells]
-    facts = {key: shared[key] for key in ("clients", "epochs", "batch_size", "confidence") if shared[key] is not None}
+    facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}
     result = matrix_result(
         cells,
         [_self_check(c) for c in checks],
-        dataset=shared["dataset"],
+        dataset=shared["data"].name,
         seeds=shared["seeds"],
         seed=shared["seed"],
         facts=facts,

@@ -11,6 +11,7 @@ from typing import Any
 from attacks import AttackSetting, attack_named
 from attacks.mount import DoesNotApply
 from dpzv_audit.checkpoints import run_key
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evaluation import AuditPlan, attack_result
@@ -27,9 +28,7 @@ class CellTask:
     epsilon: float | None
     attack: str
     adversary: str
-    dataset: str
-    data_dir: str | None
-    clients: int | None
+    data: DataFlags
     epochs: int | None
     batch_size: int | None
     seeds: int
@@ -44,7 +43,7 @@ class CellTask:
         """The cell's folder: readable, and different for different tasks."""
         parts = [self.attack, self.adversary, self.method]
         parts += [] if self.epsilon is None else [f"eps{self.epsilon:g}"]
-        facts = {key: value for key, value in asdict(self).items() if key != "folder"}
+        facts = {key: str(value) for key, value in asdict(self).items() if key != "folder"}
         return slug("-".join([*parts, "control"] if self.positive else parts), limit=80) + "-" + run_key(facts)[:6]
 
 
@@ -98,9 +97,8 @@ def _setting(task: CellTask) -> AttackSetting:
     spec = attack_named(task.attack)
     choice = choose(
         task.method,
-        task.dataset,
-        data_dir=None if task.data_dir is None else Path(task.data_dir),
-        clients=task.clients,
+        task.data,
+        quiet=True,
         settings=None,
         given={"epochs": task.epochs, "batch_size": task.batch_size, "epsilon": task.epsilon},
         require=partial(spec.check, task.adversary),
