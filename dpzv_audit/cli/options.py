@@ -192,7 +192,9 @@ def configure(method: str, given: dict[str, Any], settings: list[str] | None) ->
         if key not in spec.config.model_fields:
             raise InputError(f"--{key.replace('_', '-')} does not apply to method {method}, which adds no noise")
     with named_by_flag(tuple(flags)):
-        return spec, spec.configure(**{**flags, **_parsed(settings or [], spec.config.model_fields, flags)})
+        return spec, spec.configure(
+            **{**flags, **parsed_settings("--set", settings or [], spec.config.model_fields, flags)}
+        )
 
 
 def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
