@@ -136,7 +136,7 @@ class BettingTest:
                 continue
             if bet not in seen:
                 pays, costs = bet.events(inside, outside)
-                places = np.flatnonzero(pays | costs)
+                places = np.arange(inside.size) if whole is not None else np.flatnonzero(pays | costs)
                 seen[bet] = places, pays[places], costs[places]
             places, pays, costs = seen[bet]
             paths = []
@@ -152,8 +152,8 @@ class BettingTest:
             if places.size:
                 joint = np.logaddexp.reduce(paths, axis=0)
                 self.best[g] = max(self.best[g], float(joint.max()))
-            if whole is not None and places.size:
-                whole[:, g] = _filled(places, joint, whole[:, g])
+                if whole is not None:
+                    whole[:, g] = joint
         if whole is not None and self._path is not None:
             self._path.append(whole)
 
@@ -194,9 +194,3 @@ def _log_gains(pays: Bools, costs: Bools, stake: float, epsilon: float, delta: f
     unit = stake / (odds + delta)
     table = np.log1p(np.array([-unit * delta, -stake, unit * (1.0 - delta), unit * (1.0 - odds - delta)]))
     return np.asarray(table[2 * pays.astype(np.intp) + costs], dtype=np.float64)
-
-
-def _filled(places: NDArray[np.intp], values: Floats, before: Floats) -> Floats:
-    """Return the path after every pair: what it was at the last event."""
-    last = np.searchsorted(places, np.arange(before.size), side="right") - 1
-    return np.where(last >= 0, values[np.maximum(last, 0)], before)

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 FIRST = 10
 """Pairs that only estimate: of their likelihood nothing is counted."""
 _BLOCK = 2**16
+_FARTHEST = 1e100
+"""Standardised scores are cut here: no Gaussian one comes near, and their squares stay floats."""
 
 
 class LikelihoodRatioTest:
@@ -84,10 +86,12 @@ class LikelihoodRatioTest:
             self._path.append(np.zeros((inside.size, self.mus.size)))
         if self.pairs == FIRST:
             x, y = (np.concatenate(side) for side in zip(*self._first, strict=True))
-            self._shift = float(0.5 * (x.mean() + y.mean()))
-            spread = math.sqrt(0.5 * float(np.var(x) + np.var(y)))
+            # In units of the largest score the squares stay floats.
+            unit = float(max(np.max(np.abs(x)), np.max(np.abs(y)))) or 1.0
+            self._shift = unit * float(0.5 * (np.mean(x / unit) + np.mean(y / unit)))
             # Scores that do not vary are not Gaussian: nothing is ever proved from them.
-            self._scale = spread if math.isfinite(spread) else 0.0
+            varies = min(np.ptp(x / unit), np.ptp(y / unit)) > 0.0
+            self._scale = unit * math.sqrt(0.5 * float(np.var(x / unit) + np.var(y / unit))) if varies else 0.0
 
     def _weigh(self, inside: Floats, outside: Floats) -> None:
         """Add the evidence of a block of pairs."""
@@ -114,7 +118,11 @@ class LikelihoodRatioTest:
             self._path.append(paths)
 
     def _standard(self, inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
-        return (inside - self._shift) / self._scale, (outside - self._shift) / self._scale
+        def standard(scores: Floats) -> Floats:
+            with np.errstate(over="ignore"):
+                return np.clip(scores / self._scale - self._shift / self._scale, -_FARTHEST, _FARTHEST)
+
+        return standard(inside), standard(outside)
 
 
 def _predicted(x: Floats, y: Floats, sums: Floats, n: Floats) -> Floats:

@@ -133,7 +133,8 @@ def candidate_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
     pilot_in, pilot_out = pilot_in / scale, pilot_out / scale
     fit = _fitted_rates(pilot_in, pilot_out)
     found = _counted_rates(pilot_in, pilot_out) if fit is None else fit
-    return replace(found, threshold=found.threshold * scale)
+    with np.errstate(over="ignore"):  # a threshold beyond the largest float is one that no score passes
+        return replace(found, threshold=found.threshold * scale)
 
 
 def choose_rule(
