@@ -1,0 +1,116 @@
+import json
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dpzv_audit.auditing import ESTIMATORS, audit_scores
+from dpzv_audit.cli.audit import audit
+from dpzv_audit.cli.audit_calibration import family_of
+from dpzv_audit.errors import AuditError, InputError
+
+APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+APP.command()(audit)
+
+
+def run(*flags: str):
+    return CliRunner().invoke(APP, list(flags), env={"COLUMNS": "120"})
+
+
+def test_the_check_prints_its_rows_and_passes():
+    # Three audits a mechanism: a count above 3 of 3 is impossible, so this cannot fail by chance.
+    flags = ("--calibrate-check", "--audits", "3", "--estimator", "clopper-pearson", "--estimator", "one-run")
+    text = run(*flags)
+    assert text.exit_code == 0, text.output
+    assert text.output.count("clopper-pearson") == text.output.count("one-run") == 6
+    result = json.loads(run(*flags, "--json").stdout)
+    assert result["schema"] == "dpzv-audit/calibrate-check/1"
+    assert result["passed"]
+    assert len(result["rows"]) == 12
+    assert {row["mechanism"] for row in result["rows"]} >= {"gaussian mu=1", "laplace epsilon=1"}
+
+
+def test_a_bound_that_exceeds_the_truth_fails_the_check(monkeypatch):
+    from dataclasses import replace
+
+    def boastful(in_scores, out_scores, settings):
+        bound = ESTIMATORS["one-run"].function(in_scores, out_scores, settings)
+        return replace(bound, epsilon_lower=bound.ceiling + 20.0)
+
+    monkeypatch.setitem(ESTIMATORS, "clopper-pearson", replace(ESTIMATORS["clopper-pearson"], function=boastful))
+    done = run("--calibrate-check", "--audits", "20", "--estimator", "clopper-pearson")
+    assert isinstance(done.exception, AuditError)
+    assert "in 20 of 20 audits, valid bounds would in at most" in str(done.exception)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("canaries")
+    rng = np.random.default_rng(0)
+    bits = rng.random(2500) < 0.5
+    scores = rng.laplace(size=2500) + 2.0 * bits
+    np.save(folder / "ones.npy", scores[bits])
+    np.save(folder / "zeros.npy", scores[~bits])
+    return str(folder / "ones.npy"), str(folder / "zeros.npy"), scores[bits], scores[~bits]
+
+
+def test_coin_flips_and_family_reach_the_estimators(files):
+    names = ["one-run", "one-run-fdp", "curve"]
+    flags = [flag for name in names for flag in ("--estimator", name)]
+    done = run("--scores", files[0], files[1], "--coin-flips", "--family", "laplace", *flags, "--json")
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    bounds = audit_scores(*files[2:], delta=1e-5, estimators=names, family="laplace", coin_flips=True)
+    assert [e["epsilon_lower"] for e in result["estimators"]] == [b.epsilon_lower for b in bounds]
+    assert (result["family"], result["coin_flips"]) == ("laplace", True)
+
+
+def test_a_credible_bound_takes_no_share_of_the_error(files):
+    done = run(
+        "--scores", files[0], files[1], "--epsilon", "1", "--estimator", "bayes", "--estimator", "one-run", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)["estimators"]
+    assert [e["confidence"] for e in shown] == [0.95, 0.95]
+    assert [e["verdict"] for e in shown] == ["cannot refute", "not refuted"]
+
+
+def test_families_by_name():
+    assert family_of("pure").name == "pure"
+    sampled = family_of("sampled:rate=0.1,rounds=20,pair=replace")
+    assert sampled.name == "sampled-gaussian(rate=0.1, rounds=20, pair=replace)"
+    assert family_of("sampled:rate=0.1,rounds=20").name.endswith("pair=remove)")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gausian", "--family is 'gausian', must be gaussian"),
+        ("sampled", "--family is 'sampled'"),
+        ("sampled:rate=0.1", "--family is"),
+        ("sampled:rate=x,rounds=2", "'x' is no number"),
+        ("sampled:rate=0.1,rounds=2.5", "whole number"),
+        ("sampled:rate=2,rounds=2", "rate is 2"),
+        ("sampled:rate=0.1,rounds=2,sigma=1", "--family is"),
+    ],
+)
+def test_wrong_families_are_one_line(text, words):
+    with pytest.raises(InputError, match=words) as caught:
+        family_of(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--calibrate-check", "--method", "dpzv"), "--calibrate-check audits mechanisms of its own"),
+        (("--calibrate-check", "--audits", "1"), "--audits is 1"),
+        (("--calibrate-check", "--estimator", "x"), "--estimator is 'x'"),
+        (("--method", "dpzv", "--coin-flips"), "--family and --coin-flips go with --scores"),
+    ],
+)
+def test_wrong_flags_are_named(flags, words):
+    done = run(*flags)
+    assert isinstance(done.exception, InputError)
+    assert words in str(done.exception)
