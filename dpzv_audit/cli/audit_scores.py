@@ -149,6 +149,7 @@ def _as_dict(bound: EmpiricalBound) -> dict[str, Any]:
 def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreAuditOptions) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
     from dpzv_audit.auditing import can_refute
+    from dpzv_audit.auditing.planning import expected_bound
 
     gates = [bound for bound in bounds if can_refute(bound)]
     first = bounds[0]
@@ -175,6 +176,15 @@ def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreAuditOptions) -> 
             text = f"{text} and does not confirm it"
             if options.epsilon >= ceiling:
                 text = f"{text} (no result of so few scores could refute it)"
+            else:
+                seen = expected_bound(
+                    options.epsilon,
+                    n_in=first.n_in,
+                    n_out=first.n_out,
+                    delta=options.delta,
+                    confidence=gates[0].confidence,
+                )
+                text = f"{text} (of a true {options.epsilon:g} clopper-pearson would see about {_down(seen)})"
     return f"{text}; with {sizes} this test can certify at most {ceiling:.2f}."
 
 

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from dpzv_audit.auditing import audit_scores
+from dpzv_audit.auditing.planning import epsilon_by_trials, expected_bound
+from dpzv_audit.errors import InputError
+
+DELTA = 1e-5
+
+
+def test_what_is_expected_is_about_what_comes():
+    # mu = 1 has epsilon 4.377; the mean of 30 bounds at n = 1,000 has a standard error of 0.05.
+    found = [
+        audit_scores(
+            np.random.default_rng(s).normal(1, 1, 1000),
+            np.random.default_rng(1000 + s).normal(0, 1, 1000),
+            delta=DELTA,
+            estimators=["clopper-pearson"],
+        )[0].epsilon_lower
+        for s in range(30)
+    ]
+    expected = expected_bound(4.377, n_in=1000, n_out=1000, delta=DELTA)
+    assert np.mean(found) - 0.1 < expected < np.mean(found) + 0.5
+
+
+def test_more_runs_see_more_and_never_more_than_there_is():
+    seen = [expected_bound(4.377, n_in=n, n_out=n, delta=DELTA) for n in (7, 100, 1000, 10_000, 10**7)]
+    assert seen[0] == 0.0
+    assert all(a < b for a, b in zip(seen, seen[1:], strict=False))
+    assert seen[-1] < 4.377
+    assert expected_bound(0.0, n_in=1000, n_out=1000, delta=DELTA) == 0.0
+
+
+def test_bounds_by_number_of_trials():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(3, 1, 3000), rng.normal(0, 1, 2500)
+    rows = epsilon_by_trials(inside, outside, delta=DELTA, points=6, seed=2)
+    assert [n for n, _ in rows] == sorted({n for n, _ in rows})
+    assert (rows[0][0], rows[-1][0]) == (16, 2500)
+    n, bounds = rows[3]
+    assert bounds == audit_scores(inside[:n], outside[:n], delta=DELTA, estimators=["clopper-pearson"], seed=2)
+    assert rows[-1][1][0].epsilon_lower > rows[1][1][0].epsilon_lower
+    assert [n for n, _ in epsilon_by_trials(inside, outside, delta=DELTA, points=1)] == [2500]
+
+
+def test_wrong_numbers_are_named():
+    with pytest.raises(InputError, match="n_in is 0"):
+        expected_bound(1.0, n_in=0, n_out=5, delta=DELTA)
+    with pytest.raises(InputError, match="points is 0"):
+        epsilon_by_trials([1.0], [0.0], delta=DELTA, points=0)
