@@ -1,4 +1,4 @@
-"""What an audit has the power to see: the bound it expects of a known truth, and how its bound grows with the trials."""
+"""What an audit has the power to see: the bound to expect of a known truth, and how its bound grows with the trials."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,7 @@ def test_what_is_expected_is_about_what_comes():
 def test_more_runs_see_more_and_never_more_than_there_is():
     seen = [expected_bound(4.377, n_in=n, n_out=n, delta=DELTA) for n in (7, 100, 1000, 10_000, 10**7)]
     assert seen[0] == 0.0
-    assert all(a < b for a, b in zip(seen, seen[1:], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(seen))
     assert seen[-1] < 4.377
     assert expected_bound(0.0, n_in=1000, n_out=1000, delta=DELTA) == 0.0
 
