@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 from dpzv_audit.auditing import ESTIMATORS, audit_scores
 from dpzv_audit.auditing.binomial import upper_limit
@@ -12,6 +13,7 @@ from dpzv_audit.auditing.calibration import (
     gaussian_mechanism,
     most_exceedances,
 )
+from dpzv_audit.auditing.families import GAUSSIAN
 from dpzv_audit.errors import InputError
 
 
@@ -44,10 +46,9 @@ def naive(in_scores, out_scores, settings):
     n, m = in_scores.size, out_scores.size
     fp = m - np.searchsorted(np.sort(out_scores), t)
     fn = np.searchsorted(np.sort(in_scores), t)
-    room = 1.0 - settings.delta - upper_limit(fn, n, error)
-    value = np.log(np.maximum(room, 1e-9)) - np.log(upper_limit(fp, m, error))
+    mu = -ndtri(upper_limit(fp, m, error)) - ndtri(upper_limit(fn, n, error))
     bound = audit_scores(in_scores, out_scores, delta=settings.delta, estimators=["clopper-pearson"])[0]
-    return replace(bound, epsilon_lower=max(0.0, float(value.max())))
+    return replace(bound, epsilon_lower=GAUSSIAN.epsilon(max(0.0, float(mu.max())), settings.delta))
 
 
 def one_sided_limits_of_half_the_error(in_scores, out_scores, settings):
@@ -59,7 +60,7 @@ def one_sided_limits_of_half_the_error(in_scores, out_scores, settings):
 @pytest.mark.parametrize(
     ("planted", "mechanism", "audits", "n"),
     [
-        (naive, gaussian_mechanism(3.0), 300, 10_000),
+        (naive, gaussian_mechanism(1.0), 400, 2000),
         (one_sided_limits_of_half_the_error, gaussian_mechanism(1.0), 100, 300),
     ],
     ids=["naive best threshold", "error spent fourfold"],
