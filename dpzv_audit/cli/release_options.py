@@ -207,7 +207,8 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     """
     from dpzv_audit.cli.data_options import DataFlags
     from dpzv_audit.cli.options import choose
-    from mechanisms import DPZVConfig, method_named
+    from mechanisms import DPZVConfig, ProtectedConfig, method_named
+    from mechanisms.calibration import guarantee
     from mechanisms.plan import plan
 
     if records is None:
@@ -223,6 +224,9 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
         given = {key: value for key, value in flags.options.items() if value is not None}
         config = spec.configure(**given, **parsed("--set", flags.settings or [], spec.config.model_fields))
         clients = clients or 1
+    if isinstance(config, ProtectedConfig) and config.protected:
+        noised = guarantee(config, records=records, clients=clients, seed=flags.seed)
+        return noised.release, None, config.delta
     if not isinstance(config, DPZVConfig):
         raise InputError(f"--method is {flags.name!r}, which adds no noise: there is no epsilon to account for")
     the_plan = plan(config, records=records, clients=clients, seed=flags.seed)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import mu_from_epsilon, tightest_sound, upper_bounds
+from dpzv_audit.cli.release_options import MethodFlags, of_method
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
@@ -225,3 +226,11 @@ def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options
     assert f"Against the {adversary}" in result["sentence"]
     assert ("labels" if options["dp"] == "gradient" else "embeddings sent to the server") in result["protects"]
     assert privacy["release"]["sigma"] > 0
+
+
+def test_a_baselines_release_is_what_account_describes():
+    settings_ = ["dp=embedding", "epsilon=2.0", *(f"{key}={value}" for key, value in SMALL.items())]
+    flags = MethodFlags(name="zoo-vfl", dataset="digits", data_dir=None, settings=settings_, options={}, seed=0)
+    release, by_theorem, delta = of_method(flags, records=RECORDS, clients=CLIENTS)
+    assert release == guarantee(configure("zoo-vfl", dp="embedding", epsilon=2.0), **SHAPE).release
+    assert (by_theorem, delta) == (None, 1e-5)

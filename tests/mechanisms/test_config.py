@@ -10,6 +10,8 @@ from mechanisms.config import DPZVConfig, SplitConfig, build_config
 
 WRONG = {
     "client_model": ["cnn", 3],
+    "transformer": ["", 3],
+    "softmax_outputs": ["perhaps", 3],
     "batch_size": [0, -1, 2.5, "many", None],
     "epochs": [0, -3, 1.5],
     "client_rate": [-1e-9, math.nan, math.inf, "fast"],
