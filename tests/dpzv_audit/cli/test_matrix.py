@@ -127,9 +127,11 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
 def test_the_sentence_counts_failures():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "controls_hold": True}
     measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "reference": 0.1, "damage": 0.4}
-    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}])
+    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}], 0.95)
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
     assert "a by the client on m: 0.500" in text
+    missed = matrix_sentence([{**measured, "controls_hold": False}], 0.95)
+    assert "misses its value in 1 of them, where luck alone does in 5%" in missed
 
 
 def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch, tmp_path):
