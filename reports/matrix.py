@@ -56,7 +56,7 @@ def _measured(cells: Sequence[Mapped]) -> Table:
             f"{proportion(c.get('low'), 3)} to {proportion(c.get('high'), 3)}",
             proportion(c.get("reference"), 3),
             clean(c.get("metric") or MISSING),
-            "hold" if c.get("controls_hold") else "FAILED",
+            "hold" if c.get("controls_hold") else "missed",
             proportion(c.get("accuracy"), 3),
             clean(c.get("run") or MISSING),
         )

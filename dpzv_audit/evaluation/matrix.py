@@ -44,7 +44,7 @@ def matrix_result(
     return {
         "schema": "dpzv-audit/matrix/1",
         "dataset": dataset,
-        "sentence": matrix_sentence(cells),
+        "sentence": matrix_sentence(cells, facts["confidence"]),
         "cells": list(cells),
         "self_checks": list(self_checks),
         "attack_setting": {"seeds": seeds, **facts},
@@ -52,7 +52,7 @@ def matrix_result(
     }
 
 
-def matrix_sentence(cells: Sequence[Result]) -> str:
+def matrix_sentence(cells: Sequence[Result], confidence: float) -> str:
     """The worst cell, how many leak for certain, and how many failed, in words."""
     measured = [c for c in cells if c["state"] == "measured"]
     failed = sum(c["state"] == "failed" for c in cells)
@@ -60,7 +60,8 @@ def matrix_sentence(cells: Sequence[Result]) -> str:
     text = f"{len(measured)} cells measured, {sum(c['state'] == 'does not apply' for c in cells)} do not apply"
     text += f", {failed} FAILED" if failed else ", none failed"
     if broken:
-        text += f"; a control misses its value in {broken} of them, see the table"
+        luck = 100.0 * (1.0 - confidence)
+        text += f"; a control's interval misses its value in {broken} of them, where luck alone does in {luck:.2g}%"
     if measured:
         worst = max(measured, key=_damage)
         clear = sum(c["low"] > c["reference"] for c in measured)

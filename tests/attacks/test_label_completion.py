@@ -37,6 +37,7 @@ def test_labels_in_features_are_found_with_few_labels_and_the_baselines_say_so(d
     assert outcome.controls["shuffled_labels"].holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["dpzv", "czofo"])
 def test_it_applies_to_every_method_and_beats_a_guess(method, digits):
     outcome = mounted(method, digits, own={"labels_per_class": 10}, trials=10, with_positive=False)

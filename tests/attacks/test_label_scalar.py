@@ -18,7 +18,7 @@ def mounted(method, data, *, options=None, **rest):
     return SPEC.mount(small_setting(SPEC, method, data, options=options, **{"with_positive": False, **rest}))
 
 
-@pytest.mark.parametrize("method", ["dpzv", "zoo-vfl", "cascaded"])
+@pytest.mark.parametrize("method", ["dpzv", pytest.param("cascaded", marks=pytest.mark.slow)])
 def test_scalars_without_noise_tell_labels_that_features_of_one_client_are_about(method, digits):
     """About 0.33 of labels at 220 rounds a client, three times a guess; without the right scalars a guess remains."""
     outcome = mounted(method, digits, trials=3)

@@ -81,6 +81,7 @@ def test_dpzv_sound_at_epsilon_one_keeps_its_members_apart(digits):
     assert outcome.success.high - outcome.success.low < 0.08
 
 
+@pytest.mark.slow
 def test_the_positive_control_is_part_of_the_outcome(digits):
     outcome = ATTACKS["membership_lira"].mount(
         replace(

@@ -1,0 +1,151 @@
+"""The matrix command: cells that are run folders, dashes with reasons, failures that are seen, and resumption."""
+
+import json
+
+import pytest
+
+from dpzv_audit.cli import main
+from dpzv_audit.evaluation.matrix import matrix_sentence, measured_cell
+
+SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--seeds", "2", "--epochs", "1", "--quiet")
+
+
+def run(capsys, *arguments):
+    code = main([*map(str, arguments)])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("matrix")
+    assert main([*SMALL, "--out", str(out)]) == 0
+    (folder,) = out.iterdir()
+    return folder
+
+
+def test_every_cell_stands_in_the_result_with_a_run_of_its_own(finished):
+    result = json.loads((finished / "result.json").read_text())
+    assert result["schema"] == "dpzv-audit/matrix/1"
+    cells = {(c["method"], c["adversary"]): c for c in result["cells"]}
+    assert set(cells) == {(m, a) for m in ("dpzv", "vafl") for a in ("client", "eavesdropper")}
+    assert {c["state"] for c in cells.values()} == {"measured"}
+    assert cells["vafl", "client"]["damage"] == 1.0
+    assert cells["dpzv", "client"]["epsilon"] == 1.0
+    assert cells["vafl", "client"]["epsilon"] is None
+    for cell in cells.values():
+        assert (finished / cell["run"]).is_file()
+        assert (finished / cell["run"]).with_name("result.json").is_file()
+        assert cell["controls_hold"]
+    (check,) = result["self_checks"]
+    assert check["holds"]
+    assert check["value"] == 1.0
+
+
+def test_the_report_links_every_cell_and_shows_the_worst_first(finished):
+    page = (finished / "report.html").read_text()
+    result = json.loads((finished / "result.json").read_text())
+    for cell in result["cells"]:
+        assert f'href="{cell["run"]}"' in page
+    assert "figure-matrix" in page
+    text = (finished / "report.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| label") and "[report]" in line]
+    assert len(rows) == 4
+    assert "vafl" in rows[0]
+    assert (finished / "figure-matrix.svg").is_file()
+
+
+def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_numbers(finished, capsys):
+    before = json.loads((finished / "result.json").read_text())["cells"]
+    kept = {p: p.stat().st_mtime_ns for p in finished.glob("cells/*/cell.json")}
+    gone = next(p for p in kept if "dpzv" in p.parent.name and "client" in p.parent.name)
+    gone.unlink()
+    code, _, _ = run(capsys, *SMALL, "--out", finished.parent, "--resume")
+    assert code == 0
+    after = json.loads((finished / "result.json").read_text())["cells"]
+    assert [{k: v for k, v in c.items() if k != "run"} for c in after] == [
+        {k: v for k, v in c.items() if k != "run"} for c in before
+    ]
+    assert all(p.stat().st_mtime_ns == time for p, time in kept.items() if p != gone)
+    assert gone.is_file()
+
+
+def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
+    """Probes do not apply to vafl; to dpzv an epoch is too short for them, which is a failure and exit code 3."""
+    arguments = [a if a != "label_direct" else "label_probe" for a in SMALL]
+    code, printed, error = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
+    assert code == 3
+    assert "1 of 2 cells failed" in error
+    cells = {c["method"]: c for c in json.loads(printed)["cells"]}
+    assert cells["vafl"]["state"] == "does not apply"
+    assert "label_direct needs no probes" in cells["vafl"]["reason"]
+    assert cells["dpzv"]["state"] == "failed"
+    assert "fewer than the 10 probes of one record" in cells["dpzv"]["reason"]
+    assert "damage" not in cells["vafl"]
+    (folder,) = tmp_path.iterdir()
+    page = (folder / "report.html").read_text()
+    assert "Cells that failed" in page
+    assert "Attacks that do not apply" in page
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--methods", "dpzv,valf"), "--methods is 'valf': did you mean 'vafl'"),
+        (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
+        (("--methods", ","), "--methods is ',', must be names by commas, or all"),
+        (("--epsilons", "one"), "--epsilons is 'one', must be numbers by commas"),
+        (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
+        (("--dataset", "digit"), "did you mean 'digits'"),
+        (("--batch-size", "5000"), "--batch-size is 5000"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, capsys):
+    code, printed, error = run(capsys, *SMALL, *change, "--out", tmp_path)
+    assert (code, printed) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_damage_is_measured_from_the_best_that_needs_no_attack():
+    result = {
+        "metric": "labels found",
+        "success": {"value": 0.8, "low": 0.7, "high": 0.9},
+        "baselines": {"majority": 0.1, "raw features": {"value": 0.6}},
+        "controls": {"shuffled": {"kind": "negative", "low": 0.05, "high": 0.2, "expected": 0.1}},
+        "utility": {"test_accuracy": {"value": 0.9}},
+    }
+    cell = measured_cell(result, "cells/x/report.html")
+    assert cell["damage"] == pytest.approx(0.5)
+    assert cell["reference"] == 0.6
+    assert cell["controls_hold"]
+    result["controls"]["shuffled"]["low"] = 0.15
+    assert not measured_cell(result, "x")["controls_hold"]
+
+
+def test_the_sentence_counts_failures():
+    cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "controls_hold": True}
+    measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "reference": 0.1, "damage": 0.4}
+    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}], 0.95)
+    assert "1 cells measured, 0 do not apply, 1 FAILED" in text
+    assert "a by the client on m: 0.500" in text
+    missed = matrix_sentence([{**measured, "controls_hold": False}], 0.95)
+    assert "misses its value in 1 of them, where luck alone does in 5%" in missed
+
+
+def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch, tmp_path):
+    arguments = ("attack", "--method", "vafl", "--self-check", "--trials", "4", "--json", "--out", tmp_path)
+    code, printed, _ = run(capsys, *arguments)
+    assert code == 0
+    found = json.loads(printed)
+    assert found["holds"]
+    assert set(found["controls"]) == {"positive", "shuffled_labels"}
+    assert not list(tmp_path.iterdir())
+
+    from attacks import contract
+
+    monkeypatch.setattr(contract.Control, "holds", property(lambda self: self.kind == "positive"))
+    code, _, error = run(capsys, *arguments)
+    assert code == 3
+    assert "label_direct fails its own controls: shuffled labels" in error
