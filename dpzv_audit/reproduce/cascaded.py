@@ -64,7 +64,7 @@ TABLE_2 = PaperTable(
         for method in _NAMES
     ),
     notes=(
-        "rates are the ends of the paper's grid, 0.020 for first-order steps and 0.001 for zeroth-order ones, not tuned",
+        "rates are the ends of the paper's grid, 0.020 for first-order steps and 0.001 for zeroth-order ones, untuned",
         "the numbers of the paper's table are not in the text this was written from; in words, VFL-Cascaded comes out "
         "slightly below VAFL and much above ZOO-VFL",
     ),
