@@ -18,6 +18,7 @@ WRONG = {
     "server_momentum": [-0.1, 1.0, math.nan],
     "embedding": [0, -4],
     "hidden": [0],
+    "softmax_outputs": ["perhaps", 3],
     "top_model": ["perhaps", 3],
     "sampler": ["sorted", "Poisson", ""],
     "dtype": ["float16", "double"],
