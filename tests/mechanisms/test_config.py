@@ -20,6 +20,7 @@ WRONG = {
     "hidden": [0],
     "softmax_outputs": ["perhaps", 3],
     "top_model": ["perhaps", 3],
+    "transformer": [3, 1.5],
     "sampler": ["sorted", "Poisson", ""],
     "dtype": ["float16", "double"],
     "epsilon": [0.0, -1.0, math.nan, math.inf, "one"],
