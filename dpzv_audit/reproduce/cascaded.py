@@ -1,9 +1,9 @@
 """Table II of paper 002 (VFL-Cascaded) on MNIST: 4, 6 and 8 clients, and three widths of the server, by method.
 
 Equal runs of pixels, one linear layer to 128 at a client, 128 M x width x 10 at the server, smoothing 0.001, vanilla
-SGD, rates of 0.020, 0.015, 0.010, 0.005, 0.001; how those here were chosen is in docs/results/rates.md. The numbers of
-the table are missing from the text of the paper that this was written from, so only the order that it states in words
-can be compared.
+SGD. The paper searched rates of 0.020, 0.015, 0.010, 0.005, 0.001 and does not print its choice; here first-order steps
+have the largest and zeroth-order ones the smallest, untuned. The numbers of the table are missing from the text of the
+paper that this was written from, so only the order that it states in words can be compared.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ TABLE_2 = PaperTable(
         for method in _NAMES
     ),
     notes=(
+        "rates are the ends of the paper's grid, 0.020 for first-order steps and 0.001 for zeroth-order ones, untuned",
         "the numbers of the paper's table are not in the text this was written from; in words, VFL-Cascaded comes out "
         "slightly below VAFL and much above ZOO-VFL",
     ),
