@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.auditing.engine import Collected, Effort, Trials, collect
 from dpzv_audit.auditing.games.outcome import GameScores
+from dpzv_audit.auditing.games.transcript import Floats
 from dpzv_audit.auditing.storage import Arrays, ChunkStore, npz_bytes
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter
 from dpzv_audit.evidence import EmpiricalBound
+
+_LEAST_RUNS = 50
+_SIZES = 8
 
 
 def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
@@ -94,13 +99,40 @@ def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: i
     return (*general, replace(bound, delta=delta, threshold_rule=rule))
 
 
+def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> list[dict[str, Any]]:
+    """Return what ever more of the runs prove, by estimator: rows of runs, estimator, epsilon_lower and assumes.
+
+    Each point is an audit of its own at `confidence`; the best of them is no bound.
+    """
+    total = min(len(scores.in_scores), len(scores.out_scores))
+    sizes = sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
+    return [
+        {"runs": n, "estimator": bound.name, "epsilon_lower": bound.epsilon_lower, "assumes": bound.assumes}
+        for n in sizes
+        for bound in lower_bounds(_first(scores, n / total), delta=delta, confidence=confidence, seed=seed)
+    ]
+
+
+def _first(scores: GameScores, share: float) -> GameScores:
+    """The first `share` of the runs, rounded up."""
+
+    def cut(values: Floats) -> Floats:
+        return values[: max(1, math.ceil(share * len(values)))]
+
+    part = scores.gaussian
+    return replace(
+        scores,
+        in_scores=cut(scores.in_scores),
+        out_scores=cut(scores.out_scores),
+        gaussian=None
+        if part is None
+        else replace(part, in_scores=cut(part.in_scores), out_scores=cut(part.out_scores)),
+    )
+
+
 def score_files(scores: GameScores) -> dict[str, bytes]:
     """Return the scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit --scores` reads."""
     return {
         "in.npz": npz_bytes({"scores": scores.in_scores}),
         "out.npz": npz_bytes({"scores": scores.out_scores}),
     }
-
-
-Forget = Callable[[], None]
-"""Removes the chunks of an audit once its run folder is written."""
