@@ -25,15 +25,17 @@ class FileCheckpoints:
         self.path = folder / f"{key}.safetensors"
         self._key = key
         self._resume = resume
-        self.resumed = False
-        """Whether the run was taken up from a checkpoint."""
+        self.epochs = 0
+        """Epochs of the run that are kept so far."""
+        self.resumed_at = 0
+        """Epochs that were kept when this process took the run up; 0 where it started it."""
 
     def load(self, run: Run) -> History:
         """See `mechanisms.training.Checkpoints.load`; without a checkpoint the run starts from the beginning."""
         if not self._resume or not self.path.exists():
             return []
         history = load_checkpoint(run, self.path.read_bytes(), self._key)
-        self.resumed = True
+        self.epochs = self.resumed_at = len(history)
         return history
 
     def save(self, run: Run, history: History) -> None:
@@ -46,6 +48,7 @@ class FileCheckpoints:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+        self.epochs = len(history)
 
     def remove(self) -> None:
         """Forget the run: it is done."""

@@ -21,6 +21,12 @@ class InputError(AuditError):
     exit_code = 2
 
 
+class Interrupted(AuditError):
+    """The user interrupted the command; the message says what goes on from where: exit code 130."""
+
+    exit_code = 130
+
+
 def _is_finite(value: object) -> bool:
     """Whether `value` is a number (a bool is none) that a float can hold."""
     try:

@@ -21,6 +21,9 @@ from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence import to_jsonable
 
 RESULT_FILE = "result.json"
+MEASURED_FILE = "measured.json"
+"""What a repeat of the run need not give again: times and memory, kept apart from the result."""
+
 SCHEMA_PREFIX = "dpzv-audit/"
 
 PACKAGE_FOLDERS = frozenset({"attacks", "dpzv_audit", "mechanisms", "reports"})
@@ -162,6 +165,25 @@ def slug(text: str, *, limit: int = 40) -> str:
     No dots and no separators survive, so the result is one path component that cannot climb out of a folder.
     """
     return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")[:limit].strip("-") or "unnamed"
+
+
+def load_measured(folder: Path) -> dict[str, float]:
+    """Return the times and memory that were measured beside the run in `folder`; empty where none were kept.
+
+    Raises `InputError` naming the file if it is there and is no JSON object of numbers.
+    """
+    file = folder / MEASURED_FILE
+    if not file.is_file():
+        return {}
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); it must be a readable file") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: is not JSON ({error}); must be what dpzv-audit wrote, or be removed") from error
+    if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
+        raise InputError(f"{file}: is no JSON object of numbers; must be what dpzv-audit wrote, or be removed")
+    return value
 
 
 def json_text(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Saves a run between two rounds and takes it up again to the same numbers.
 
 All random streams are functions of counters (rounds, own rounds), so a checkpoint is tensors (parameters, momentum,
-table) and a few whole numbers, in one safetensors file: no pickle, no generator states.
+table, what observers count) and a few whole numbers, in one safetensors file: no pickle, no generator states.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mechanisms.federation import Federation
 from mechanisms.messages import Ledger
 from mechanisms.training import History, Run
 
-_FORMAT = "dpzv-audit/checkpoint/1"
+_FORMAT = "dpzv-audit/checkpoint/2"
 
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
@@ -30,6 +30,7 @@ def save_checkpoint(run: Run, history: History, key: str) -> bytes:
         "round": run.round,
         "client_rounds": [client.rounds for client in fed.clients],
         "history": history,
+        "traffic": fed.traffic,
         "ledger": {
             "up": fed.channel.ledger.counted_up,
             "down": fed.channel.ledger.counted_down,
@@ -55,6 +56,7 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
         tensor.copy_(saved[name])
     fed = run.federation
     _restore_counters(fed, facts)
+    fed.traffic = [(int(up), int(down)) for up, down in facts["traffic"]]
     run.skip_to(facts["round"])
     return [(int(epoch), float(accuracy), float(loss)) for epoch, accuracy, loss in facts["history"]]
 
@@ -67,7 +69,7 @@ def _tensors(run: Run) -> dict[str, Tensor]:
         tensors[f"client-{number}-momentum"] = client.momentum
     if hasattr(fed, "table"):  # synchronous first-order methods keep none
         tensors["table"] = fed.table
-    return tensors | run.own_tensors()
+    return tensors | run.own_tensors() | fed.channel.observer_tensors()
 
 
 def _restore_counters(fed: Federation, facts: dict[str, Any]) -> None:

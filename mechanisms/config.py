@@ -33,9 +33,23 @@ class TrainingConfig(BaseModel):
     embedding: int = Field(16, ge=1, description="Width of a client's embedding under a top model, d_h.")
     hidden: int = Field(32, ge=1, description="Width between the server's two linear layers.")
     top_model: bool = Field(True, description="A top model at the server; without it the server sums logits.")
+    softmax_outputs: bool = Field(
+        False, description="A softmax before the cross-entropy's own, as paper 003's public code has on MNIST."
+    )
     client_model: ClientModel = Field("auto", description="The clients' model; by default what fits the features.")
+    transformer: str | None = Field(
+        None, min_length=1, description="Folder or hub name of a pre-trained transformer for token ids."
+    )
     sampler: SamplerName = Field("shuffled", description="How a client draws its batches.")
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the simulation.")
+
+    @model_validator(mode="after")
+    def _transformer_is_named_and_used(self) -> Self:
+        if self.client_model == "transformer" and self.transformer is None:
+            raise ValueError("client_model transformer needs transformer: a folder, or a name on the Hugging Face hub")
+        if self.transformer is not None and self.client_model not in ("auto", "transformer"):
+            raise ValueError(f"transformer needs client_model transformer, not {self.client_model}")
+        return self
 
 
 class AsyncConfig(TrainingConfig):

@@ -14,11 +14,12 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.config import TrainingConfig
 from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
-from mechanisms.models import default_architectures
+from mechanisms.models import Architecture, default_architectures
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.replicas import Evaluator, ParameterStack, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
-from mechanisms.servers import Server, SumServer, TopModel, cross_entropy
+from mechanisms.servers import Server, SoftmaxServer, SumServer, TopModel, cross_entropy
+from mechanisms.transformer import TransformerModel
 
 _EVALUATION_ROWS = 4096
 
@@ -131,6 +132,8 @@ class TrainedStack:
     participations: int | None
     history: tuple[tuple[int, float, float], ...] = field(default=())
     """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
+    traffic: tuple[tuple[int, int], ...] = field(default=())
+    """Bytes (up, down) sent by the end of each epoch of `history`, the table's filling included."""
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -161,6 +164,7 @@ class Federation:
         if config.batch_size > self.records:
             raise InputError(f"batch_size is {config.batch_size}, must be at most the {self.records} training records")
         self.channel = Channel(observers)
+        self.traffic: list[tuple[int, int]] = []
         shapes = tuple(tuple(f.shape[1:]) for f in data.features)
         client_models, server_model = default_architectures(
             shapes,
@@ -170,10 +174,11 @@ class Federation:
             top_model=config.top_model,
             client_model=config.client_model,
             vocabulary=data.vocabulary,
+            transformer=config.transformer,
         )
         self.width = config.embedding if config.top_model else data.classes
         self.clients = [
-            self._client(number, features, evaluator_for(model, stack=self.stack, device=device), config, seed)
+            self._client(number, features, model, config, seed)
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
         ]
         self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
@@ -182,6 +187,8 @@ class Federation:
             if server_model is None
             else TopModel(evaluator_for(server_model, stack=self.stack, device=device))
         )
+        if config.softmax_outputs:
+            self.server = SoftmaxServer(self.server)
         self.server_parameters = self._initial(self.server, seed, SERVER)
         self.server_momentum = _momentum_buffer(self.server_parameters, config.server_momentum)
 
@@ -190,7 +197,9 @@ class Federation:
         """Rounds in which one client goes through the data once, floor(D/B)."""
         return self.records // self.batch_size
 
-    def _initial(self, evaluator: Evaluator, seed: int, party: int) -> ParameterStack:
+    def _initial(
+        self, evaluator: Evaluator, seed: int, party: int, given: Mapping[str, Tensor] | None = None
+    ) -> ParameterStack:
         return (
             ParameterStack.initial(
                 evaluator.layout,
@@ -199,15 +208,18 @@ class Federation:
                 replicas=self.replicas,
                 dtype=self.dtype,
                 device=self.device,
+                given=given or {},
             )
             if evaluator.layout
             else ParameterStack(torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ())
         )
 
     def _client(
-        self, number: int, features: Tensor, evaluator: Evaluator, config: TrainingConfig, seed: int
+        self, number: int, features: Tensor, model: Architecture, config: TrainingConfig, seed: int
     ) -> ClientState:
-        parameters = self._initial(evaluator, seed, number)
+        evaluator = evaluator_for(model, stack=self.stack, device=self.device)
+        given = model.pretrained() if isinstance(model, TransformerModel) else None
+        parameters = self._initial(evaluator, seed, number, given)
         batches = BatchStream(
             config.sampler,
             records=self.records,
@@ -288,11 +300,13 @@ class Federation:
             rounds_by_client=rounds_by_client,
             participations=participations,
             history=tuple(history),
+            traffic=tuple(self.traffic),
         )
 
     def epoch_record(self, epoch: int) -> tuple[int, float, float]:
-        """(epoch, mean test accuracy, mean test loss) now."""
+        """(epoch, mean test accuracy, mean test loss) now; notes the bytes sent so far in `traffic`."""
         correct, loss = self.test_metrics()
+        self.traffic.append((self.channel.ledger.up, self.channel.ledger.down))
         return epoch, float(correct.mean()), float(loss.mean())
 
     def test_metrics(self) -> tuple[np.ndarray, np.ndarray]:

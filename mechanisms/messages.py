@@ -71,6 +71,14 @@ class NoteReader(Protocol):
         """Called when `party` notes something that it knows without being told, such as its direction."""
 
 
+@runtime_checkable
+class StatefulObserver(Protocol):
+    """An observer whose count goes on where a run is taken up again."""
+
+    def own_tensors(self) -> dict[str, torch.Tensor]:
+        """State that a checkpoint of the run must hold, by names of its own; restored in place."""
+
+
 @dataclass
 class Ledger:
     """Bytes by direction and kind, and messages.
@@ -144,6 +152,11 @@ class Channel:
         for observer in self._observers:
             observer.on_message(message)
         return message.payload
+
+    def observer_tensors(self) -> dict[str, torch.Tensor]:
+        """State of all observers that have any."""
+        stateful = (observer for observer in self._observers if isinstance(observer, StatefulObserver))
+        return {name: tensor for observer in stateful for name, tensor in observer.own_tensors().items()}
 
     def note(self, party: int, round_: int, name: str, value: torch.Tensor | Callable[[], torch.Tensor]) -> None:
         """Note what `party` knows by itself, for views that include its knowledge; costs no bytes.

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from dpzv_audit.errors import InputError
-from mechanisms.networks import ResNet18, TokenBag
+from mechanisms.networks import GROUPS, AfterStem, ResNet18, TokenBag, stem
+from mechanisms.transformer import TransformerModel
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of a model's parameters, in the order in which they lie in its flat vector."""
@@ -109,8 +110,35 @@ class ResNet:
 
 
 @dataclass(frozen=True)
+class ResNetStem:
+    """The first convolution of ResNet-18 at a client, its feature map flattened to the embedding (paper 002)."""
+
+    channels: int
+    input_channels: int = 3
+
+    def module(self) -> nn.Module:
+        """The model as a torch module that takes (n, input_channels, height, width)."""
+        return nn.Sequential(stem(self.input_channels, self.channels), nn.Flatten())
+
+
+@dataclass(frozen=True)
+class ResNetRest:
+    """ResNet-18 past its first convolution at the server, on the maps of `clients` side by side (paper 002)."""
+
+    clients: int
+    channels: int
+    height: int
+    width: int
+    classes: int
+
+    def module(self) -> nn.Module:
+        """The model as a torch module that takes (n, clients * channels * height * width)."""
+        return AfterStem(self.clients, self.channels, self.height, self.width, self.classes)
+
+
+@dataclass(frozen=True)
 class TokenModel:
-    """Mean of token embeddings and a linear layer, for runs of token ids."""
+    """Bag of token embeddings and a linear layer, for runs of token ids."""
 
     vocabulary: int
     embedding: int
@@ -121,8 +149,8 @@ class TokenModel:
         return TokenBag(self.vocabulary, self.token_width, self.embedding)
 
 
-Architecture = MLP | StripCNN | PatchCNN | ResNet | TokenModel
-ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "tokens"]
+Architecture = MLP | StripCNN | PatchCNN | ResNet | ResNetStem | ResNetRest | TokenModel | TransformerModel
+ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer"]
 
 
 def layout_of(architecture: Architecture) -> Layout:
@@ -164,13 +192,17 @@ def default_architectures(
     top_model: bool,
     client_model: ClientModel = "auto",
     vocabulary: int | None = None,
+    transformer: str | None = None,
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
     """Client models for feature blocks of the given `shapes`, and the server's model.
 
+    `resnet18-stem` gives the server the rest of the network and no other top model.
+
     By default flat blocks get one linear layer (with ReLU under a top model), images of fewer than 16 rows a two-layer
-    CNN, larger ones a four-layer CNN, and token ids (`vocabulary` given) a bag of embeddings; the server gets two
-    linear layers on the concatenated embeddings (paper 001, appendix E), or none when it only sums the clients'
-    `classes` outputs ("model without split", paper 002, section VI-B).
+    CNN, larger ones a four-layer CNN, and token ids (`vocabulary` given) a bag of embeddings, or the pre-trained
+    `transformer` (its source) where one is named; the server gets two linear layers on the concatenated embeddings
+    (paper 001, appendix E), or none when it only sums the clients' `classes` outputs ("model without split", paper 002,
+    section VI-B).
 
     Raises:
         InputError: The client model does not fit the features.
@@ -178,10 +210,12 @@ def default_architectures(
     width = embedding if top_model else classes
 
     def build(shape: tuple[int, ...]) -> Architecture:
-        kind = _automatic(shape, vocabulary) if client_model == "auto" else client_model
-        if kind == "tokens":
+        kind = _automatic(shape, vocabulary, transformer) if client_model == "auto" else client_model
+        if kind in ("tokens", "transformer"):
             if vocabulary is None:
-                raise InputError("client_model is 'tokens', must be another: the features are not token ids")
+                raise InputError(f"client_model is {kind!r}, must be another: the features are not token ids")
+            if kind == "transformer" and transformer is not None:
+                return TransformerModel.for_tokens(transformer, width, vocabulary=vocabulary, length=shape[0])
             return TokenModel(vocabulary, width)
         if kind == "mlp":
             return MLP((math.prod(shape), width), final_relu=top_model)
@@ -189,14 +223,44 @@ def default_architectures(
             raise InputError(f"client_model is {kind!r}, must be mlp: features of shape {shape} are no images")
         if kind == "resnet18":
             return ResNet(width, input_channels=shape[0])
+        if kind == "resnet18-stem":
+            return ResNetStem(_stem_channels(shape, width, top_model=top_model), input_channels=shape[0])
         make = StripCNN if kind == "strip-cnn" else PatchCNN
         return make(shape[1], shape[2], width, input_channels=shape[0])
 
     clients = tuple(build(shape) for shape in shapes)
+    if client_model == "resnet18-stem":
+        return clients, _rest_of_resnet(shapes, width, classes)
     return clients, MLP((width * len(shapes), hidden, classes)) if top_model else None
 
 
-def _automatic(shape: tuple[int, ...], vocabulary: int | None) -> ClientModel:
+def _stem_channels(shape: tuple[int, ...], width: int, *, top_model: bool) -> int:
+    """Channels of the first convolution where the embedding is its whole map; `InputError` where it cannot be."""
+    if not top_model:
+        raise InputError(
+            "client_model is 'resnet18-stem', must be another without a top model: the server has the rest"
+        )
+    pixels = shape[1] * shape[2]
+    channels, rest = divmod(width, pixels)
+    if rest or channels == 0 or channels % GROUPS:
+        raise InputError(
+            f"embedding is {width}, must be channels x height x width with channels a multiple of {GROUPS}: "
+            f"{64 * pixels} for 64 on images of {shape[1]} x {shape[2]}"
+        )
+    return channels
+
+
+def _rest_of_resnet(shapes: tuple[tuple[int, ...], ...], width: int, classes: int) -> ResNetRest:
+    """The server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
+    if len({shape[1:] for shape in shapes}) > 1:
+        raise InputError("client_model is 'resnet18-stem', must be another: the clients' images differ in size")
+    height, columns = shapes[0][1:]
+    return ResNetRest(len(shapes), width // (height * columns), height, columns, classes)
+
+
+def _automatic(shape: tuple[int, ...], vocabulary: int | None, transformer: str | None) -> ClientModel:
+    if transformer is not None:
+        return "transformer"
     if vocabulary is not None:
         return "tokens"
     if len(shape) != 3:

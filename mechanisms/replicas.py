@@ -10,8 +10,9 @@ a stack of one, and convolutions on a CPU, where vmap does not pay).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 import torch
@@ -20,6 +21,7 @@ from torch.func import functional_call, vmap
 
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.models import MLP, Architecture, Layout, dimension, initial_parameters, layout_of
+from mechanisms.transformer import TransformerModel
 
 Views = dict[str, Tensor]
 Strategy = Literal["fused", "vmap", "loop"]
@@ -72,10 +74,21 @@ class ParameterStack:
         replicas: Sequence[int],
         dtype: torch.dtype,
         device: str,
+        given: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> ParameterStack:
-        """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in."""
-        rows = [torch.from_numpy(initial_parameters(layout, stream(seed, Purpose.INIT, party, k))) for k in replicas]
-        return cls(torch.stack(rows).to(device=device, dtype=dtype), layout)
+        """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
+
+        Parameters that are `given` (pre-trained ones) start there in every replica instead.
+        """
+        drawn = tuple(item for item in layout if item[0] not in given)
+        rows = [torch.from_numpy(initial_parameters(drawn, stream(seed, Purpose.INIT, party, k))) for k in replicas]
+        flat = torch.stack(rows).to(device=device, dtype=dtype)
+        if not given:
+            return cls(flat, layout)
+        whole, random = cls.empty(layout, len(rows), flat), views_of(flat, drawn)
+        for name, view in whole.views.items():
+            view.copy_(random[name] if name in random else given[name])
+        return whole
 
     @classmethod
     def empty(cls, layout: Layout, stack: int, like: Tensor) -> ParameterStack:
@@ -175,7 +188,7 @@ class ModuleEvaluator:
     def __init__(self, architecture: Architecture, strategy: Literal["vmap", "loop"]) -> None:
         self.layout = layout_of(architecture)
         with torch.device("meta"):
-            self._module = architecture.module()
+            self._module = _without_parameters(architecture.module())
         self._strategy = strategy
 
     def _one(self, parameters: Views, inputs: Tensor) -> Tensor:
@@ -204,11 +217,20 @@ class ModuleEvaluator:
 
         def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
             wanted = [*leaves.values(), source] if at_inputs else [*leaves.values()]
-            parts = torch.autograd.grad(outputs, wanted, gradient)
+            parts = torch.autograd.grad(outputs, wanted, gradient, allow_unused=True, materialize_grads=True)
             flat = torch.cat([part.flatten(1) for part in parts[: len(leaves)]], 1)
             return flat, parts[-1] if at_inputs else gradient
 
         return outputs.detach(), pullback
+
+
+def _without_parameters(module: nn.Module) -> nn.Module:
+    """`module` with parameters that have shapes alone, since every call brings its own; buffers stay as they are."""
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None and not parameter.is_meta:
+                part._parameters[name] = nn.Parameter(parameter.to("meta"))
+    return module
 
 
 def evaluator_for(
@@ -225,7 +247,9 @@ def evaluator_for(
             raise TypeError(f"only an MLP can be fused, not {type(architecture).__name__}")
         return FusedMLP(architecture)
     if strategy is None:
-        strategy = "vmap" if stack > 1 and device != "cpu" else "loop"
+        # A transformer looks at its mask's values, which vmap does not allow.
+        pays = stack > 1 and device != "cpu" and not isinstance(architecture, TransformerModel)
+        strategy = "vmap" if pays else "loop"
     return ModuleEvaluator(architecture, "vmap" if strategy == "vmap" else "loop")
 
 

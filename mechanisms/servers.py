@@ -90,6 +90,42 @@ class SumServer:
         return torch.cat((base, torch.add(base, shifts, alpha=scale)), 1).flatten(1, 2)
 
 
+class SoftmaxServer:
+    """A server whose outputs are probabilities, on which the losses below take a second softmax.
+
+    The public code of paper 003 computes its loss on MNIST that way; the paper does not.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.layout = server.layout
+        self._server = server
+
+    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
+        """See `Evaluator.forward`."""
+        return torch.softmax(self._server.forward(parameters, inputs), 2)
+
+    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+        """See `Evaluator.forward_with_pullback`."""
+        logits, inner = self._server.forward_with_pullback(parameters, inputs)
+        outputs = torch.softmax(logits, 2)
+
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+            centred = gradient - (gradient * outputs).sum(2, keepdim=True)
+            return inner(outputs * centred, at_inputs=at_inputs)
+
+        return outputs, pullback
+
+    def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
+        """See `Server.pair_logits`."""
+        return torch.softmax(self._server.pair_logits(parameters, rows, uploads, slot), 2)
+
+    def moved_logits(
+        self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
+    ) -> Tensor:
+        """See `Server.moved_logits`."""
+        return torch.softmax(self._server.moved_logits(parameters, rows, shifts, slot, scale), 2)
+
+
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Loss of each record, shape (S, n), of `logits` (S, n, classes) and `labels` (S, n).
 

@@ -80,6 +80,7 @@ def train(
     device: str = "cpu",
     progress: Progress | None = None,
     evaluate_epochs: bool = False,
+    on_epoch: Callable[[int, float, float], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> TrainedStack:
     """Train the method of `config` in K replicas at once.
@@ -94,7 +95,8 @@ def train(
         device: `cpu` or `cuda`.
         progress: Called after every epoch with the number of rounds done.
         evaluate_epochs: Whether to record test accuracy after every epoch.
-        checkpoints: Saves the run after every epoch and takes it up again; such a run has no observers to catch up.
+        on_epoch: Called with each new record of the history.
+        checkpoints: Saves the run after every epoch and takes it up again, with the observers that keep a state.
 
     Returns:
         The trained models with accuracy, byte ledger and participation counts.
@@ -123,6 +125,8 @@ def train(
             run.step()
         if evaluate_epochs:
             history.append(run.federation.epoch_record(epoch + 1))
+            if on_epoch is not None:
+                on_epoch(*history[-1])
         if checkpoints is not None:
             checkpoints.save(run, history)
         if progress is not None:

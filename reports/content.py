@@ -89,6 +89,7 @@ def report_content(result: Mapping[str, Any]) -> Report:
         measured.success_section(known),
         measured.utility_section(known),
         measured.bytes_section(known),
+        measured.staleness_section(known),
         measured.repeat_section(known),
         _everything_else(other),
     )

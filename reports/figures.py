@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG text: attack success, epsilon, trade-off curve, accuracy in training."""
+"""The figures of a report, as SVG text: attack success, epsilon, trade-off curve."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LONGEST_LABEL = 34
-_LARGEST = 1e12
+LARGEST = 1e12
 """No axis reaches further: a number beyond it is printed, not drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Mark:
+class Mark:
     """One row of a dot plot: a proportion, its interval if it has one, and what it is."""
 
     label: str
@@ -42,16 +42,16 @@ def short(text: object, length: int = _LONGEST_LABEL) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def _mark(label: str, measurement: object, *, measured: bool = False) -> _Mark | None:
+def mark(label: str, measurement: object, *, measured: bool = False) -> Mark | None:
     """Return the row for an interval or a bare proportion; None if it holds no number in [0, 1]."""
     if not isinstance(measurement, Mapping):
         value = within(measurement, 0.0, 1.0)
-        return None if value is None else _Mark(label=short(label), value=value, measured=measured)
+        return None if value is None else Mark(label=short(label), value=value, measured=measured)
     value = within(measurement.get("value"), 0.0, 1.0)
     if value is None:
         return None
     low, high = (within(measurement.get(k), 0.0, 1.0) for k in ("low", "high"))
-    return _Mark(label=short(label), value=value, low=low, high=high, measured=measured)
+    return Mark(label=short(label), value=value, low=low, high=high, measured=measured)
 
 
 def control_label(name: str, measurement: object) -> str:
@@ -61,21 +61,22 @@ def control_label(name: str, measurement: object) -> str:
     return f"{words}: {what}" if what else words
 
 
-def _success_marks(result: Mapping[str, Any]) -> list[_Mark]:
+def _success_marks(result: Mapping[str, Any]) -> list[Mark]:
     attack = str(result.get("attack") or "attack")
-    rows = [_mark(attack, result.get("success"), measured=True)]
-    rows += [_mark(f"baseline: {k.replace('_', ' ')}", v) for k, v in (result.get("baselines") or {}).items()]
-    rows += [_mark(f"control: {k.replace('_', ' ')}", v) for k, v in (result.get("controls") or {}).items()]
+    rows = [mark(attack, result.get("success"), measured=True)]
+    rows += [mark(f"baseline: {k.replace('_', ' ')}", v) for k, v in (result.get("baselines") or {}).items()]
+    rows += [mark(f"control: {k.replace('_', ' ')}", v) for k, v in (result.get("controls") or {}).items()]
     return [row for row in rows if row is not None]
 
 
 def chance_level(result: Mapping[str, Any]) -> float | None:
     """Return the best success without seeing anything, the largest baseline; None where there is none."""
-    marks = (_mark(k, v) for k, v in (result.get("baselines") or {}).items())
-    return max((mark.value for mark in marks if mark is not None), default=None)
+    marks = (mark(k, v) for k, v in (result.get("baselines") or {}).items())
+    return max((found.value for found in marks if found is not None), default=None)
 
 
-def _alt(rows: Sequence[_Mark]) -> str:
+def alt_of(rows: Sequence[Mark]) -> str:
+    """Return what rows say, in words."""
     return "; ".join(f"{row.label} {row.text}" for row in rows)
 
 
@@ -130,13 +131,13 @@ def success_figure(result: Mapping[str, Any]) -> str:
             else:
                 axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
 
-    return svg.draw("figure-success", "Attack success: " + _alt(rows), 0.66 + 0.5 * len(rows), paint)
+    return svg.draw("figure-success", "Attack success: " + alt_of(rows), 0.66 + 0.5 * len(rows), paint)
 
 
 def privacy_numbers(result: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
     """Return (claimed epsilon, empirical lower bound, recomputed upper bound), None where there is none."""
     privacy = split_result(result)[0].get("privacy") or {}
-    claimed, lower, upper = (within(privacy.get(k), 0.0, _LARGEST) for k in ("claimed", "empirical_lower", "upper"))
+    claimed, lower, upper = (within(privacy.get(k), 0.0, LARGEST) for k in ("claimed", "empirical_lower", "upper"))
     return claimed, lower, upper
 
 
@@ -222,35 +223,3 @@ def tradeoff_figure(result: Mapping[str, Any]) -> str:
         axes.legend(loc="upper right", handlelength=2.6, borderaxespad=0.3)
 
     return svg.draw("figure-tradeoff", _tradeoff_alt(tradeoff), 4.7, paint)
-
-
-def accuracy_figure(result: Mapping[str, Any]) -> str:
-    """Return test accuracy by epoch with the controls as level lines, as SVG; "" without two epochs of it."""
-    utility = split_result(result)[0].get("utility") or {}
-    points = [
-        (epoch, accuracy)
-        for row in utility.get("history") or []
-        if (epoch := within(row.get("epoch"), 0.0, _LARGEST)) is not None
-        and (accuracy := within(row.get("test_accuracy"), 0.0, 1.0)) is not None
-    ]
-    if len(points) < 2:
-        return ""
-    levels = [mark for k, v in (utility.get("controls") or {}).items() if (mark := _mark(control_label(k, v), v))]
-    method = short(result.get("method") or "test accuracy")
-    dashes = [(0, (5, 2.5)), (0, (1, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 4))]
-
-    def paint(axes: Axes) -> None:
-        for index, level in enumerate(levels):
-            label = f"{level.label} {proportion(level.value, 3)}"
-            axes.axhline(level.value, color=svg.MUTED, linestyle=dashes[index % len(dashes)], label=label)
-        epochs, accuracies = zip(*points, strict=True)
-        axes.plot(epochs, accuracies, color=svg.ACCENT, linewidth=2.2, label=method)
-        axes.set(ylim=(0, 1), xlabel="epoch", ylabel="test accuracy")
-        axes.grid(axis="y")
-        # Lines of accuracy may run anywhere: the legend stands above the axes, where it hides none of them.
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=2.6, ncols=1)
-
-    first, last = (proportion(points[i][1], 3) for i in (0, -1))
-    alt = f"Test accuracy of {method} from {first} to {last} over training"
-    alt += f"; {_alt(levels)}" if levels else ""
-    return svg.draw("figure-accuracy", alt, 3.0 + 0.2 * len(levels), paint)

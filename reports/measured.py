@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures import accuracy_figure, chance_level, control_label, success_figure
+from reports.figures import chance_level, control_label, success_figure
 from reports.model import Block, Column, Picture, Prose, Section, Table, Tile, hoisted
 from reports.svg import label_of
 from reports.text import MISSING, clean, exact, number, percent, proportion
+from reports.training_figures import accuracy_figure, bytes_figure, staleness_figure
 
 Mapped = Mapping[str, Any]
 
@@ -124,12 +125,22 @@ def _history_table(history: list[Mapped]) -> Table | None:
     shown = "every epoch" if len(picks) == len(history) else f"{len(picks)} of {len(history):,} epochs"
     return Table(
         caption=f"Training, {shown}",
-        columns=tuple(Column(title=t, kind="number") for t in ("epoch", "test accuracy", "loss")),
+        columns=tuple(Column(title=t, kind="number") for t in ("epoch", "test accuracy", "loss", "MB up", "MB down")),
         rows=tuple(
-            (number(row.get("epoch")), proportion(row.get("test_accuracy")), number(row.get("loss")))
+            (
+                number(row.get("epoch")),
+                proportion(row.get("test_accuracy")),
+                number(row.get("loss")),
+                _megabytes(row.get("bytes_up")),
+                _megabytes(row.get("bytes_down")),
+            )
             for row in (history[i] for i in picks)
         ),
     )
+
+
+def _megabytes(value: object) -> str:
+    return number(value / 1e6) if isinstance(value, int | float) else MISSING
 
 
 def utility_section(known: Mapped) -> Section | None:
@@ -153,16 +164,67 @@ def utility_section(known: Mapped) -> Section | None:
 
 
 def bytes_section(known: Mapped) -> Section | None:
-    """Return bytes up, down and by kind of message; None where the result counts none."""
+    """Return bytes by direction and kind, rounds, time and memory; None where the result counts no bytes."""
     ledger = known.get("bytes") or {}
     names = {"up": "clients to server", "down": "server to clients"}
     rows = [(label, number(ledger[k])) for k, label in names.items() if ledger.get(k) is not None]
     rows += [(f"messages of kind {clean(k)}", number(v)) for k, v in (ledger.get("by_kind") or {}).items()]
     if not rows:
         return None
+    blocks: list[Block] = []
+    drawing = bytes_figure(known)
+    if drawing:
+        caption = "Test accuracy against all that was sent by then, the first filling of the server's table included."
+        blocks.append(Picture(name="figure-bytes", svg=drawing, alt=label_of(drawing), caption=caption))
     columns = (Column(title="channel"), Column(title="bytes", kind="number"))
-    table = Table(caption="Bytes that parties exchanged", columns=columns, rows=tuple(rows))
-    return Section(anchor="bytes", title="Communication", blocks=(table,))
+    blocks.append(Table(caption="Bytes that parties exchanged", columns=columns, rows=tuple(rows)))
+    blocks += _machine_costs(known)
+    return Section(anchor="bytes", title="Costs", blocks=tuple(blocks))
+
+
+def _machine_costs(known: Mapped) -> list[Block]:
+    """Return what the run took of the machine: rounds, time, memory; nothing where nobody measured."""
+    measured = known.get("measured") or {}
+    resumed = measured.get("resumed_at_epoch") or 0
+    since = f", from epoch {number(resumed)} on" if resumed else ""
+    labels = {
+        "wall_seconds": f"wall time of training and controls{since}, in seconds",
+        "peak_memory_mb": "peak memory of the process, in MB",
+    }
+    rows = [(label, number(measured[key])) for key, label in labels.items() if measured.get(key) is not None]
+    if not rows:
+        return []
+    rows.insert(0, ("rounds", number(known.get("rounds"))))
+    columns = (Column(title="what"), Column(title="value", kind="number"))
+    return [Table(caption="What the run took of this machine", columns=columns, rows=tuple(rows))]
+
+
+def staleness_section(known: Mapped) -> Section | None:
+    """Return how old the rows were that the server read, by age and by client; None where none was ever stale."""
+    staleness = known.get("staleness") or {}
+    if not staleness:
+        return None
+    blocks: list[Block] = []
+    drawing = staleness_figure(known)
+    if drawing:
+        caption = (
+            "In each round one client's rows are fresh; the others' are as old as shown. Ages are in rounds, in "
+            "ranges that double, over all rows that the server read in the first training."
+        )
+        blocks.append(Picture(name="figure-staleness", svg=drawing, alt=label_of(drawing), caption=caption))
+    names = {"mean": "mean", "q10": "10%", "q50": "median", "q90": "90%", "q99": "99%", "largest": "largest"}
+    rows = [(names.get(k, k), number(v)) for k, v in staleness.items() if k not in ("distribution", "mean_by_client")]
+    rows += [(f"mean, rows of {k}", number(v)) for k, v in (staleness.get("mean_by_client") or {}).items()]
+    columns = (Column(title="statistic"), Column(title="rounds", kind="number"))
+    blocks.append(Table(caption="Age of the rows that the server read", columns=columns, rows=tuple(rows)))
+    ages = [
+        (f"{number(row.get('from'))} to {number(row.get('to'))}", proportion(row.get("share")))
+        for row in staleness.get("distribution") or []
+    ]
+    if ages:
+        columns = (Column(title="age in rounds"), Column(title="share", kind="number"))
+        blocks.append(Table(caption="Rows that the server read, by age", columns=columns, rows=tuple(ages)))
+    return Section(anchor="staleness", title="Staleness", blocks=tuple(blocks))
 
 
 def _flat(values: Mapped) -> list[tuple[str, object]]:
@@ -207,13 +269,13 @@ def repeat_section(known: Mapped) -> Section | None:
     run = {k: known[k] for k in labels if known.get(k) is not None}
     run |= {f"scores: {k}": v for k, v in (known.get("scores") or {}).items() if v is not None}
     run |= {f"compute: {k}": v for k, v in (known.get("compute") or {}).items() if v is not None}
-    run |= {f"data: {k}": v for k, v in data.items() if k != "digests" and v is not None}
+    run |= {f"data: {k}": v for k, v in data.items() if k not in ("digests", "notes") and v is not None}
+    run |= {f"data: note {i}": note for i, note in enumerate(data.get("notes") or [], start=1)}
     tables = (
         _settings("The run", run, "what"),
         _settings("Configuration", known.get("config") or {}),
         _settings("The release that was accounted", (known.get("privacy") or {}).get("release") or {}),
         _settings("The attack's setting", known.get("attack_setting") or {}),
-        _settings("Staleness of the server's table (rounds)", known.get("staleness") or {}, "statistic"),
         _settings("Data files (SHA-256)", data.get("digests") or {}, "file"),
         _settings("Versions", known.get("versions") or {}, "software"),
         _settings("Environment", known.get("environment") or {}, "part"),

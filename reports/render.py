@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpzv_audit.runs import RESULT_FILE, load_run
+from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from reports.content import check_schema, report_content
 from reports.markdown import to_markdown
 from reports.model import Code, Picture, Prose, Report, Table
@@ -84,8 +84,9 @@ def write_report(folder: Path, formats: Collection[str] = ("html", "md")) -> lis
     """
     result = load_run(folder)
     check_schema(result, str(folder))
-    report = report_content(result)
     folder = folder.parent if folder.is_file() else folder
+    measured = load_measured(folder)
+    report = report_content({**result, "measured": measured} if measured else result)
     files = []
     if "html" in formats:
         files.append(_write_atomically(folder / "report.html", to_html(report)))

@@ -3,13 +3,11 @@
 from dpzv_audit.auditing.estimators import (
     DEFAULT_ESTIMATORS,
     ESTIMATORS,
-    AuditSettings,
-    Estimator,
     audit_scores,
     can_refute,
-    clopper_pearson,
-    gaussian,
+    may_refute,
 )
+from dpzv_audit.auditing.settings import AuditSettings, Estimator
 
 __all__ = [
     "DEFAULT_ESTIMATORS",
@@ -18,6 +16,5 @@ __all__ = [
     "Estimator",
     "audit_scores",
     "can_refute",
-    "clopper_pearson",
-    "gaussian",
+    "may_refute",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class _Rates:
+class Rates:
     """Four (t,) arrays of chances at candidate thresholds: a score of the side at or below, at or above."""
 
     threshold: Scores
@@ -57,6 +57,11 @@ class _Rates:
     in_above: Scores
     out_below: Scores
     out_above: Scores
+    fitted: bool
+
+    def errors(self, in_is_high: bool) -> tuple[Scores, Scores]:
+        """Return (false positive rates, false negative rates) of "in beyond the threshold"."""
+        return (self.out_above, self.in_below) if in_is_high else (self.out_below, self.in_above)
 
 
 def pilot_size(n: int) -> int:
@@ -79,7 +84,7 @@ def split_pilot(scores: Scores, seed: int) -> tuple[Scores, Scores]:
     return scores[order[:cut]], scores[np.sort(order[cut:])]
 
 
-def _fitted_rates(pilot_in: Scores, pilot_out: Scores) -> _Rates | None:
+def _fitted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates | None:
     """Return Gaussian rates on a grid of thresholds, or None where the pilot is not plausibly Gaussian."""
     for side in (pilot_in, pilot_out):
         if side.min() == side.max():
@@ -95,13 +100,16 @@ def _fitted_rates(pilot_in: Scores, pilot_out: Scores) -> _Rates | None:
         return None
     t = np.concatenate([mean_out + sd_out * _DEVIATES, mean_in + sd_in * _DEVIATES])
     z_in, z_out = (t - mean_in) / sd_in, (t - mean_out) / sd_out
-    return _Rates(t, ndtr(z_in), ndtr(-z_in), ndtr(z_out), ndtr(-z_out))
+    return Rates(t, ndtr(z_in), ndtr(-z_in), ndtr(z_out), ndtr(-z_out), True)
 
 
-def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> _Rates:
+def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
     """Return the pilot's own rates, (count + 1/2) / (n + 1), half-way between neighbouring scores."""
     values = np.unique(np.concatenate([pilot_in, pilot_out]))
-    t = values[:-1] + 0.5 * np.diff(values) if values.size > 1 else values
+    # Equal scores that rounding told apart are one score: a threshold among them would find only ties.
+    gaps = np.diff(values)
+    apart = gaps > _TIE * max(abs(float(values[0])), abs(float(values[-1])))
+    t = (values[:-1] + 0.5 * gaps)[apart] if apart.any() else values[:1]
     if t.size > _MOST_CANDIDATES:
         t = t[np.unique(np.linspace(0, t.size - 1, _MOST_CANDIDATES).round().astype(np.intp))]
 
@@ -111,7 +119,21 @@ def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> _Rates:
         above = side.size - np.searchsorted(ordered, t, side="left")
         return (below + 0.5) / (side.size + 1.0), (above + 0.5) / (side.size + 1.0)
 
-    return _Rates(t, *rates(pilot_in), *rates(pilot_out))
+    return Rates(t, *rates(pilot_in), *rates(pilot_out), False)
+
+
+def candidate_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
+    """Return candidate thresholds with their rates, from (m,) and (k,) finite scores, m, k >= 2.
+
+    Gaussian rates (one variance unless an F test objects at 1%), or, when an Anderson-Darling test at 1% says that a
+    pilot is not Gaussian, the pilot's own counts.
+    """
+    # Scaling first keeps squares of very large or very small scores within floating point.
+    scale = float(max(np.max(np.abs(pilot_in)), np.max(np.abs(pilot_out)))) or 1.0
+    pilot_in, pilot_out = pilot_in / scale, pilot_out / scale
+    fit = _fitted_rates(pilot_in, pilot_out)
+    found = _counted_rates(pilot_in, pilot_out) if fit is None else fit
+    return replace(found, threshold=found.threshold * scale)
 
 
 def choose_rule(
@@ -126,20 +148,14 @@ def choose_rule(
 ) -> Rule:
     """Return the rule whose expected counts on `n_in` + `n_out` further scores prove the largest `objective`.
 
-    Searches thresholds, both directions, both tails and the `shares` of `error` given to the strict rate,
-    under a Gaussian fit of the (m,) pilots (one variance unless an F test objects at 1%), or, when an
-    Anderson-Darling test at 1% says that a pilot is not Gaussian, under the pilot's own counts.
+    Searches thresholds, both directions, both tails and the `shares` of `error` given to the strict rate under the
+    `candidate_rates` of the pilots.
     """
-    # Scaling first keeps squares of very large or very small scores within floating point.
-    scale = float(max(np.max(np.abs(pilot_in)), np.max(np.abs(pilot_out)))) or 1.0
-    pilot_in, pilot_out = pilot_in / scale, pilot_out / scale
-    fit = _fitted_rates(pilot_in, pilot_out)
-    rates = _counted_rates(pilot_in, pilot_out) if fit is None else fit
+    rates = candidate_rates(pilot_in, pilot_out)
     spent = np.asarray(shares, dtype=np.float64)[:, None]
     best_value, best = -math.inf, (0, 0, True, True)
     for in_is_high in (True, False):
-        fpr = rates.out_above if in_is_high else rates.out_below
-        fnr = rates.in_below if in_is_high else rates.in_above
+        fpr, fnr = rates.errors(in_is_high)
         kept = np.flatnonzero(fpr + fnr < 1.0)  # the rest is worse than a coin and proves nothing
         if kept.size == 0:
             continue
@@ -161,11 +177,11 @@ def choose_rule(
                 best = (int(place[0]), int(kept[place[1]]), in_is_high, strict_on_fpr)
     share, threshold, in_is_high, strict_on_fpr = best
     return Rule(
-        threshold=float(rates.threshold[threshold]) * scale,
+        threshold=float(rates.threshold[threshold]),
         in_is_high=in_is_high,
         strict_on_fpr=strict_on_fpr,
         share=shares[share],
-        fitted=fit is not None,
+        fitted=rates.fitted,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv
 
-from dpzv_audit.auditing.estimators import check_scores
+from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.errors import check_count, check_probability
 
 Floats = NDArray[np.float64]

@@ -19,14 +19,12 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
+from dpzv_audit.cli.data_options import DataFlags, takes_data
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
     ChunkOption,
-    ClientsOption,
     ConfidenceOption,
-    DataDirOption,
-    DatasetOption,
     DeltaOption,
     EpochsOption,
     EpsilonOption,
@@ -65,12 +63,12 @@ EstimatorOption = Annotated[
 ]
 
 
+@takes_data
 def attack(
+    *,
     method: MethodOption = "dpzv",
     attack: AttackOption = "label_direct",
-    dataset: DatasetOption = "digits",
-    data_dir: DataDirOption = None,
-    clients: ClientsOption = None,
+    data: DataFlags,
     adversary: AdversaryOption = "client",
     queries: QueriesOption = 1,
     rule: RuleOption = "argmin",
@@ -112,9 +110,7 @@ def attack(
     check_choice("--estimator", estimator, ESTIMATORS)
     choice = choose(
         method,
-        dataset,
-        data_dir=data_dir,
-        clients=clients,
+        data,
         settings=settings,
         given={
             "epochs": epochs,
@@ -124,6 +120,7 @@ def attack(
             "calibration": calibration,
             "sigma": sigma,
         },
+        quiet=quiet,
         require=lambda options: spec.check(adversary, options),
     )
     if queries > 1 and (adversary != "client" or choice.method.downlink != "scalar"):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import typer
-
+from dpzv_audit.cli.audit_calibration import (
+    AuditsOption,
+    CalibrateCheckOption,
+    CoinFlipsOption,
+    FamilyOption,
+    calibrate_check_command,
+    family_of,
+)
+from dpzv_audit.cli.audit_game import show, simulated
 from dpzv_audit.cli.audit_options import (
     DEFAULT_DELTA,
     DEFAULT_RUNS,
@@ -48,33 +55,26 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
+from dpzv_audit.cli.data_options import DataFlags, given_flags, takes_data
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
     ChunkOption,
-    ClientsOption,
-    DataDirOption,
-    DatasetOption,
     EpochsOption,
     SetOption,
     SigmaOption,
     choose,
-    configure,
 )
 from dpzv_audit.errors import InputError, check_probability
 
-if TYPE_CHECKING:
-    from dpzv_audit.evaluation import AuditPlan
-    from dpzv_audit.evaluation.auditing import AuditOutcome
 
-
+@takes_data
 def audit(
+    *,
     scores: ScoresOption = None,
     method: MethodOption = None,
     mechanism: MechanismOption = None,
-    dataset: DatasetOption = "digits",
-    data_dir: DataDirOption = None,
-    clients: ClientsOption = None,
+    data: DataFlags,
     adversary: AdversaryOption = "client",
     neighbours: NeighboursOption = "replace-label",
     canary: CanaryOption = "worst-case",
@@ -96,6 +96,10 @@ def audit(
     confidence: ConfidenceOption = 0.95,
     estimator: EstimatorOption = None,
     exactly_gaussian: ExactlyGaussianOption = False,
+    family: FamilyOption = "gaussian",
+    coin_flips: CoinFlipsOption = False,
+    calibrate_check: CalibrateCheckOption = False,
+    audits: AuditsOption = 200,
     fail_on: FailOnOption = None,
     jobs: JobsOption = None,
     executor: ExecutorOption = None,
@@ -121,16 +125,30 @@ def audit(
     Example: dpzv-audit audit --scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
 
     Example: dpzv-audit audit --mechanism planted:all
+
+    Example: dpzv-audit audit --scores ones.csv zeros.csv --coin-flips --estimator one-run
+
+    Example: dpzv-audit audit --calibrate-check --estimator clopper-pearson --audits 100
     """
     output = Output(as_json=as_json, quiet=quiet)
+    if calibrate_check:
+        if scores is not None or method is not None or mechanism is not None:
+            raise InputError("--calibrate-check audits mechanisms of its own, must stand without --scores and --method")
+        calibrate_check_command(
+            audits=audits,
+            delta=DEFAULT_DELTA if delta is None else delta,
+            confidence=confidence,
+            estimators=tuple(estimator) if estimator else None,
+            output=output,
+        )
+        return
     given = {"--method": method, "--scores": scores, "--mechanism": mechanism}
     chosen = [flag for flag, value in given.items() if value is not None]
     if len(chosen) != 1:
         found = " and ".join(chosen) if chosen else "neither of --method and --scores"
         raise InputError(f"{found} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory")
     training = {
-        "--clients": clients,
-        "--data-dir": data_dir,
+        **given_flags(data),
         "--epochs": epochs,
         "--batch-size": batch_size,
         "--calibration": calibration,
@@ -153,14 +171,18 @@ def audit(
                 confidence=confidence,
                 estimators=tuple(estimator) if estimator else None,
                 exactly_gaussian=exactly_gaussian,
+                family=family_of(family),
+                coin_flips=coin_flips,
                 fail_on=fail_on,
                 seed=seed,
             ),
             output,
         )
         return
-    if exactly_gaussian or (estimator and mechanism is None):
-        raise InputError("--estimator and --exactly-gaussian go with --scores; a trained method's game decides both")
+    if coin_flips or family != "gaussian":
+        raise InputError("--family and --coin-flips go with --scores; a trained method's game decides both")
+    if exactly_gaussian or estimator:
+        raise InputError("--estimator and --exactly-gaussian go with --scores; a game decides both")
     check_probability("--confidence", confidence)
     if delta is not None:
         check_probability("--delta", delta)
@@ -207,10 +229,10 @@ def audit(
         "sigma": sigma,
     }
     if simulate:
-        outcome = _simulated(
+        outcome = simulated(
             method or "",
             plan,
-            {**training, "--data-dir": data_dir, "--canaries": canaries},
+            training,
             values,
             settings,
             adversary=adversary,
@@ -221,7 +243,7 @@ def audit(
         for flag, value in (("--dataset-size", dataset_size), ("--rounds", rounds)):
             if value is not None:
                 raise InputError(f"{flag} goes with --simulate; a training has the size of its data set")
-        choice = choose(method or "", dataset, data_dir=data_dir, clients=clients, settings=settings, given=values)
+        choice = choose(method or "", data, settings=settings, given=values, quiet=quiet)
         where = choose_device(device)
         with output.progress() as bars:
             from dpzv_audit.evaluation.auditing import audit_outcome
@@ -240,54 +262,10 @@ def audit(
                     choice.method, choice.config, choice.dataset, canaries=canaries, audit=plan, **options
                 )
             )
-    _show(outcome, out, seed, output, fail_on)
+    show(outcome, out, seed, output, fail_on)
 
 
 def _refuse(flags: dict[str, Any], why: str, beside: str) -> None:
     for flag, value in flags.items():
         if value is not None:
             raise InputError(f"{flag} {why}; {beside} trains nothing here")
-
-
-def _simulated(
-    method: str,
-    plan: AuditPlan,
-    flags: dict[str, Any],
-    values: dict[str, Any],
-    settings: list[str] | None,
-    *,
-    adversary: str,
-    seed: int,
-    output: Output,
-) -> AuditOutcome:
-    """Simulate a training whose size the flags give."""
-    from dpzv_audit.evaluation.auditing import Deployment, simulated_outcome
-
-    for flag in ("--data-dir", "--epochs", "--canaries", "--canary-norm"):
-        if flags[flag] is not None:
-            raise InputError(f"{flag} does not go with --simulate, which trains nothing")
-    for flag in ("--dataset-size", "--rounds"):
-        if flags[flag] is None:
-            raise InputError(f"{flag} is missing: --simulate needs --dataset-size D and --rounds T")
-    spec, config = configure(method, values, settings)
-    deployment = Deployment(records=flags["--dataset-size"], clients=flags["--clients"] or 1, rounds=flags["--rounds"])
-    with output.progress() as bars:
-        return simulated_outcome(
-            spec, config, deployment, adversary=adversary, audit=plan, seed=seed, reporter=progress_reporter(bars)
-        )
-
-
-def _show(outcome: AuditOutcome, out: Any, seed: int, output: Output, fail_on: str | None) -> None:
-    """Write the run folder, print the result, and exit with 1 where `--fail-on` asks for it."""
-    from dpzv_audit.cli.summary import audit_table, save
-
-    result = outcome.result
-    saved = save(result, out, "audit", seed, files=outcome.files)
-    outcome.forget()
-    output.result(saved)
-    audit_table(output.console, result)
-    output.say(result["sentence"])
-    output.path(saved["run"])
-    verdict = result["privacy"]["conclusion"]
-    if fail_on is not None and verdict in ("refuted", *(("overclaimed",) if fail_on == "overclaimed" else ())):
-        raise typer.Exit(1)

@@ -13,6 +13,7 @@ from dpzv_audit.cli.common import Output
 from dpzv_audit.errors import InputError, check_probability, unknown_name
 
 if TYPE_CHECKING:
+    from dpzv_audit.auditing.families import CurveFamily
     from dpzv_audit.evidence import EmpiricalBound
 
 
@@ -25,6 +26,8 @@ class ScoreAuditOptions:
     confidence: float
     estimators: tuple[str, ...] | None
     exactly_gaussian: bool
+    family: CurveFamily
+    coin_flips: bool
     fail_on: str | None
     seed: int
 
@@ -57,6 +60,8 @@ def audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, outp
             "confidence": options.confidence,
             "seed": options.seed,
             "exactly_gaussian": options.exactly_gaussian,
+            "family": options.family.name,
+            "coin_flips": options.coin_flips,
             "claim": None
             if overall is None
             else {"epsilon": options.epsilon, "delta": options.delta, "verdict": overall},
@@ -98,9 +103,9 @@ def _bounds(
     A true claim is then refuted with probability at most 1 - confidence whichever of them says so. Without a
     claim each bound stands for itself at the full confidence.
     """
-    from dpzv_audit.auditing import ESTIMATORS, audit_scores
+    from dpzv_audit.auditing import audit_scores, may_refute
 
-    gating = [n for n in names if ESTIMATORS[n].claim_kind == "epsilon-delta" or options.exactly_gaussian]
+    gating = [n for n in names if may_refute(n, exactly_gaussian=options.exactly_gaussian)]
     shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
     return tuple(
         audit_scores(
@@ -110,6 +115,8 @@ def _bounds(
             confidence=shared if options.epsilon is not None and name in gating else options.confidence,
             estimators=(name,),
             exactly_gaussian=options.exactly_gaussian,
+            family=options.family,
+            coin_flips=options.coin_flips,
             seed=options.seed,
         )[0]
         for name in names

@@ -9,7 +9,8 @@ import typer
 from dpzv_audit.cli import release_options as given
 from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
-from dpzv_audit.cli.options import CalibrationOption, DataDirOption, EpochsOption, SetOption
+from dpzv_audit.cli.data_options import DataDirOption
+from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_positive, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
 

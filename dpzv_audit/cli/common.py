@@ -123,7 +123,13 @@ def progress_reporter(bars: Progress) -> Reporter:
 
     def stage(name: str, total: int) -> Stage:
         task = bars.add_task(name, total=total, note="")
-        return lambda done, note="": bars.update(task, completed=done, note=note)
+
+        def update(done: int | None = None, /, note: str | None = None) -> None:
+            if note is not None:
+                bars.update(task, note=note)
+            bars.update(task, completed=done)
+
+        return update
 
     return Reporter(stage)
 

@@ -1,14 +1,18 @@
-"""`dpzv-audit list`: what there is to choose from, a line each, read from the registries themselves."""
+"""`dpzv-audit list`: what there is to choose from, and what each data set needs, read from the registries."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpzv_audit.cli.common import JsonOption, Output
 from dpzv_audit.errors import unknown_name
+
+if TYPE_CHECKING:
+    from dpzv_audit.data import DatasetSpec
 
 REGISTRIES: dict[str, tuple[str, str]] = {
     "methods": ("mechanisms", "METHODS"),
@@ -30,6 +34,8 @@ WhatArgument = Annotated[str, typer.Argument(metavar="|".join(REGISTRIES), help=
 def list_what(what: WhatArgument, as_json: JsonOption = False) -> None:
     """List what there is to choose from, a line each.
 
+    Below a data set stand its partitions with the numbers of clients they take, and its files with their source.
+
     Example: dpzv-audit list methods
     """
     items = listed(what)
@@ -38,15 +44,59 @@ def list_what(what: WhatArgument, as_json: JsonOption = False) -> None:
         width = max((len(item["name"]) for item in items), default=0)
         for item in items:
             typer.echo(f"{item['name']:<{width}}  {item['summary']}")
+            for line in _needs(item):
+                typer.echo(f"{'':<{width}}    {line}")
 
 
-def listed(what: str) -> list[dict[str, str]]:
-    """Return name and one-line summary of all in the registry `what`; `InputError` for an unknown one."""
+def listed(what: str) -> list[dict[str, Any]]:
+    """Return name and one-line summary of all in the registry `what`; `InputError` for an unknown one.
+
+    Data sets also have `partitions` (name: clients, the default first), `options` of their loader, and `files`, None
+    where they are embedded: folder, names, megabytes, origin and whether `--download` fetches them.
+    """
     if what not in REGISTRIES:
         raise unknown_name("WHAT", what, REGISTRIES)
     module, name = REGISTRIES[what]
     registry: dict[str, Any] = getattr(importlib.import_module(module), name)
-    return [{"name": key, "summary": _summary(entry)} for key, entry in registry.items()]
+    more = _dataset if what == "datasets" else _nothing
+    return [{"name": key, "summary": _summary(entry), **more(entry)} for key, entry in registry.items()]
+
+
+def _nothing(entry: Any) -> dict[str, Any]:
+    return {}
+
+
+def _dataset(spec: DatasetSpec) -> dict[str, Any]:
+    from dpzv_audit.data.download import REMOTES
+
+    files = None
+    if spec.source is not None:
+        files = {
+            "folder": spec.source.folder,
+            "names": spec.files,
+            "megabytes": spec.megabytes,
+            "origin": spec.source.origin,
+            "download": spec.name in REMOTES,
+        }
+    return {"partitions": dict(spec.partitions), "options": list(spec.options), "files": files}
+
+
+def _needs(item: Mapping[str, Any]) -> Iterator[str]:
+    """Lines on what a data set needs; none for anything else."""
+    if "partitions" not in item:
+        return
+    yield "partition: " + "; ".join(f"{name} (clients: {clients})" for name, clients in item["partitions"].items())
+    words = [key for key in item["options"] if key not in ("subset", "tokenizer")]
+    flags = [*(["--subset"] if "subset" in item["options"] else []), *(f"--data-option {key}=..." for key in words)]
+    if flags:
+        yield f"takes: {', '.join(flags)}"
+    files = item["files"]
+    if files is None:
+        yield "files: none needed"
+        return
+    size = "" if files["megabytes"] is None else f" ({files['megabytes']:,g} MB)"
+    yield f"files: {files['folder']}/{files['names']}{size}"
+    yield f"source: {files['origin']}"
 
 
 def _summary(entry: Any) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpzv_audit.cli.common import at_least
+from dpzv_audit.cli.data_options import DataFlags, load_data, named_by_flag
 from dpzv_audit.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
 
 MethodOption = Annotated[
     str, typer.Option("--method", metavar="NAME", help="Training method; see `dpzv-audit list methods`.")
-]
-DatasetOption = Annotated[
-    str, typer.Option("--dataset", metavar="NAME", help="Data set; see `dpzv-audit list datasets`.")
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Folder with the data set's original files (mnist)."),
-]
-ClientsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--clients", metavar="M", callback=at_least("--clients", 1), help="Clients; by default the data set's own."
-    ),
 ]
 EpochsOption = Annotated[
     int | None,
@@ -104,14 +90,40 @@ ConfidenceOption = Annotated[
     typer.Option("--confidence", metavar="X", help="Confidence of every interval and bound, between 0 and 1."),
 ]
 
+_IMAGES: dict[str, Any] = {"batch_size": 256, "epochs": 30, "embedding": 60, "hidden": 64, "delta": 1e-3}
 DATASET_DEFAULTS: dict[str, dict[str, Any]] = {
     "digits": {"server_rate": 0.05},
-    "mnist": {"batch_size": 256, "epochs": 30, "embedding": 60, "hidden": 64, "delta": 1e-3},
+    "breast-cancer": {"server_rate": 0.05, "epochs": 20},
+    "mnist": _IMAGES,
+    "fashion-mnist": _IMAGES,
+    "cifar10": {**_IMAGES, "batch_size": 64, "client_model": "patch-cnn"},
+    "eth80": {"server_rate": 0.01, "batch_size": 16, "epochs": 40, "client_model": "mlp"},
+    "modelnet40": {"epochs": 30, "embedding": 60, "hidden": 64, "client_model": "resnet18"},
+    "mfeat": {"server_rate": 0.05, "epochs": 20},
+    "amazon-polarity": {"epochs": 6, "client_model": "tokens"},
+    "imdb": {"epochs": 6, "client_model": "tokens"},
+    "adult": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
+    "bank": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
 }
 """Settings by data set, where neither the user nor the method says otherwise.
 
 MNIST: paper 001 where it gives a value (figure captions: delta = 1e-3; 60 fits its byte counts), the rest ours.
-Digits: ten times the paper's server rate, since a run has 176 rounds instead of thousands.
+Models are those of paper 001 (ModelNet40: ResNet-18; text: a bag of embeddings in place of its BERT); ETH-80 has 64
+training objects, on which convolutions hardly start. Small tables: ten times the paper's server rate, since a run has
+hundreds of rounds instead of thousands.
+"""
+
+_MOMENTUM = {"momentum": 0.9, "server_momentum": 0.9}
+GRADIENT_DEFAULTS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(DATASET_DEFAULTS, _MOMENTUM),
+    "eth80": {**_MOMENTUM, "client_rate": 0.01},
+    "modelnet40": {**_MOMENTUM, "client_rate": 0.01, "server_rate": 0.01},
+    "amazon-polarity": {**_MOMENTUM, "client_rate": 2.0, "server_rate": 0.02},
+    "imdb": {**_MOMENTUM, "client_rate": 2.0, "server_rate": 0.02},
+}
+"""The same for methods that send gradients down, over `DATASET_DEFAULTS`. Rates are ours, from small grids.
+
+A token's embedding moves only where the token is: text needs a far larger rate at the clients than at the server.
 """
 
 
@@ -126,20 +138,18 @@ class TrainingChoice:
 
 def choose(
     method: str,
-    dataset: str,
+    data: DataFlags,
     *,
-    data_dir: Path | None,
-    clients: int | None,
     settings: list[str] | None,
     given: dict[str, Any],
     require: Any = None,
+    quiet: bool = False,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
     `given` holds options by configuration key, None where not given; `require` maps the options to those that an
-    attack needs, or refuses.
+    attack needs, or refuses. `quiet` leaves out the progress bar of a download.
     """
-    from dpzv_audit.data import load
     from mechanisms import method_named
 
     spec = method_named(method)
@@ -148,7 +158,8 @@ def choose(
         if key in flags and key not in spec.config.model_fields:
             cure = "; its noise is --set dp_sigma, on what --set dp names" if "dp" in spec.config.model_fields else ""
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
-    options = {**flags, **_parsed(settings or [], spec.config.model_fields, flags)}
+    set_here = _parsed(settings or [], spec.config.model_fields, flags)
+    options = chosen = {**flags, **set_here}
     for key in ("epsilon", "calibration"):
         if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
             raise InputError(
@@ -157,17 +168,18 @@ def choose(
             )
     if require is not None:
         options = require(options)
-    with _named_by_flag((*flags, "dataset", "clients")):
-        data = load(dataset, clients=clients, data_dir=data_dir)
-        for key, value in DATASET_DEFAULTS.get(dataset, {}).items():
-            if key in spec.config.model_fields and key not in spec.defaults:
-                options.setdefault(key, value)
-        config = spec.configure(**options)
-        if config.batch_size > len(data.train):
-            raise InputError(
-                f"batch_size is {config.batch_size}, must be at most the {len(data.train)} training records"
-            )
-    return TrainingChoice(spec, config, data)
+    options = {**dataset_defaults(data.name, spec, transformer=options.get("transformer") is not None), **options}
+    with named_by_flag(tuple(flags)):
+        try:
+            config = spec.configure(**options)
+        except InputError as error:
+            raise InputError(_named_by_set(str(error), list(set_here))) from None
+        dataset = load_data(data, quiet=quiet, transformer=config.transformer)
+        if config.batch_size > len(dataset.train):
+            right = f"must be at most the {len(dataset.train)} training records"
+            whose = "" if "batch_size" in chosen else " by default"
+            raise InputError(f"batch_size is {config.batch_size}{whose}, {right}; give --batch-size B")
+    return TrainingChoice(spec, config, dataset)
 
 
 def configure(method: str, given: dict[str, Any], settings: list[str] | None) -> tuple[MethodSpec, TrainingConfig]:
@@ -179,20 +191,30 @@ def configure(method: str, given: dict[str, Any], settings: list[str] | None) ->
     for key in flags:
         if key not in spec.config.model_fields:
             raise InputError(f"--{key.replace('_', '-')} does not apply to method {method}, which adds no noise")
-    with _named_by_flag(tuple(flags)):
+    with named_by_flag(tuple(flags)):
         return spec, spec.configure(**{**flags, **_parsed(settings or [], spec.config.model_fields, flags)})
 
 
-@contextmanager
-def _named_by_flag(keys: Iterable[str]) -> Iterator[None]:
-    """Let an `InputError` of the block that opens with one of `keys` open with the flag by which it was given."""
-    try:
-        yield
-    except InputError as error:
-        key, separator, rest = str(error).partition(" ")
-        if key not in keys:
-            raise
-        raise InputError(f"--{key.replace('_', '-')}{separator}{rest}") from None
+def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
+    """Return the data set's settings that the method of `spec` has and does not set itself.
+
+    With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings.
+    """
+    defaults = dict(DATASET_DEFAULTS.get(dataset, {}))
+    if transformer:
+        defaults.pop("client_model", None)
+    elif spec.downlink == "gradient":
+        defaults |= GRADIENT_DEFAULTS.get(dataset, {})
+    return {k: v for k, v in defaults.items() if k in spec.config.model_fields and k not in spec.defaults}
+
+
+def _named_by_set(message: str, keys: list[str]) -> str:
+    """`message` about a configuration, opening with `--set` where it is about one of `keys`, which that flag gave."""
+    message = message.replace("Input should be a valid tuple", "must be a list, such as [1, 1, 2]")
+    if message.partition(" ")[0] in keys:
+        return f"--set {message}"
+    whole = "configuration: "
+    return f"--set {', '.join(keys)}: {message.removeprefix(whole)}" if keys and message.startswith(whole) else message
 
 
 def _parsed(settings: list[str], known: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -205,6 +205,7 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     `records` takes the place of the data set's, which then is not loaded. Raises `InputError` for a method that adds
     no noise.
     """
+    from dpzv_audit.cli.data_options import DataFlags
     from dpzv_audit.cli.options import choose
     from mechanisms import DPZVConfig, method_named
     from mechanisms.plan import plan
@@ -212,9 +213,7 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     if records is None:
         choice = choose(
             flags.name,
-            flags.dataset,
-            data_dir=flags.data_dir,
-            clients=clients,
+            DataFlags(dataset=flags.dataset, data_dir=flags.data_dir, clients=clients),
             settings=flags.settings,
             given=dict(flags.options),
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,16 +19,36 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.options import DataDirOption
+from dpzv_audit.cli.data_options import DataDirOption
+
+if TYPE_CHECKING:
+    from dpzv_audit.data.vertical import VerticalDataset
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Which table; see `dpzv-audit list tables`.")]
 EpochsOption = Annotated[
     int | None,
-    typer.Option("--epochs", metavar="N", help="Epochs as the paper counts them; its own number if not given."),
+    typer.Option(
+        "--epochs",
+        metavar="N",
+        callback=at_least("--epochs", 1),
+        help="Epochs as the paper counts them; its own number if not given.",
+    ),
 ]
 SeedsOption = Annotated[
     int,
     typer.Option("--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings a row, run as one stack."),
+]
+
+
+RowOption = Annotated[
+    list[str] | None,
+    typer.Option("--row", metavar="TEXT", help="Only rows with TEXT in their label; may be given several times."),
+]
+ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on where the same command was interrupted: finished rows, then epochs, are kept."
+    ),
 ]
 
 
@@ -36,42 +57,51 @@ def reproduce(
     data_dir: DataDirOption = None,
     epochs: EpochsOption = None,
     seeds: SeedsOption = 3,
+    row: RowOption = None,
+    resume: ResumeOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
     out: OutOption = DEFAULT_OUT,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run one table of a source paper and print ours beside theirs.
+    """Run one table or figure of a source paper and print ours beside theirs.
 
     Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --seeds 3
     """
     from dpzv_audit.data import load
-    from dpzv_audit.errors import check_count
+    from dpzv_audit.reproduce import Kept, table_named, to_markdown, with_rows
     from dpzv_audit.reproduce import reproduce as run_table
-    from dpzv_audit.reproduce import table_named, to_markdown
     from dpzv_audit.runs import environment, run_name, write_run
 
     output = Output(as_json=as_json, quiet=quiet)
-    table = table_named(name)
-    wanted = table.epochs if epochs is None else check_count("--epochs", epochs)
-    dataset = load(**{**table.dataset, "data_dir": data_dir})
+    table = with_rows(table_named(name), row or ())
     where = choose_device(device)
+    kept = Kept(out / "unfinished", resume=resume)
+
+    @lru_cache(maxsize=4)
+    def loaded(keywords: tuple[tuple[str, Any], ...]) -> VerticalDataset:
+        return load(**dict(keywords), data_dir=data_dir)
+
     with output.progress() as bars:
         result = run_table(
             table,
-            dataset,
-            epochs=wanted,
+            lambda keywords: loaded(tuple(keywords.items())),
+            epochs=table.epochs if epochs is None else epochs,
             seeds=seeds,
             seed=seed,
             device=where,
+            kept=kept,
             stage=progress_reporter(bars).stage,
         )
-    text = to_markdown(result)
+    text = to_markdown(table, result)
     with write_run(out, run_name("reproduce", name, seed=seed)) as folder:
         folder.write_json("result.json", result)
         folder.write_json("environment.json", environment())
         folder.write_text("table.md", text)
+        if table.figure is not None:
+            folder.write_text("figure.svg", table.figure(result))
+    kept.remove()
     output.result({**result, "run": str(folder.path)})
     output.say(text)
     output.path(str(folder.path))

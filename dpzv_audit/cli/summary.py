@@ -78,7 +78,15 @@ def train_table(console: Console, result: Mapping[str, Any]) -> None:
     table.add_row("rounds", f"{result['rounds']:,}", "")
     for direction in ("up", "down"):
         table.add_row(f"bytes {direction}", f"{result['bytes'][direction]:,}", "")
+    resumed = result["resumed_at_epoch"]
+    since = f", since it was taken up after epoch {resumed}" if resumed else ""
+    table.add_row("wall time", f"{result['wall_seconds']:,.1f} s", f"training and controls{since}")
     table.add_row("peak memory", f"{result['peak_memory_mb']:,.0f} MB", "of the process")
+    if result["staleness"]:
+        ages = result["staleness"]
+        table.add_row(
+            "staleness", f"{ages['mean']:,.1f} rounds", f"mean; 99%: {ages['q99']:,}, at most {ages['largest']:,}"
+        )
     _privacy_rows(table, result["privacy"])
     console.print(table)
 

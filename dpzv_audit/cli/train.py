@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import resource
 import sys
-from typing import Annotated
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,13 +22,11 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
+from dpzv_audit.cli.data_options import DataFlags, takes_data
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
-    ClientsOption,
     ConfidenceOption,
-    DataDirOption,
-    DatasetOption,
     DeltaOption,
     EpochsOption,
     EpsilonOption,
@@ -35,7 +36,11 @@ from dpzv_audit.cli.options import (
     TrialsOption,
     choose,
 )
-from dpzv_audit.errors import check_probability
+from dpzv_audit.errors import Interrupted, check_probability
+from dpzv_audit.runs import MEASURED_FILE, json_text
+
+if TYPE_CHECKING:
+    from dpzv_audit.checkpoints import FileCheckpoints
 
 ResumeOption = Annotated[
     bool,
@@ -44,11 +49,11 @@ ResumeOption = Annotated[
 NoControlsOption = Annotated[bool, typer.Option("--no-controls", help="Skip the frozen-clients controls.")]
 
 
+@takes_data
 def train(
+    *,
     method: MethodOption = "dpzv",
-    dataset: DatasetOption = "digits",
-    data_dir: DataDirOption = None,
-    clients: ClientsOption = None,
+    data: DataFlags,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
     epsilon: EpsilonOption = None,
@@ -77,9 +82,7 @@ def train(
     check_probability("--confidence", confidence)
     choice = choose(
         method,
-        dataset,
-        data_dir=data_dir,
-        clients=clients,
+        data,
         settings=settings,
         given={
             "epochs": epochs,
@@ -89,6 +92,7 @@ def train(
             "calibration": calibration,
             "sigma": sigma,
         },
+        quiet=quiet,
     )
     where = choose_device(device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
@@ -102,7 +106,8 @@ def train(
         "trials": trials,
     }
     checkpoints = FileCheckpoints(out / "checkpoints", run_key(facts), resume=resume)
-    with output.progress() as bars:
+    started = time.monotonic()
+    with output.progress() as bars, _kept(checkpoints, choice.config.epochs):
         from dpzv_audit.evaluation import train_result
 
         result, trained = train_result(
@@ -117,18 +122,36 @@ def train(
             checkpoints=checkpoints,
             reporter=progress_reporter(bars),
         )
+    measured = {
+        "wall_seconds": round(time.monotonic() - started, 3),
+        "resumed_at_epoch": checkpoints.resumed_at,
+        "peak_memory_mb": _peak_memory_mb(),
+    }
     from dpzv_audit.cli.summary import save, train_table
     from mechanisms.replicas import to_safetensors
 
     models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
-    saved = save(result, out, "train", seed, files={"models.safetensors": to_safetensors(models)})
+    files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}
+    saved = save(result, out, "train", seed, files=files)
     checkpoints.remove()
-    shown = {**saved, "peak_memory_mb": _peak_memory_mb()}
+    shown = {**saved, **measured}
     output.result(shown)
     train_table(output.console, shown)
     output.say(result["sentence"])
     output.say(f"What the noise protects: {result['protects']}.")
     output.path(saved["run"])
+
+
+@contextmanager
+def _kept(checkpoints: FileCheckpoints, epochs: int) -> Iterator[None]:
+    """Let an interrupt of the block say what is kept and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        done = checkpoints.epochs
+        kept = f"{done} of {epochs} epochs are kept in {checkpoints.path}"
+        go_on = "the same command with --resume goes on from there"
+        raise Interrupted(f"{kept}; {go_on}" if done else "no epoch was done, so nothing is kept") from None
 
 
 def _peak_memory_mb() -> float:

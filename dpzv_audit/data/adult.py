@@ -116,7 +116,7 @@ def load_adult(
         path = ADULT_SOURCE.find(folder, name)
         read, labels = read_published(path, LAYOUT, TABLE)
         if not subset:
-            check_rows(path, labels, rows, hint="ask for a subset to use what is there")
+            check_rows(path, labels, rows, hint="give --subset to use what is there")
         parts[name] = Records(features=join_columns(read.blocks, cut.groups), labels=labels)
         digests[name] = file_digest(path)
     found, right = sum(map(len, parts.values())), sum((*TRAIN_ROWS, *TEST_ROWS))

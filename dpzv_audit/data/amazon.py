@@ -58,7 +58,7 @@ def load_amazon_polarity(
     train_path = AMAZON_SOURCE.find(folder, TRAIN_FILE)
     test_path = folder / TEST_FILE
     if not subset and not test_path.is_file():
-        raise InputError(f"{AMAZON_SOURCE.missing(test_path)}; or ask for a subset, whose test is a part of train")
+        raise InputError(f"{AMAZON_SOURCE.missing(test_path)}; or give --subset, whose test is a part of train")
     ids, labels = read_fasttext(train_path, chosen)
     digests = {train_path.name: file_digest(train_path)}
     if test_path.is_file():
@@ -127,4 +127,4 @@ def _parse(path: Path, number: int, line: bytes) -> tuple[int, str]:
 
 def _check_lines(path: Path, found: int, right: int) -> None:
     if found != right:
-        raise InputError(f"{path}: has {found} lines, the original has {right}; ask for a subset to use what is there")
+        raise InputError(f"{path}: has {found} lines, the original has {right}; give --subset to use what is there")

@@ -137,7 +137,7 @@ def _contents(folder: Path, files: CifarFiles, *, subset: bool) -> tuple[dict[st
     if not enough:
         absent = next(name for name in files.names if name not in there)
         message = str(CIFAR_SOURCE.missing(folder / absent))
-        raise InputError(message if subset or not there else f"{message}; or ask for a subset to use what is there")
+        raise InputError(message if subset or not there else f"{message}; or give --subset to use what is there")
     contents = {name: read_bounded(folder / name, files.batch_bytes) for name in there}
     for name, content in contents.items():
         if not content or len(content) % ROW_BYTES or (len(content) != files.batch_bytes and not subset):
@@ -149,7 +149,7 @@ def _wrong_size(path: Path, content: bytes, files: CifarFiles, *, subset: bool) 
     if subset:
         return InputError(f"{path}: is truncated: {len(content)} bytes, must be whole rows of {ROW_BYTES} bytes")
     found = f"{path}: has {len(content)} bytes, must have {files.batch_bytes} ({files.rows} rows of {ROW_BYTES})"
-    return InputError(f"{found}; download {CIFAR_URL} again, or ask for a subset to use what is there")
+    return InputError(f"{found}; download {CIFAR_URL} again, or give --subset to use what is there")
 
 
 def _unpacked(archive: Path, files: CifarFiles) -> dict[str, bytes]:

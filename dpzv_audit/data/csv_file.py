@@ -57,10 +57,11 @@ def load_csv(
     sources = [Path(path), *([] if test is None else [Path(test)])]
     for source in sources:
         if not source.is_file():
-            raise InputError(f"{source}: no such file; must be a CSV file whose first line names its columns")
+            found = "is no file" if source.exists() else "no such file"
+            raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
     names = header_of(sources[0], layout)
     scales = scales or {}
-    known = _known(names, label=label, drop=drop, categories=categories, scales=scales)
+    known = _known(sources[0], names, label=label, drop=drop, categories=categories, scales=scales)
     columns = [_column(name, categories, buckets, scales) for name in known]
     cut = _groups(known, clients, groups)
     tables = [_read(source, layout, columns, label) for source in sources]
@@ -107,15 +108,23 @@ def _check_separator(separator: str) -> str:
 
 
 def _known(
-    names: Sequence[str], *, label: str, drop: Sequence[str], categories: Sequence[str], scales: Mapping[str, float]
+    path: Path,
+    names: Sequence[str],
+    *,
+    label: str,
+    drop: Sequence[str],
+    categories: Sequence[str],
+    scales: Mapping[str, float],
 ) -> list[str]:
     for what, given in (("label", [label]), ("drop", drop), ("categories", categories), ("scales", scales)):
         for name in given:
             if name not in names:
                 raise unknown_name(f"{what} column", name, names)
+            if name == label and what != "label":
+                raise InputError(f"{what} column is {name!r}, the label; must be another column")
     left = [name for name in names if name != label and name not in drop]
     if not left:
-        raise InputError(f"the file has no column but {', '.join(names)}, must have at least one feature")
+        raise InputError(f"{path}: has no column but {', '.join(names)}, must have at least one feature")
     both = [name for name in categories if name in scales]
     if both:
         raise InputError(f"column {both[0]!r} is in categories and in scales, must be in one of them")

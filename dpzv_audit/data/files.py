@@ -83,14 +83,14 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
     return digest.hexdigest()
 
 
-def check_size(path: Path, limit: int) -> int:
-    """Return the size of `path` in bytes; `InputError` if it has more than `limit` or cannot be read."""
+def check_size(path: Path, limit: int, *, advice: str = "") -> int:
+    """Return the size of `path` in bytes; `InputError`, with `advice`, if it has more than `limit` or is unreadable."""
     try:
         size = path.stat().st_size
     except OSError as error:
         raise unreadable(path, error) from error
     if size > limit:
-        raise InputError(f"{path}: has {size} bytes, must have {limit} at most")
+        raise InputError(f"{path}: has {size} bytes, must have {limit} at most{'; ' if advice else ''}{advice}")
     return size
 
 

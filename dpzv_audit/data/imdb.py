@@ -99,7 +99,7 @@ def _archive(folder: Path, files: ImdbFiles, *, subset: bool) -> Path:
     if subset and others:
         return original if original in others else others[0]
     if not original.is_file():
-        hint = f"; or ask for a subset to use {others[0].name}" if others else ""
+        hint = f"; or give --subset to use {others[0].name}" if others else ""
         raise InputError(f"{IMDB_SOURCE.missing(original)}{hint}")
     found = file_digest(original, "md5")
     if found != files.md5:

@@ -81,7 +81,7 @@ def load_modelnet40(
     present = len(MODELNET_CLASSES) - len(absent)
     if absent and not subset:
         found = f"{folder}: has {present} of modelnet40's {len(MODELNET_CLASSES)} class folders, not {absent[0]}"
-        raise InputError(f"{found}; ask for a subset to use what is there")
+        raise InputError(f"{found}; give --subset to use what is there")
     data = load_views(folder, name="modelnet40", clients=clients, colour=colour, size=size, classes=MODELNET_CLASSES)
     notes = (f"a subset: {present} of {len(MODELNET_CLASSES)} classes",) if absent else ()
     return replace(data, notes=notes)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import numpy as np
 
@@ -22,7 +22,12 @@ from dpzv_audit.data.vertical import FloatArray, LabelArray
 from dpzv_audit.errors import InputError, check_count, check_positive
 
 FILE_LIMIT = 2 << 30
+FEATURE_LIMIT = 2 << 30
+"""The most bytes that the features of one file may take, as float32; loading takes about three times as much."""
+
+LINE_LIMIT = 1 << 20
 CHUNK = 8192
+ADVICE = "use a sample of its rows, or fewer columns"
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -136,10 +141,10 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     """Return the rows of `path`: `columns` encoded, and the cells of column `label`.
 
     Raises `InputError` naming the file, and the line and the column where there is one, for a file that is
-    missing, too large, empty or no UTF-8, for other columns, a line of another length, and a cell that its
-    column refuses.
+    missing, too large (itself, a line of it, or its features; as early as its first rows can tell), empty or no
+    UTF-8, for other columns, a line of another length, and a cell that its column refuses.
     """
-    check_size(path, FILE_LIMIT)
+    size = check_size(path, FILE_LIMIT, advice=ADVICE)
     rows = _rows(path, layout)
     names = next(rows)[1]
     places = {name: place for place, name in enumerate(names)}
@@ -149,7 +154,12 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
     labels: list[str] = []
     lines: list[int] = []
+    width = sum(column.width for column in columns)
     while chunk := list(islice(rows, CHUNK)):
+        if not labels:
+            characters = sum(len(cell) + 1 for _, row in chunk for cell in row)
+            _check_features(path, len(chunk) * size // (2 * characters), width)  # half: an estimate may be wrong
+        _check_features(path, len(labels) + len(chunk), width)
         for column in columns:
             parts[column.name].append(_encoded(path, column, places[column.name], chunk))
         labels.extend(row[places[label]] for _, row in chunk)
@@ -159,9 +169,16 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     return Table({name: np.concatenate(blocks) for name, blocks in parts.items()}, tuple(labels), tuple(lines))
 
 
+def _check_features(path: Path, rows: int, width: int) -> None:
+    needed = 4 * rows * width
+    if needed > FEATURE_LIMIT:
+        found = f"{path}: has {rows:,} rows or more of {width} features each, {needed / 1e9:,.1f} GB in memory"
+        raise InputError(f"{found}, must have {FEATURE_LIMIT / 1e9:.1f} GB at most; {ADVICE}")
+
+
 def header_of(path: Path, layout: Layout) -> tuple[str, ...]:
     """Return the column names of `path`; raises what `read_table` raises for its first line."""
-    check_size(path, FILE_LIMIT)
+    check_size(path, FILE_LIMIT, advice=ADVICE)
     return tuple(next(_rows(path, layout))[1])
 
 
@@ -210,7 +227,7 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Yield (0, column names), then (line number, cells) of each row, as many cells as names."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=layout.separator, skipinitialspace=True, strict=True)
+            reader = csv.reader(_lines(path, file), delimiter=layout.separator, skipinitialspace=True, strict=True)
             names = list(layout.names or ())
             if layout.header:
                 names = _header(path, next(reader, []), layout)
@@ -228,6 +245,16 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}: is no UTF-8 text ({error.reason} at byte {error.start} of a block)") from error
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    number = 0
+    while line := file.readline(LINE_LIMIT + 1):
+        number += 1
+        if len(line) > LINE_LIMIT:
+            most = f"must have {LINE_LIMIT} at most"
+            raise InputError(f"{path}: line {number} has more than {LINE_LIMIT} characters, {most}")
+        yield line
 
 
 def _header(path: Path, row: list[str], layout: Layout) -> list[str]:

@@ -16,10 +16,10 @@ NEIGHBOURS: NeighbourRelation = "replace-label"
 
 
 class Stage(Protocol):
-    """Takes the steps done of a stage, and a few words on how it stands."""
+    """A stage of long work in progress."""
 
-    def __call__(self, done: int, note: str = "") -> None:
-        """Report."""
+    def __call__(self, done: int | None = None, /, note: str | None = None) -> None:
+        """Say how many steps are done, or how it goes in a few words; None changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,11 @@ class Reporter:
 
 def silent() -> Reporter:
     """A reporter that says nothing."""
-    return Reporter(lambda name, total: lambda done, note="": None)
+
+    def stage(done: int | None = None, /, note: str | None = None) -> None:
+        pass
+
+    return Reporter(lambda name, total: stage)
 
 
 @dataclass(frozen=True, kw_only=True)

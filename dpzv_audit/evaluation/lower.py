@@ -35,7 +35,7 @@ def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float)
     stage = reporter.stage("audit", 2 * plan.runs)
 
     def progress(done: int, arrays: Arrays) -> None:
-        stage(2 * done, _so_far(arrays, delta, plan.confidence))
+        stage(2 * done, note=_so_far(arrays, delta, plan.confidence))
 
     effort = Effort(
         chunk=pairs,

@@ -29,8 +29,8 @@ def utility_section(
     }
     if trained.history:
         section["history"] = [
-            {"epoch": epoch, "test_accuracy": accuracy, "loss": _finite(loss)}
-            for epoch, accuracy, loss in trained.history
+            {"epoch": epoch, "test_accuracy": accuracy, "loss": _finite(loss), "bytes_up": up, "bytes_down": down}
+            for (epoch, accuracy, loss), (up, down) in zip(trained.history, trained.traffic, strict=True)
         ]
     return section
 
@@ -67,7 +67,7 @@ def provenance(config: TrainingConfig, dataset: VerticalDataset, seed: int, devi
         "config": config.model_dump(mode="json"),
         "seed": seed,
         "compute": {"device": device, "threads": torch.get_num_threads(), "audit_chunk": chunk},
-        "data": {"partition": dataset.partition, "digests": dataset.digests},
+        "data": {"partition": dataset.partition, "notes": list(dataset.notes), "digests": dataset.digests},
         "versions": versions(),
     }
 

@@ -31,11 +31,14 @@ def train_sentence(method: str, utility: Result, privacy: Result) -> str:
     text = f"{method} {reaches} {100 * accuracy['value']:.1f}% test accuracy"
     tuned = utility["controls"].get("frozen-clients-tuned")
     if tuned:
-        beats = accuracy["low"] > tuned["high"]
-        verb = "beats" if beats else "does not beat"
-        text = f"{text} and {verb} its tuned frozen-clients control ({100 * tuned['value']:.1f}%)"
-        if not beats:
-            text += ": the clients have learnt nothing worth their downlink"
+        if accuracy["low"] > tuned["high"]:
+            verb, verdict = "beats", ""
+        elif accuracy["value"] > tuned["value"]:
+            verb = "is above"
+            verdict = ", by less than these test records can tell from chance"
+        else:
+            verb, verdict = "does not beat", ": the clients have learnt nothing worth their downlink"
+        text = f"{text} and {verb} its tuned frozen-clients control ({100 * tuned['value']:.1f}%){verdict}"
     return f"{text}. {privacy_sentence(privacy)}"
 
 

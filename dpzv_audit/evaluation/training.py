@@ -6,7 +6,7 @@ from typing import Any
 
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, Stage, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import train_sentence
@@ -14,8 +14,24 @@ from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig, 
 from mechanisms.calibration import AUDIENCE, channel_of
 from mechanisms.controls import tuned_frozen_clients
 from mechanisms.federation import TrainedStack, TrainingData, dtype_of
+from mechanisms.messages import Message
 from mechanisms.plan import plan
 from mechanisms.staleness import StalenessObserver
+
+
+class RoundWatcher:
+    """Moves a stage on while an epoch is under way, about a thousand times in a training of `rounds`."""
+
+    def __init__(self, stage: Stage, rounds: int) -> None:
+        self._stage = stage
+        self._every = max(1, rounds // 1000)
+        self._next = 0
+
+    def on_message(self, message: Message) -> None:
+        """Report the rounds before the message's, now and then."""
+        if message.round >= self._next:
+            self._stage(message.round)
+            self._next = message.round + self._every
 
 
 def train_result(
@@ -33,21 +49,24 @@ def train_result(
 ) -> tuple[Result, TrainedStack]:
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
 
-    With `checkpoints` the run is saved after every epoch and may be taken up again.
+    With `checkpoints` the run is saved after every epoch and may be taken up again: the result is then that of a run
+    that was never interrupted.
     """
     reporter = reporter or silent()
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
     rounds = config.epochs * (len(dataset.train) // config.batch_size)
-    staleness = StalenessObserver(len(dataset.train), dataset.clients)
+    staleness = StalenessObserver(len(dataset.train), dataset.clients, rounds)
+    stage = reporter.stage(f"train {method.name}", rounds)
     trained = train(
         data,
         config,
         seed=seed,
         replicas=range(trials),
         device=device,
-        observers=(staleness,),
-        progress=reporter.stage(f"train {method.name}", rounds),
+        observers=(staleness, RoundWatcher(stage, rounds)),
+        progress=stage,
         evaluate_epochs=True,
+        on_epoch=lambda epoch, accuracy, loss: stage(note=f"epoch {epoch}: accuracy {accuracy:.3f}, loss {loss:.3g}"),
         checkpoints=checkpoints,
     )
     compared: dict[str, Any] = {}
@@ -79,8 +98,7 @@ def train_result(
         "privacy": privacy,
         "sentence": train_sentence(method.name, utility, privacy),
         "tradeoff": tradeoff,
-        # Observers see nothing of the rounds before a resumption, so there would be no honest figure.
-        "staleness": None if checkpoints is not None and checkpoints.resumed else staleness.summary(),
+        "staleness": staleness.summary(),
         **costs(trained, method, config),
         **provenance(config, dataset, seed, device, None),
     }

@@ -4,10 +4,12 @@ Two clients, MLP 64 / 128, batches of 64 of MNIST in memory, K = 1, one thread. 
 very matrix products of one round, captured as they ran, on ready tensors; its part of a round is the share spent in
 arithmetic, of processor time. A figure is the least of many short turns, each of both in turn, so that other work on
 the machine moves it little; it holds everything a round does, batches and directions drawn, messages counted, both
-models stepped. The published figures are
-the model work alone of paper 003's public code on a machine of this kind (it spends 54 to 72 ms a round with its
-loader). MNIST is read from DPZV_AUDIT_DATA; without it random images of its shape take its place, which are as much
-work. Run: OMP_NUM_THREADS=1 python tests/bench/rounds.py
+models stepped. One thread that waits for nothing takes as long as its processor time where nothing else runs, so that
+is what is held against the target; the wall time beside it needs an idle machine. The published figures are the model
+work alone of paper 003's public code on a machine of this kind (it spends 54 to 72 ms a round with its loader). MNIST
+is read from DPZV_AUDIT_DATA; without it random images of its shape take its place, which are as much work.
+
+Run: OMP_NUM_THREADS=1 python tests/bench/rounds.py
 """
 
 from __future__ import annotations
@@ -116,10 +118,11 @@ def main() -> None:
             seconds(step, arguments.repeats) + seconds(products, arguments.repeats) for _ in range(arguments.turns)
         ]
         wall, processor, _, bare = (1e3 * min(column) for column in zip(*turns, strict=True))
-        verdict = "met" if wall <= published / 2 else "missed"
+        verdict = "met" if processor <= published / 2 else "missed"
         print(
             f"{method:8} {directions or '':>3} {wall:8.3f} {processor:10.3f} {bare:8.3f} {processor / bare:11.2f} "
-            f"{bare / processor:11.0%} {published:10.1f} {published / 2:11.2f} {verdict:>6} {wall / published:7.2f}"
+            f"{bare / processor:11.0%} {published:10.1f} {published / 2:11.2f} {verdict:>6} "
+            f"{processor / published:7.2f}"
         )
 
 

@@ -84,8 +84,18 @@ def test_train_contract(tool, tmp_path):
     assert result["bytes"]["up"] > result["bytes"]["down"] > 0
     assert result["rounds"] == 2 * (1408 // 64)
     assert result["peak_memory_mb"] > 0
+    assert result["wall_seconds"] > 0
+    assert [row["epoch"] for row in result["utility"]["history"]] == [1, 2]
+    last = result["utility"]["history"][-1]
+    assert (last["bytes_up"], last["bytes_down"]) == (result["bytes"]["up"], result["bytes"]["down"])
+    assert sum(row["share"] for row in result["staleness"]["distribution"]) == pytest.approx(1.0)
     (folder,) = (tmp_path / "runs").iterdir()
-    assert {"result.json", "report.html", "models.safetensors"} <= {path.name for path in folder.iterdir()}
+    names = {"result.json", "measured.json", "report.html", "models.safetensors"}
+    names |= {"figure-accuracy.svg", "figure-bytes.svg", "figure-staleness.svg"}
+    assert names <= {path.name for path in folder.iterdir()}
+    stored = json.loads((folder / "result.json").read_text())
+    assert not {"wall_seconds", "peak_memory_mb"} & set(stored), "a result is a function of settings and seed"
+    assert "wall time" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("noise", [("--sigma", "0.7"), ("--claim-epsilon", "1")])

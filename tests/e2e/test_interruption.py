@@ -1,5 +1,6 @@
 """A run that cannot end leaves nothing behind: a full disk, and Ctrl-C."""
 
+import re
 import resource
 import signal
 import subprocess
@@ -50,6 +51,38 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path):
     assert not out.exists() or list(out.iterdir()) == []
 
 
+def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path):
+    training = ("train", "--method", "vafl", "--epochs", "2000", "--no-controls", "--out", str(tmp_path / "runs"))
+    process = subprocess.Popen(
+        [*tool.command, *training],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=tool.environment,
+        preexec_fn=ordinary_interrupt,
+    )
+    wait_for_checkpoint(process, tmp_path / "runs")
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert printed == ""
+    (kept,) = (tmp_path / "runs" / "checkpoints").iterdir()
+    assert re.fullmatch(
+        rf"dpzv-audit: interrupted; \d+ of 2000 epochs are kept in {re.escape(str(kept))}; "
+        r"the same command with --resume goes on from there\n",
+        said,
+    )
+
+
+def wait_for_checkpoint(process: subprocess.Popen, out: Path) -> None:
+    """Return once the training of `process` has saved itself under `out`."""
+    limit = time.monotonic() + 300
+    while not list(out.glob("checkpoints/*.safetensors")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
 def wait_for_training(process: subprocess.Popen) -> None:
     """Return a second and a half after the process has loaded torch (where that can be seen; else after 8 s)."""
     maps = Path(f"/proc/{process.pid}/maps")
@@ -63,7 +96,7 @@ def wait_for_training(process: subprocess.Popen) -> None:
 
 
 def test_an_interrupted_training_goes_on_to_the_same_numbers(tool, tmp_path):
-    training = ("train", "--method", "vafl", "--epochs", "600", "--no-controls", "--out", str(tmp_path / "runs"))
+    training = ("train", "--method", "vafl", "--epochs", "200", "--no-controls", "--out", str(tmp_path / "runs"))
     process = subprocess.Popen(
         [*tool.command, *training],
         stdout=subprocess.PIPE,
@@ -72,17 +105,15 @@ def test_an_interrupted_training_goes_on_to_the_same_numbers(tool, tmp_path):
         env=tool.environment,
         preexec_fn=ordinary_interrupt,
     )
-    limit = time.monotonic() + 60
-    while not list((tmp_path / "runs").glob("checkpoints/*.safetensors")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    wait_for_checkpoint(process, tmp_path / "runs")
     process.send_signal(signal.SIGKILL)  # no warning: the worst way to stop
     process.communicate(timeout=60)
     resumed = tool.json(*training, "--resume")
-    whole = tool.json("train", "--method", "vafl", "--epochs", "600", "--no-controls", "--out", tmp_path / "whole")
+    whole = tool.json("train", "--method", "vafl", "--epochs", "200", "--no-controls", "--out", tmp_path / "whole")
     assert resumed["utility"] == whole["utility"]
     assert resumed["bytes"] == whole["bytes"]
     assert not (tmp_path / "runs" / "checkpoints").exists()
-    assert resumed["staleness"] is None
+    assert resumed["resumed_at_epoch"] > 0
+    assert whole["resumed_at_epoch"] == 0
+    assert resumed["staleness"] == whole["staleness"]
     assert whole["staleness"] is not None

@@ -135,7 +135,7 @@ def worlds(make_dataset, method, config, monkeypatch):
 @pytest.mark.parametrize("method", ZEROTH)
 @pytest.mark.parametrize("dp", ["embedding", "embedding-batch"])
 def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(method, dp, make_dataset, monkeypatch):
-    """Squared distance of two views, given the answers: at most messages x (2C)^2; with a row clip, in its rows alone."""
+    """Squared distance of two views, given the answers: at most messages x (2C)^2; a row clip: in its rows alone."""
     config = configure(method, dp=dp)
     one, two = worlds(make_dataset, method, config, monkeypatch)
     total = 0.0

@@ -9,11 +9,14 @@ from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.config import DPZVConfig
 from mechanisms.federation import TrainingData
+from mechanisms.staleness import StalenessObserver
 
 SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
 VARIANTS = [
     *((name, {}) for name in METHODS),
     ("dpzv", {"sampler": "poisson", "participation_cap": 3, "activation": "random"}),
+    ("zoo-vfl", {"sampler": "poisson", "dp": "embedding", "dp_sigma": 0.1}),
+    ("syn-zoo-vfl", {"dp": "embedding-batch", "epsilon": 4.0}),
     ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}),
     ("vafl", {"dp": "embedding", "dp_sigma": 0.3}),
     ("compressed", {"dp": "gradient", "dp_sigma": 0.3, "local_steps": 2}),
@@ -49,19 +52,29 @@ def data(make_dataset):
 def numbers(trained):
     parameters = [stack.flat.numpy() for stack in (*trained.clients, trained.server)]
     ledger = (trained.ledger.bytes_up, trained.ledger.bytes_down, trained.ledger.messages)
-    return parameters, trained.history, ledger, trained.rounds, trained.rounds_by_client, trained.loss
+    history = (trained.history, trained.traffic)
+    return parameters, history, ledger, trained.rounds, trained.rounds_by_client, trained.loss
+
+
+def observer(config):
+    return StalenessObserver(23, 3, config.epochs * (23 // config.batch_size))
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
 def test_a_resumed_run_ends_with_the_same_numbers(method, options, data, tmp_path):
     config = METHODS[method].configure(**SMALL, **options)
     common = {"seed": 3, "replicas": (0, 4), "evaluate_epochs": True}
-    whole = train(data, config, **common)
+    ages = {"whole": observer(config), "resumed": observer(config)}
+    whole = train(data, config, **common, observers=(ages["whole"],))
     files = FileCheckpoints(tmp_path, "key", resume=True)
     for epochs in (1, 3):
+        stopped = StopsAfter(files, epochs)
         with pytest.raises(CutOff):
-            train(data, config, **common, checkpoints=StopsAfter(files, epochs))
-    resumed = train(data, config, **common, checkpoints=files)
+            train(data, config, **common, observers=(observer(config),), checkpoints=stopped)
+        assert files.epochs == epochs
+    resumed = train(data, config, **common, observers=(ages["resumed"],), checkpoints=files)
+    assert files.resumed_at == 3
+    assert ages["resumed"].summary() == ages["whole"].summary()
     for mine, theirs in zip(numbers(resumed)[0], numbers(whole)[0], strict=True):
         assert np.array_equal(mine, theirs)
     assert numbers(resumed)[1:5] == numbers(whole)[1:5]

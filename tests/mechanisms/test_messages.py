@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from mechanisms import METHODS
 from mechanisms.config import DPZVConfig, SplitConfig
 from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER, Channel, Ledger, Message
@@ -67,3 +68,34 @@ def test_003s_vafl_sized_round():
     """A round of 64 x 64 floats up is 16,384 bytes: 187,500 of them are the 3,072 MB of paper 003."""
     sent = message(shape=(1, 64, 64))
     assert sent.nbytes * 187_500 == 3_072_000_000
+
+
+MNIST_MB = {"table": 100.8, "dpzv": 576.0, "vafl": 1209.6, "czofo": 4492.8}
+"""Megabytes: seven clients' first table of 60 numbers a record, and paper 004's table I (what 90% took)."""
+
+
+@pytest.fixture(scope="module")
+def mnist_rows(make_dataset):
+    """As many records and clients as MNIST in strips; what is in a strip costs no bytes."""
+    return TrainingData.of(
+        make_dataset(records=60_000, clients=7, width=1, classes=10), dtype=torch.float32, device="cpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs", "up", "down"), [("dpzv", 20, 28.8, 0.0), ("vafl", 42, 14.4, 14.4), ("czofo", 312, 14.4, 0.0)]
+)
+def test_bytes_of_an_epoch_of_mnist_in_strips(method, epochs, up, down, mnist_rows):
+    """D/B rounds an epoch, d_h = 60: DPZV sends two embeddings a record, VAFL one each way, CZOFO one and q scalars.
+
+    Whole epochs of them are the published megabytes exactly; the scalars are beside them.
+    """
+    config = METHODS[method].configure(batch_size=6_000, epochs=1, embedding=60, hidden=4)
+    trained = train(mnist_rows, config, seed=0)
+    ledger = trained.ledger
+    assert trained.rounds == 10
+    assert ledger.bytes_up["table"] == 100_800_000 == MNIST_MB["table"] * 1e6
+    assert ledger.bytes_up["embeddings"] == up * 1e6
+    scalars = {"dpzv": 10 * 4, "vafl": 0, "czofo": 10 * 10 * 4}[method]
+    assert ledger.down == down * 1e6 + scalars
+    assert epochs * (ledger.bytes_up["embeddings"] + ledger.down - scalars) == MNIST_MB[method] * 1e6

@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS
-from mechanisms.config import BaselineConfig, CZOFOConfig, SplitConfig, VAFLConfig
+from mechanisms.config import BaselineConfig, CZOFOConfig, ProtectedConfig, SplitConfig, VAFLConfig, ZerothOrderConfig
 from mechanisms.protection import PROTECTS, ChannelNoise
 
 LEVEL = 1e-4
@@ -147,7 +147,7 @@ def differences(start_run, kind, dp, sigma, rounds=120, **options):
     return {kind: torch.cat(values).numpy() for kind, values in found.items()}
 
 
-@pytest.mark.parametrize("kind", [VAFLConfig, CZOFOConfig, SplitConfig])
+@pytest.mark.parametrize("kind", [VAFLConfig, CZOFOConfig, SplitConfig, ZerothOrderConfig])
 @pytest.mark.parametrize("dp", EMBEDDING_KINDS)
 def test_embedding_noise_is_on_every_upload_and_on_the_table(kind, dp, start_run):
     """Chi-square on what was added to embeddings, and to the initial table: level 1e-4 each, two-sided."""
@@ -183,16 +183,17 @@ def test_the_table_is_clipped_too(start_run):
 @pytest.mark.parametrize("method", METHODS)
 def test_words_say_which_channel_is_protected_and_no_more(method):
     spec = METHODS[method]
-    if not issubclass(spec.config, BaselineConfig):
+    if not issubclass(spec.config, ProtectedConfig):
         assert spec.protects(spec.configure())
         return
     assert spec.protects(spec.configure()) == PROTECTS["none"]
     stay = "labels stay open"
     for dp, words in (("embedding", stay), ("embedding-batch", stay), ("gradient", "labels; features stay open")):
-        if dp == "gradient" and spec.config is CZOFOConfig:
+        if dp == "gradient" and spec.config in (CZOFOConfig, ZerothOrderConfig):
             continue
         said = spec.protects(spec.configure(dp=dp, dp_sigma=1.0))
         assert words in said
         assert dp.removesuffix("-batch") in said
+        assert said == spec.protects(spec.configure(dp=dp, epsilon=1.0))
         # A clip without noise protects nothing.
         assert spec.protects(spec.configure(dp=dp)) == PROTECTS["none"]

@@ -6,6 +6,7 @@ from torch.nn import functional
 from mechanisms.models import MLP, StripCNN
 from mechanisms.replicas import ParameterStack, evaluator_for, module_of
 from mechanisms.servers import (
+    SoftmaxServer,
     SumServer,
     TopModel,
     cross_entropy,
@@ -48,6 +49,26 @@ def test_losses_and_their_gradient(stack, records, classes, seed):
     assert torch.allclose(loss_gradient(logits.detach(), labels, weights, 7), expected, atol=1e-12)
     (expected,) = torch.autograd.grad(cross_entropy(logits, labels).sum() / 3, logits)
     assert torch.allclose(loss_gradient(logits.detach(), labels, None, 3), expected, atol=1e-12)
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5), st.integers(0, 100))
+def test_a_softmax_server_gives_probabilities_and_their_gradient(stack, records, classes, seed):
+    plain = SumServer(2)
+    server, nothing = SoftmaxServer(plain), ParameterStack(torch.empty(stack, 0), ())
+    rows = random(stack, records, 2 * classes, seed=seed).requires_grad_()
+    labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
+    outputs = functional.softmax(rows[..., :classes] + rows[..., classes:], dim=-1)
+    (expected,) = torch.autograd.grad(cross_entropy(outputs, labels).sum() / 7, rows)
+    got, pullback = server.forward_with_pullback(nothing, rows.detach())
+    assert torch.allclose(got, outputs, atol=1e-12)
+    assert torch.equal(got, server.forward(nothing, rows.detach()))
+    assert torch.allclose(pullback(loss_gradient(got, labels, None, 7))[1], expected, atol=1e-12)
+    uploads = random(stack, 2, records, classes, seed=seed + 1)
+    pair = server.pair_logits(nothing, rows.detach(), uploads, slice(0, classes))
+    assert torch.allclose(pair, plain.pair_logits(nothing, rows.detach(), uploads, slice(0, classes)).softmax(2))
+    moved = server.moved_logits(nothing, rows.detach(), uploads, slice(0, classes), 0.1)
+    assert torch.allclose(moved, plain.moved_logits(nothing, rows.detach(), uploads, slice(0, classes), 0.1).softmax(2))
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mechanisms import METHODS
 from mechanisms.config import VAFLConfig
 from mechanisms.federation import TrainingData
 from mechanisms.staleness import StalenessObserver
@@ -35,7 +36,7 @@ class SlowCount:
 def observed(make_dataset, **options):
     dataset = make_dataset(records=20)
     data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
-    fast, slow = StalenessObserver(20, 3), SlowCount(20, 3)
+    fast, slow = StalenessObserver(20, 3, 24), SlowCount(20, 3)
     train(data, VAFLConfig(**SMALL, **options), seed=0, observers=(fast, slow))
     return fast.summary(), slow.ages
 
@@ -55,5 +56,27 @@ def test_a_slow_client_makes_the_table_older(make_dataset):
     assert slow["mean"] > even["mean"]
 
 
+def test_the_distribution_and_the_means_by_client_are_those_of_a_slow_count(make_dataset):
+    summary, ages = observed(make_dataset, compute_times=(1.0, 2.0, 5.0))
+    ranges = summary["distribution"]
+    assert [row["from"] for row in ranges] == [2**k for k in range(len(ranges))]
+    assert [row["to"] + 1 for row in ranges[:-1]] == [row["from"] for row in ranges[1:]]
+    assert ranges[-1]["to"] == summary["largest"]
+    for row in ranges:
+        assert row["share"] == pytest.approx(sum(row["from"] <= a <= row["to"] for a in ages) / len(ages))
+    means = list(summary["mean_by_client"].values())
+    assert list(summary["mean_by_client"]) == ["client 1", "client 2", "client 3"]
+    assert means == sorted(means), "the slower a client, the older its rows"
+    assert min(means) < summary["mean"] < max(means)
+
+
+@pytest.mark.parametrize("method", ["split", "compressed", "syn-zoo-vfl"])
+def test_no_row_is_stale_where_all_clients_take_part(method, make_dataset):
+    data = TrainingData.of(make_dataset(records=20), dtype=torch.float32, device="cpu")
+    ages = StalenessObserver(20, 3, 24)
+    train(data, METHODS[method].configure(**SMALL), seed=0, observers=(ages,))
+    assert ages.summary() is None
+
+
 def test_nothing_observed_is_no_figure():
-    assert StalenessObserver(4, 2).summary() is None
+    assert StalenessObserver(4, 2, 5).summary() is None

@@ -143,7 +143,16 @@ def two_worlds(make_dataset, method, options):
     return worlds
 
 
-ON_LABELS = ("plain", "no top model", "poisson", "by the clock", "gradient", "quantised both ways", "local steps")
+ON_LABELS = (
+    "plain",
+    "no top model",
+    "poisson",
+    "by the clock",
+    "embedding",
+    "gradient",
+    "quantised both ways",
+    "local steps",
+)
 LABEL_CASES = [(m, v) for m, v in CASES if v in (*ON_LABELS, "a record")]
 
 

@@ -193,11 +193,25 @@ TRAIN: dict[str, Any] = {
                 "epoch": e,
                 "test_accuracy": round(0.9126 - 0.8 * math.exp(-e / 4), 4),
                 "loss": round(0.3 + 2 * math.exp(-e / 5), 4),
+                "bytes_up": 100_000 * (1 + e),
+                "bytes_down": 30_000 * e,
             }
             for e in range(31)
         ],
     },
     "bytes": ATTACK["bytes"],
+    "rounds": 1320,
+    "staleness": {
+        "mean": 1.7,
+        "q50": 1,
+        "largest": 5,
+        "distribution": [
+            {"from": 1, "to": 1, "share": 0.6246},
+            {"from": 2, "to": 3, "share": 0.375},
+            {"from": 4, "to": 5, "share": 0.0004},
+        ],
+        "mean_by_client": {"client 1": 1.1, "client 2": 2.3},
+    },
     "privacy": {"claimed": None, "upper": None, "gap": "server-state", "bounds": []},
     "config": {"batch_size": 64, "epochs": 30},
     "seed": 3,

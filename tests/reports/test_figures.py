@@ -3,12 +3,19 @@ from typing import Any
 
 import pytest
 
-from reports import accuracy_figure, epsilon_figure, success_figure, tradeoff_figure
+from reports import (
+    accuracy_figure,
+    bytes_figure,
+    epsilon_figure,
+    staleness_figure,
+    success_figure,
+    tradeoff_figure,
+)
 from reports.svg import ACCENT, BAND, label_of
 
 FIGURES = {
     "attack": (success_figure, epsilon_figure, tradeoff_figure),
-    "train": (accuracy_figure,),
+    "train": (accuracy_figure, bytes_figure, staleness_figure),
     "audit": (epsilon_figure, tradeoff_figure),
 }
 
@@ -81,7 +88,28 @@ def test_accuracy_figure_names_its_controls(results: dict[str, dict[str, Any]]) 
     assert "majority 0.104" in shown
 
 
-@pytest.mark.parametrize("figure", [success_figure, epsilon_figure, tradeoff_figure, accuracy_figure])
+def test_bytes_figure_adds_both_directions(results: dict[str, dict[str, Any]]) -> None:
+    result = results["train"]
+    svg = bytes_figure(result)
+    last = result["utility"]["history"][-1]
+    sent = (last["bytes_up"] + last["bytes_down"]) / 1e6
+    assert f"by {sent:g} MB sent" in label_of(svg)
+    assert "MB sent so far, up and down" in words_of(svg)
+    for row in result["utility"]["history"]:
+        del row["bytes_down"]
+    assert bytes_figure(result) == ""
+
+
+def test_staleness_figure_prints_every_share(results: dict[str, dict[str, Any]]) -> None:
+    shown = words_of(staleness_figure(results["train"]))
+    for words in ("1", "2 to 3", "4 to 5", "62.5%", "37.5%", "less than 0.1%"):
+        assert words in shown
+
+
+ALL = [success_figure, epsilon_figure, tradeoff_figure, accuracy_figure, bytes_figure, staleness_figure]
+
+
+@pytest.mark.parametrize("figure", ALL)
 def test_a_result_without_the_numbers_has_no_figure(figure: Any) -> None:
     assert figure({"schema": "dpzv-audit/attack/1"}) == ""
 

@@ -18,6 +18,7 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
+from dpzv_audit.accounting.bounds import sampled_view
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.prv import prv_composition
 from dpzv_audit.accounting.release import CLIP_RULES, NEIGHBOURS, SAMPLERS, SERVER_UPDATES
@@ -168,6 +169,13 @@ def test_clt_formula_and_its_reach():
     assert gdp_clt(made, "release", "replace-label", 1e-5).epsilon is None
     assert gdp_clt(release(sigma=1e-3), "release", "add-remove", 1e-5).epsilon is None
     assert gdp_clt(made, "client", "add-remove", 1e-5).gap == "undefined"
+
+
+def test_both_directions_count_where_a_record_comes_or_goes():
+    for relation in ("add-remove", "zero-out"):
+        assert sampled_view(release(), "release", relation).kinds == ("remove", "add")
+    for relation in ("replace-label", "replace-record"):
+        assert sampled_view(release(), "release", relation).kinds == ("replace",)
 
 
 def test_prv_needs_poisson_and_secret_ids():

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import bdtrc
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
-from dpzv_audit.auditing import ESTIMATORS, audit_scores, can_refute
+from dpzv_audit.auditing import ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.auditing.binomial import upper_limit
 from dpzv_audit.auditing.thresholds import (
     Rule,
@@ -142,7 +142,7 @@ def test_scores_equal_to_the_threshold_count_against_the_attacker_in_both_rates(
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e300, 5e-324])
 @pytest.mark.parametrize("n", [1, 8, 300])
 def test_constant_scores_prove_nothing(value, n):
-    for bound in audit_scores(np.full(n, value), np.full(n, value), delta=DELTA):
+    for bound in audit_scores(np.full(n, value), np.full(n, value), delta=DELTA, estimators=tuple(ESTIMATORS)):
         assert bound.epsilon_lower == 0.0
 
 
@@ -159,9 +159,9 @@ def test_separated_constants_are_told_apart():
     st.floats(1e-12, 0.4),
     st.floats(0.5, 0.9999),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_finite_scores_give_a_bound_between_nothing_and_the_ceiling(inside, outside, delta, confidence):
-    for bound in audit_scores(inside, outside, delta=delta, confidence=confidence):
+    for bound in audit_scores(inside, outside, delta=delta, confidence=confidence, estimators=tuple(ESTIMATORS)):
         assert 0.0 <= bound.epsilon_lower <= bound.ceiling + 1e-9 < np.inf
 
 
@@ -261,10 +261,17 @@ def test_every_registered_estimator_fills_in_its_bound():
     for (name, entry), bound in zip(ESTIMATORS.items(), bounds, strict=True):
         assert (bound.name, bound.claim_kind) == (name, entry.claim_kind)
         assert (bound.delta, bound.confidence, bound.n_in, bound.n_out) == (1e-3, 0.9, 500, 500)
-        assert (bound.looks, bound.directions) == (1, 1)
+        if name.startswith("sequential"):
+            assert bound.looks > 400
+            assert bound.directions == 2
+            assert "500 pairs in the order given" in bound.threshold_rule
+        else:
+            assert (bound.looks, bound.directions) == (1, 1)
+            assert "a random pilot of " in bound.threshold_rule
         assert bound.ceiling > bound.epsilon_lower > 0.0
-        assert "50 + 50" in bound.threshold_rule
-        assert "error 0.1 is spent" in bound.threshold_rule
+        assert "error 0.1" in bound.threshold_rule
+        assert may_refute(name, exactly_gaussian=True) == entry.refutes
+        assert may_refute(name, exactly_gaussian=False) == can_refute(bound)
         assert entry.summary
         assert "\n" not in entry.summary
 
@@ -328,9 +335,9 @@ def test_wrong_options_are_named(options, words):
 def test_importing_and_auditing_load_nothing_heavy():
     heavy = "{'torch', 'matplotlib', 'sklearn', 'scipy.stats', 'prv_accountant', 'pydantic'}"
     code = (
-        "import sys; from dpzv_audit.auditing import audit_scores; "
+        "import sys; from dpzv_audit.auditing import ESTIMATORS, audit_scores; "
         f"print(sorted(({heavy} | {{'scipy.optimize'}}) & set(sys.modules))); "
-        "audit_scores(list(range(100, 200)), list(range(100)), delta=1e-5); "
+        "audit_scores(list(range(100, 200)), list(range(100)), delta=1e-5, estimators=tuple(ESTIMATORS)); "
         f"print(sorted({heavy} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ import pytest
 
 from dpzv_audit.cli.listing import REGISTRIES, list_what, listed
 from dpzv_audit.data import DATASETS
+from dpzv_audit.data.download import REMOTES
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import ADVERSARIES
 
@@ -24,10 +25,40 @@ def test_every_registry_lists_all_it_has_with_one_line_each(what):
 
 
 def test_a_line_each_with_the_summaries_aligned(capsys):
-    list_what("datasets")
+    list_what("adversaries")
     lines = capsys.readouterr().out.splitlines()
-    width = max(len(name) for name in DATASETS)
-    assert lines == [f"{name:<{width}}  {spec.summary}" for name, spec in DATASETS.items()]
+    width = max(len(name) for name in ADVERSARIES)
+    assert lines == [f"{name:<{width}}  {summary}" for name, summary in ADVERSARIES.items()]
+
+
+def test_below_a_data_set_stands_what_it_needs(capsys):
+    list_what("datasets")
+    blocks = {}
+    for line in capsys.readouterr().out.splitlines():
+        if not line.startswith(" "):
+            name = line.split()[0]
+            blocks[name] = [line]
+        else:
+            blocks[name].append(line.strip())
+    assert list(blocks) == list(DATASETS)
+    for name, spec in DATASETS.items():
+        first, *lines = blocks[name]
+        assert first.endswith(spec.summary)
+        text = "\n".join(lines)
+        assert all(f"{way} (clients: {clients})" in text for way, clients in spec.partitions.items())
+        assert ("--subset" in text) == ("subset" in spec.options)
+        if spec.source is None:
+            assert "files: none needed" in lines
+        else:
+            assert f"files: {spec.source.folder}/{spec.files}" in text
+            assert f"source: {spec.source.origin}" in lines
+
+
+def test_the_files_that_download_fetches_are_said_to_be(capsys):
+    fetched = {item["name"] for item in listed("datasets") if item["files"] and item["files"]["download"]}
+    assert fetched == set(REMOTES)
+    for name, remote in REMOTES.items():
+        assert DATASETS[name].megabytes == pytest.approx(sum(file.size for file in remote.files) / 1e6, abs=0.051)
 
 
 def test_json_is_one_object_and_nothing_else(capsys):

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpzv_audit.data import table
 from dpzv_audit.data.table import CHUNK, Category, Hashed, Layout, Number, column_runs, read_table
 from dpzv_audit.errors import InputError
 
@@ -133,3 +134,44 @@ def test_runs_of_columns_reassemble_and_differ_by_one_at_most(names, data):
 def test_a_scale_must_be_positive(scale):
     with pytest.raises(InputError, match="scale of column 'age'"):
         Number("age", scale)
+
+
+def test_a_table_beyond_memory_fails_after_its_first_rows(tmp_path, monkeypatch):
+    path = tmp_path / "big.csv"
+    path.write_text("a,b,y\n" + "1,2,0\n" * 5000)
+    columns = [Number("a"), Hashed("b", 100)]
+    monkeypatch.setattr(table, "CHUNK", 10)
+    read = []
+    monkeypatch.setattr(table, "_encoded", lambda *given: read.append(given) or np.zeros((10, 1), np.float32))
+    monkeypatch.setattr(table, "FEATURE_LIMIT", 4 * 101 * 2000)
+    with pytest.raises(InputError, match=r"features each, .* GB in memory, must have .* GB at most; use a sample"):
+        read_table(path, Layout(), columns, "y")
+    assert read == [], "told by the size of the file, before any row is encoded"
+    monkeypatch.setattr(table, "FEATURE_LIMIT", 4 * 101 * 5000)
+    read_table(path, Layout(), columns, "y")
+    assert read
+
+
+def test_the_rows_themselves_count_where_the_estimate_was_wrong(tmp_path, monkeypatch):
+    path = tmp_path / "big.csv"
+    path.write_text("a,y\n" + "1000000000,0\n" * 10 + "1,0\n" * 90)
+    monkeypatch.setattr(table, "CHUNK", 10)
+    monkeypatch.setattr(table, "FEATURE_LIMIT", 4 * 50)
+    with pytest.raises(InputError, match="has 60 rows or more of 1 features each"):
+        read_table(path, Layout(), [Number("a")], "y")
+
+
+def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch):
+    path = tmp_path / "long.csv"
+    path.write_text("a,y\n" + "1," * 5000)
+    monkeypatch.setattr(table, "LINE_LIMIT", 100)
+    with pytest.raises(InputError, match=r"long\.csv: line 2 has more than 100 characters, must have 100 at most"):
+        read_table(path, Layout(), [Number("a")], "y")
+
+
+def test_a_file_that_is_too_large_comes_with_advice(tmp_path, monkeypatch):
+    path = tmp_path / "large.csv"
+    path.write_text("a,y\n1,0\n")
+    monkeypatch.setattr(table, "FILE_LIMIT", 4)
+    with pytest.raises(InputError, match="has 8 bytes, must have 4 at most; use a sample of its rows"):
+        read_table(path, Layout(), [Number("a")], "y")

@@ -1,0 +1,137 @@
+"""`bayes`: the epsilon that a joint posterior of the two error rates leaves below it with probability 1 - confidence.
+
+The rates have independent Jeffreys priors Beta(1/2, 1/2), and so Beta posteriors. The rates that (epsilon, delta)
+allows form a region (Kairouz, Oh and Viswanath, ICML 2015, theorem 2.1); its posterior mass is one integral over the
+quantiles of one rate of the mass of an interval of the other. Idea: Zanella-Beguelin et al. (ICML 2023).
+A credible region is no confidence region, so this estimator informs and refutes nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
+
+from dpzv_audit.auditing.joint import Counts
+from dpzv_audit.auditing.one_threshold import CLOPPER_PEARSON_SHARES, epsilon_objective
+from dpzv_audit.auditing.settings import AuditSettings, Scores
+from dpzv_audit.auditing.thresholds import LEAST_A_SIDE, choose_rule, error_counts, split_pilot
+from dpzv_audit.evidence import EmpiricalBound
+
+Floats = NDArray[np.float64]
+
+ASSUMPTION = "a Jeffreys prior on each of the two rates; credible, not a confidence"
+_FARTHEST = 8.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_LARGEST = 700.0
+_TOLERANCE = 1e-7
+
+
+def _shape(errors: int, n: int) -> tuple[float, float]:
+    return errors + 0.5, n - errors + 0.5
+
+
+def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
+    """Return the quantiles of Beta(`shape`) at the normal probabilities of `z`, each tail from its own side."""
+    low, high = betaincinv(*shape, ndtr(np.minimum(z, 0.0))), betainccinv(*shape, ndtr(-np.maximum(z, 0.0)))
+    return np.asarray(np.where(z < 0.0, low, high), dtype=np.float64)
+
+
+def _deviates(shape: tuple[float, float], x: Floats) -> Floats:
+    """Return the inverse of `_quantiles`, within +-8."""
+    z = np.where(
+        betainc(*shape, x) < 0.5, ndtri(np.maximum(betainc(*shape, x), 1e-300)), -ndtri(betaincc(*shape, x) + 1e-300)
+    )
+    return np.asarray(np.clip(z, -_FARTHEST, _FARTHEST), dtype=np.float64)
+
+
+def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:
+    """Return the posterior probability that the two rates are such as (`epsilon`, `delta`) allows, in [0, 1].
+
+    Allowed: FNR >= 1 - delta - e^epsilon FPR, its mirror, and both with "in" and "out" exchanged in the answers.
+    Gauss-Legendre in the normal deviate of FPR's quantile, on panels that end where a limit on FNR crosses the bulk
+    of FNR's posterior: with few errors that is a jump.
+    """
+    fpr, fnr = _shape(counts.false_positives, counts.n_out), _shape(counts.false_negatives, counts.n_in)
+    grown, shrunk = np.exp(min(epsilon, _LARGEST)), np.exp(-epsilon)
+    bulk = _quantiles(fnr, np.linspace(-_FARTHEST, _FARTHEST, 9))
+    crossings = np.concatenate(
+        [
+            (1.0 - delta - bulk) * shrunk,
+            1.0 - delta - bulk * grown,
+            1.0 - (bulk - delta) * shrunk,
+            delta + (1.0 - bulk) * grown,
+            [(1.0 - delta) / (1.0 + grown), 1.0 - (1.0 - delta) / (1.0 + grown)],
+        ]
+    )
+    inner = _deviates(fpr, crossings[(crossings > 0.0) & (crossings < 1.0)])
+    ends = np.unique(np.concatenate([np.arange(-_FARTHEST, _FARTHEST + 1.0), inner]))
+    half = 0.5 * np.diff(ends)
+    z = (ends[:-1] + half)[:, None] + half[:, None] * _NODES
+    weights = half[:, None] * _WEIGHTS * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    x = _quantiles(fpr, z)
+    least = np.clip(np.maximum(1.0 - delta - grown * x, shrunk * (1.0 - delta - x)), 0.0, 1.0)
+    most = np.clip(np.minimum(delta + grown * (1.0 - x), 1.0 - shrunk * (x - delta)), 0.0, 1.0)
+    inside = np.where(most > least, betaincc(*fnr, least) - betaincc(*fnr, most), 0.0)
+    return float(np.clip(np.sum(weights * inside), 0.0, 1.0))
+
+
+def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
+    """Return the epsilon >= 0 whose allowed region has posterior mass `error`, to 1e-7; 0 where that of 0 has more."""
+    # The root finder is a heavy import for an estimator that few ask for.
+    from scipy.optimize import brentq
+
+    def excess(epsilon: float) -> float:
+        return mass_allowed(epsilon, counts, delta) - error
+
+    low, high = 0.0, 1.0
+    if excess(low) >= 0.0:
+        return 0.0
+    while high < _LARGEST and excess(high) < 0.0:
+        low, high = high, 2.0 * high
+    return float(brentq(excess, low, high, xtol=_TOLERANCE))
+
+
+def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
+    error, delta = settings.error, settings.delta
+    value, ceiling, looks = 0.0, 0.0, 0
+    words = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
+    if min(in_scores.size, out_scores.size) >= LEAST_A_SIDE:
+        pilot_in, rest_in = split_pilot(in_scores, settings.seed)
+        pilot_out, rest_out = split_pilot(out_scores, settings.seed)
+        n_in, n_out = rest_in.size, rest_out.size
+        rule = choose_rule(
+            pilot_in,
+            pilot_out,
+            n_in=n_in,
+            n_out=n_out,
+            error=error,
+            objective=epsilon_objective(delta),
+            shares=CLOPPER_PEARSON_SHARES,
+        )
+        fp, fn = error_counts(rest_in, rest_out, rule)
+        value = credible_epsilon(Counts(false_positives=fp, n_out=n_out, false_negatives=fn, n_in=n_in), delta, error)
+        none = Counts(false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in)
+        ceiling, looks = max(value, credible_epsilon(none, delta, error)), 1
+        words = (
+            f"'in' when the score is {'above' if rule.in_is_high else 'below'} {rule.threshold:.6g}, chosen with its "
+            f"direction on a random pilot of {pilot_in.size} + {pilot_out.size} scores (in + out); posterior of both "
+            f"rates from the other {n_in} + {n_out}, with the whole error {error:.3g} as the mass below the bound; a "
+            "score equal to the threshold counts as an error"
+        )
+    return EmpiricalBound(
+        name="bayes",
+        epsilon_lower=value,
+        delta=delta,
+        confidence=settings.confidence,
+        claim_kind="epsilon-delta",
+        assumes=ASSUMPTION,
+        mu_lower=None,
+        threshold_rule=words,
+        directions=looks,
+        looks=looks,
+        n_in=in_scores.size,
+        n_out=out_scores.size,
+        ceiling=ceiling,
+    )

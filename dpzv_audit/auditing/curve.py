@@ -1,0 +1,200 @@
+"""`curve`: the least private member of the mechanism's own family of trade-off curves that the scores rule out.
+
+A rule is chosen on a pilot and tested on the rest. For each theta the hypothesis "FNR >= f_theta(FPR)" is tested
+exactly from both counts together (`joint`); the bound inverts the test. The statistic is the same for every theta, so
+its p-value grows with theta and the theta that are ruled out are those below one number.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from dpzv_audit.auditing.binomial import upper_limit
+from dpzv_audit.auditing.families import CurveFamily
+from dpzv_audit.auditing.joint import CONFINED, Counts, p_value
+from dpzv_audit.auditing.settings import AuditSettings, Scores, gaussian_assumption
+from dpzv_audit.auditing.thresholds import (
+    LEAST_A_SIDE,
+    Rule,
+    candidate_rates,
+    error_counts,
+    split_pilot,
+)
+from dpzv_audit.evidence import EmpiricalBound
+
+Floats = NDArray[np.float64]
+
+_COARSE, _FINE = 64, 33
+_FIRST_STEP = 8
+
+
+def levels(family: CurveFamily, fpr: Floats, fnr: Floats) -> Floats:
+    """Return for (k,) rates the theta whose curve goes through them, 0 for none.
+
+    Interpolated on 64 places of the lattice, then again on 33 around the largest of the k: the others may be off by 1%.
+    """
+    found = _interpolated(family, fpr, fnr, np.linspace(0, family.steps, _COARSE))
+    top = float(found.max())
+    if top == 0.0:
+        return found
+    middle = math.log(top / family.least) / math.log(family.ratio)
+    reach = family.steps / (_COARSE - 1.0)
+    return _interpolated(family, fpr, fnr, middle + np.linspace(-reach, reach, _FINE), found)
+
+
+def _interpolated(
+    family: CurveFamily, fpr: Floats, fnr: Floats, lattice: Floats, otherwise: Floats | None = None
+) -> Floats:
+    """Return theta between two places of `lattice`, and `otherwise` (or 0 and the last) for rates outside all."""
+    places = np.unique(np.clip(np.rint(lattice), 0, family.steps).astype(np.intp))
+    thetas = np.array([family.at(int(place)) for place in places])
+    table = np.stack([family.curve(fpr, float(theta)) for theta in thetas])
+    last = np.sum(table > fnr, axis=0) - 1
+    low, high = np.clip(last, 0, None), np.clip(last + 1, None, thetas.size - 1)
+    columns = np.arange(fpr.size)
+    above, below = table[low, columns], table[high, columns]
+    gap = above - below
+    share = np.where(gap > 0.0, np.clip((above - fnr) / np.where(gap > 0.0, gap, 1.0), 0.0, 1.0), 0.0)
+    found = thetas[low] * (thetas[high] / thetas[low]) ** share
+    if otherwise is None:
+        return np.where(last < 0, 0.0, found)
+    return np.where((last < 0) | (last == thetas.size - 1), otherwise, found)
+
+
+def choose_cut(
+    pilot_in: Scores, pilot_out: Scores, *, n_in: int, n_out: int, error: float, family: CurveFamily
+) -> Rule:
+    """Return the rule whose expected counts on `n_in` + `n_out` further scores promise the largest theta."""
+    rates = candidate_rates(pilot_in, pilot_out)
+    # Counts of so few scores are noisy far out: as a fit they would promise much where they know little.
+    m_in, m_out = (n_in, n_out) if rates.fitted else (pilot_in.size, pilot_out.size)
+    best, place, in_is_high = -1.0, 0, True
+    for direction in (True, False):
+        fpr, fnr = rates.errors(direction)
+        promised = _promised(family, m_out * fpr, m_out, m_in * fnr, m_in, error)
+        if promised.max() > best:
+            best, place, in_is_high = float(promised.max()), int(np.argmax(promised)), direction
+    return Rule(
+        threshold=float(rates.threshold[place]),
+        in_is_high=in_is_high,
+        strict_on_fpr=True,
+        share=0.5,
+        fitted=rates.fitted,
+    )
+
+
+def _promised(
+    family: CurveFamily, false_positives: Floats, n_out: int, false_negatives: Floats, n_in: int, error: float
+) -> Floats:
+    """Return about what the joint test will prove from (k,) counts: each limit errs as in a sum in quadrature."""
+    each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
+    return levels(family, upper_limit(false_positives, n_out, each), upper_limit(false_negatives, n_in, each))
+
+
+def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> float:
+    """Return the largest theta of the lattice whose curve `counts` rule out at `error`; 0 for none.
+
+    Places are tested from the one that two separate limits point to, in growing steps until the answer is bracketed,
+    then where a straight line in the normal deviate of p puts it, or half-way where that gains little.
+    """
+    fpr, fnr = (np.array([rate]) for rate in counts.rates)
+    top = _last_above(family, fpr, fnr)
+    if top < 0:
+        return 0.0
+
+    def seen(alpha: Floats) -> Floats:
+        return family.curve(alpha, family.at(top))
+
+    def excess(place: int) -> float:
+        """Return the normal deviate of p less that of the error: at most 0 where theta is ruled out."""
+        theta = family.at(place)
+        p = p_value(lambda alpha: family.curve(alpha, theta), counts, seen, error)
+        return float(ndtri(min(max(p, 1e-300), 1.0 - 1e-15)) - ndtri(error))
+
+    each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
+    guess = _last_above(
+        family,
+        upper_limit([counts.false_positives], counts.n_out, each),
+        upper_limit([counts.false_negatives], counts.n_in, each),
+    )
+    low, high = -1, top + 1
+    low_z, high_z = -np.inf, np.inf
+    step = _FIRST_STEP
+    while high - low > 1:
+        guess = min(max(guess, low + 1), high - 1)
+        width, z = high - low, excess(guess)
+        if z <= 0.0:
+            low, low_z = guess, z
+        else:
+            high, high_z = guess, z
+        if np.isfinite(low_z) and np.isfinite(high_z):
+            line = low + (high - low) * low_z / (low_z - high_z)
+            # A step beyond the line brackets the answer from its other side.
+            guess = round(line + (1 if z <= 0.0 else -1)) if high - low <= width // 2 else (low + high) // 2
+        else:
+            guess, step = (guess + step if z <= 0.0 else guess - step), 2 * step
+    return family.at(low) if low >= 0 else 0.0
+
+
+def _last_above(family: CurveFamily, fpr: Floats, fnr: Floats) -> int:
+    """Return the last place of the lattice whose curve lies above the one point (fpr, fnr); -1 for none."""
+    low, high = -1, family.steps + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if float(family.curve(fpr, family.at(middle))[0]) >= float(fnr[0]):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def curve(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return a lower bound on theta of `settings.family` from (n,) and (m,) finite scores, and its epsilon at delta.
+
+    The two sides must be independent: runs that share their noise are not. `mu_lower` is theta for the Gaussian
+    family, else None.
+    """
+    family, error = settings.family, settings.error
+    theta, ceiling, looks = 0.0, 0.0, 0
+    words = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
+    if min(in_scores.size, out_scores.size) >= LEAST_A_SIDE:
+        pilot_in, rest_in = split_pilot(in_scores, settings.seed)
+        pilot_out, rest_out = split_pilot(out_scores, settings.seed)
+        rule = choose_cut(pilot_in, pilot_out, n_in=rest_in.size, n_out=rest_out.size, error=error, family=family)
+        wrong = error_counts(rest_in, rest_out, rule)
+        counts = Counts(false_positives=wrong[0], n_out=rest_out.size, false_negatives=wrong[1], n_in=rest_in.size)
+        none = Counts(false_positives=0, n_out=rest_out.size, false_negatives=0, n_in=rest_in.size)
+        theta, ceiling, looks = largest_ruled_out(family, counts, error), largest_ruled_out(family, none, error), 1
+        words = (
+            f"'in' when the score is {'above' if rule.in_is_high else 'below'} {rule.threshold:.6g}, "
+            f"chosen with its direction on a random pilot of {pilot_in.size} + {pilot_out.size} scores (in + out); "
+            f"one exact test of both rates on the other {rest_in.size} + {rest_out.size}, on which the error "
+            f"{error:.3g} is spent, {CONFINED:.0%} of it to confine the false positive rate; a score equal to the "
+            "threshold counts as an error"
+        )
+    return EmpiricalBound(
+        name="curve",
+        epsilon_lower=family.epsilon(theta, settings.delta) if theta > 0.0 else 0.0,
+        delta=settings.delta,
+        confidence=settings.confidence,
+        claim_kind="trade-off",
+        assumes=assumption(in_scores, out_scores, settings),
+        mu_lower=theta if family.name == "gaussian" else None,
+        threshold_rule=words,
+        directions=looks,
+        looks=looks,
+        n_in=in_scores.size,
+        n_out=out_scores.size,
+        ceiling=family.epsilon(ceiling, settings.delta) if ceiling > 0.0 else 0.0,
+    )
+
+
+def assumption(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> str:
+    """Return what a bound on `settings.family` rests on, or "" where it is vouched for and not contradicted."""
+    if settings.family.name != "gaussian":
+        return f"the view's trade-off curve is of the family '{settings.family.name}'"
+    return gaussian_assumption(in_scores, out_scores, settings)

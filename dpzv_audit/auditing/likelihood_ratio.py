@@ -1,0 +1,142 @@
+"""A likelihood-ratio test of a claimed mu that may be looked at after every pair, for exactly Gaussian scores.
+
+Under the claim the scores are N(m, s^2) and N(m + d, s^2), independent, with |d| <= mu s and m, s unknown. The
+e-process divides the likelihood of each pair under estimates from the pairs before by the largest likelihood that the
+claim allows for all of them: at most 1 in expectation at any stopping time, whatever m and s (Wasserman, Ramdas and
+Balakrishnan, PNAS 117, 2020, section 7). It reaches 1/alpha with probability at most alpha.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpzv_audit.auditing.settings import check_scores
+from dpzv_audit.errors import InputError, check_probability
+
+Floats = NDArray[np.float64]
+
+FIRST = 10
+"""Pairs that only estimate: of their likelihood nothing is counted."""
+_BLOCK = 2**16
+
+
+class LikelihoodRatioTest:
+    """Evidence against each of (g,) claims of mu; feed it pairs with `update`, look at it at any time.
+
+    The result does not depend on how the pairs are cut into calls. `log_e` is now's evidence, `best` the largest so
+    far; a claim whose `best` reached ln(1 / (1 - confidence)) is refuted for good, and with it every smaller claim.
+    """
+
+    def __init__(self, mus: ArrayLike, *, confidence: float = 0.95, keep_path: bool = False) -> None:
+        self.mus = np.sort(np.atleast_1d(np.asarray(mus, dtype=np.float64)))
+        if self.mus.size == 0 or not np.all((self.mus >= 0.0) & (self.mus < 1e6)):
+            raise InputError(f"mus is {mus!r}, must be numbers of at least 0")
+        self.confidence = check_probability("confidence", confidence)
+        self.goal = -math.log(1.0 - confidence)
+        self.pairs = 0
+        self.best = np.zeros(self.mus.size)
+        self.log_e = np.zeros(self.mus.size)
+        self._first: list[tuple[Floats, Floats]] = []
+        self._shift, self._scale, self._numerator = 0.0, 0.0, 0.0
+        self._sums = np.zeros(4)
+        self._path: list[Floats] | None = [] if keep_path else None
+
+    @property
+    def refuted(self) -> NDArray[np.bool_]:
+        """Whether the evidence against each claim has reached 1 / (1 - confidence) at any time."""
+        return np.asarray(self.best >= self.goal)
+
+    @property
+    def p_values(self) -> Floats:
+        """Any-time valid p-values: 1 over the largest evidence so far."""
+        return np.exp(-self.best)
+
+    @property
+    def mu_lower(self) -> float:
+        """The largest claim that is refuted; 0 for none. Holds at all times at once."""
+        return float(np.max(self.mus[self.refuted], initial=0.0))
+
+    @property
+    def path(self) -> Floats:
+        """(pairs, g) logarithms of the evidence after each pair; only with `keep_path`."""
+        if self._path is None:
+            raise InputError("the path of the evidence is kept only where keep_path is set")
+        return np.concatenate(self._path) if self._path else np.zeros((0, self.mus.size))
+
+    def update(self, in_scores: ArrayLike, out_scores: ArrayLike) -> None:
+        """Take (k,) further pairs of scores, k >= 1. Raises `InputError` for scores that are not k finite numbers."""
+        inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
+        if inside.size != outside.size:
+            raise InputError(f"in_scores has {inside.size} scores and out_scores {outside.size}, must be pairs")
+        early = min(max(FIRST - self.pairs, 0), inside.size)
+        if early:
+            self._look(inside[:early], outside[:early])
+        for start in range(early, inside.size, _BLOCK):
+            self._weigh(inside[start : start + _BLOCK], outside[start : start + _BLOCK])
+
+    def _look(self, inside: Floats, outside: Floats) -> None:
+        self._first.append((inside, outside))
+        self.pairs += inside.size
+        if self._path is not None:
+            self._path.append(np.zeros((inside.size, self.mus.size)))
+        if self.pairs == FIRST:
+            x, y = (np.concatenate(side) for side in zip(*self._first, strict=True))
+            self._shift = float(0.5 * (x.mean() + y.mean()))
+            spread = math.sqrt(0.5 * float(np.var(x) + np.var(y)))
+            # Scores that do not vary are not Gaussian: nothing is ever proved from them.
+            self._scale = spread if math.isfinite(spread) else 0.0
+
+    def _weigh(self, inside: Floats, outside: Floats) -> None:
+        """Add the evidence of a block of pairs."""
+        self.pairs += inside.size
+        if self._scale == 0.0:
+            if self._path is not None:
+                self._path.append(np.zeros((inside.size, self.mus.size)))
+            return
+        first = self._standard(*(np.concatenate(side) for side in zip(*self._first, strict=True)))
+        begun = np.array([side.sum() for side in (first[0], first[1])] + [np.sum(side**2) for side in first])
+        x, y = self._standard(inside, outside)
+        steps = np.stack([x, y, x**2, y**2])
+        after = self._sums[:, None] + np.cumsum(steps, axis=1)
+        before = after - steps
+        done = self.pairs - FIRST
+        k = np.arange(done - inside.size + 1, done + 1, dtype=np.float64)
+        self._sums = after[:, -1]
+        predicted = self._numerator + np.cumsum(_predicted(x, y, before + begun[:, None], k - 1.0 + FIRST))
+        self._numerator = float(predicted[-1])
+        paths = np.stack([predicted - _largest(after, k, float(mu)) for mu in self.mus], axis=1)
+        self.best = np.maximum(self.best, paths.max(axis=0))
+        self.log_e = paths[-1]
+        if self._path is not None:
+            self._path.append(paths)
+
+    def _standard(self, inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
+        return (inside - self._shift) / self._scale, (outside - self._shift) / self._scale
+
+
+def _predicted(x: Floats, y: Floats, sums: Floats, n: Floats) -> Floats:
+    """Return the log density of each pair at the means and the variance of the `n` pairs with these sums."""
+    mean_x, mean_y = sums[0] / n, sums[1] / n
+    variance = np.maximum((sums[2] - n * mean_x**2 + sums[3] - n * mean_y**2) / (2.0 * n - 2.0), 1e-300)
+    # The next score strays from an estimated mean by 1 + 1/n of the variance.
+    wide = variance * (1.0 + 1.0 / n)
+    return np.asarray(-np.log(wide) - 0.5 * ((x - mean_x) ** 2 + (y - mean_y) ** 2) / wide, dtype=np.float64)
+
+
+def _largest(sums: Floats, n: Floats, mu: float) -> Floats:
+    """Return the largest log likelihood of `n` pairs with |mean difference| <= mu s, over m and s.
+
+    Where the estimate keeps the claim, the unconstrained one. Else the difference is mu s: with u = 1/s the
+    likelihood is n ln u^2 - (A u^2 + n (d u - mu)^2 / 2) / 2, largest at the root of a quadratic.
+    """
+    mean_x, mean_y = sums[0] / n, sums[1] / n
+    squares = np.maximum(sums[2] - n * mean_x**2 + sums[3] - n * mean_y**2, 1e-300)
+    d = np.abs(mean_x - mean_y)
+    free = -n * np.log(squares / (2.0 * n)) - n
+    a, b = squares + 0.5 * n * d**2, 0.5 * n * d * mu
+    u = (b + np.sqrt(b**2 + 8.0 * n * a)) / (2.0 * a)
+    bound = 2.0 * n * np.log(u) - 0.5 * (squares * u**2 + 0.5 * n * (d * u - mu) ** 2)
+    return np.asarray(np.where(d <= mu * np.sqrt(squares / (2.0 * n)), free, bound), dtype=np.float64)

@@ -1,0 +1,124 @@
+"""`sequential` and `sequential-gaussian`: lower bounds that hold at every pair, from the two tests that bet.
+
+Row i of both score files is one pair, taken in the order given; of the longer file the rest is left out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.auditing import betting, likelihood_ratio
+from dpzv_audit.auditing.betting import BettingTest, pairs_needed
+from dpzv_audit.auditing.families import gaussian_epsilon
+from dpzv_audit.auditing.likelihood_ratio import LikelihoodRatioTest
+from dpzv_audit.auditing.settings import AuditSettings, Scores, gaussian_assumption
+from dpzv_audit.evidence import EmpiricalBound
+
+Floats = NDArray[np.float64]
+
+_CLAIMS = np.concatenate([np.arange(0.0, 6.0, 0.1), np.arange(6.0, 20.0, 0.2)])
+_LEAST_MU, _MOST_MU = 1e-3, 1e2
+_AT_ONCE, _PASSES = 16, 3
+_ITERATIONS = 60
+
+
+def claims(pairs: int, delta: float, confidence: float) -> Floats:
+    """Return the claims of epsilon that `sequential` tests, as far as any result of so many pairs could refute them.
+
+    Steps of 0.1 to 6 and of 0.2 to 20; the first stands whatever the number.
+    """
+    within = [c for c in _CLAIMS if pairs_needed(float(c), delta, confidence) <= pairs - betting.FIRST]
+    return np.array(within or _CLAIMS[:1])
+
+
+def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return the largest epsilon refuted, with all below it, at any pair of (n,) and (m,) finite scores."""
+    pairs = min(in_scores.size, out_scores.size)
+    tested = claims(pairs, settings.delta, settings.confidence)
+    test = BettingTest(tested, delta=settings.delta, confidence=settings.confidence)
+    test.update(in_scores[:pairs], out_scores[:pairs])
+    return EmpiricalBound(
+        name="sequential",
+        epsilon_lower=test.epsilon_lower,
+        delta=settings.delta,
+        confidence=settings.confidence,
+        claim_kind="epsilon-delta",
+        assumes="",
+        mu_lower=None,
+        threshold_rule=(
+            f"bets on {pairs} pairs in the order given, each with a threshold, direction, tail and stake chosen from "
+            f"the pairs before it; {tested.size} claims from {tested[0]:g} to {tested[-1]:g}, each with the whole "
+            f"error {settings.error:.3g}, the bound being the largest below which all are refuted; a score equal to a "
+            "threshold never pays"
+        ),
+        directions=2,
+        looks=pairs,
+        n_in=in_scores.size,
+        n_out=out_scores.size,
+        ceiling=max(test.epsilon_lower, most_refutable(pairs, settings.delta, settings.confidence)),
+    )
+
+
+def most_refutable(pairs: int, delta: float, confidence: float) -> float:
+    """Return the largest claim that `pairs` pairs refute if every one pays; 0 for none."""
+    tested = claims(pairs, delta, confidence)
+    return float(np.max(tested, initial=0.0)) if pairs - betting.FIRST >= pairs_needed(0.0, delta, confidence) else 0.0
+
+
+def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return the largest mu that a likelihood ratio refuted at any pair, and its epsilon at delta.
+
+    Refuting a mu refutes every smaller one at the same pair, so the largest is searched for: 16 claims at once, thrice.
+    """
+    pairs = min(in_scores.size, out_scores.size)
+    low, high = _LEAST_MU, _MOST_MU
+    mu = 0.0
+    for _ in range(_PASSES):
+        test = LikelihoodRatioTest(np.geomspace(low, high, _AT_ONCE), confidence=settings.confidence)
+        test.update(in_scores[:pairs], out_scores[:pairs])
+        if test.mu_lower == 0.0:
+            break
+        mu = test.mu_lower
+        low, high = mu, float(np.min(test.mus[test.mus > mu], initial=_MOST_MU))
+        if low == high:
+            break
+    return EmpiricalBound(
+        name="sequential-gaussian",
+        epsilon_lower=gaussian_epsilon(mu, settings.delta),
+        delta=settings.delta,
+        confidence=settings.confidence,
+        claim_kind="trade-off",
+        assumes=gaussian_assumption(in_scores, out_scores, settings),
+        mu_lower=mu,
+        threshold_rule=(
+            f"no threshold: likelihood of each of {pairs} pairs in the order given under what the pairs before it say, "
+            f"over the largest under the claim, with the whole error {settings.error:.3g} on its ever reaching "
+            f"{1.0 / settings.error:.3g}"
+        ),
+        directions=2,
+        looks=max(pairs - likelihood_ratio.FIRST, 0),
+        n_in=in_scores.size,
+        n_out=out_scores.size,
+        ceiling=gaussian_epsilon(_MOST_MU, settings.delta) if pairs > likelihood_ratio.FIRST else 0.0,
+    )
+
+
+def expected_pairs(claimed_mu: float, true_mu: float, confidence: float = 0.95) -> float:
+    """Return about how many pairs `sequential-gaussian` takes to refute `claimed_mu` if `true_mu` is larger.
+
+    The n at which the information of n pairs about a difference in units of an unknown spread is ln(1 / (1 -
+    confidence)) and the 3/2 ln n that estimating three numbers costs. Infinite where `true_mu` is no larger.
+    """
+    if true_mu <= claimed_mu:
+        return math.inf
+    # Largest likelihood under the claim against the truth, a pair: ln of the ratio of the two scales, see `_largest`.
+    a, b = 2.0 + 0.5 * true_mu**2, 0.5 * true_mu * claimed_mu
+    u = (b + math.sqrt(b * b + 8.0 * a)) / (2.0 * a)
+    information = -1.0 - (2.0 * math.log(u) - 0.5 * (2.0 * u * u + 0.5 * (true_mu * u - claimed_mu) ** 2))
+    pairs = 2.0
+    for _ in range(_ITERATIONS):
+        pairs = max(2.0, (1.5 * math.log(pairs) - math.log(1.0 - confidence)) / information)
+    return pairs

@@ -1,0 +1,92 @@
+"""What every estimator is asked with and what it is: settings, the registry's entry, and the check of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpzv_audit.auditing.families import GAUSSIAN, CurveFamily
+from dpzv_audit.auditing.normality import LEAST_SCORES, normality_p_value
+from dpzv_audit.errors import InputError
+
+if TYPE_CHECKING:
+    from dpzv_audit.evidence import ClaimKind, EmpiricalBound
+
+Scores = NDArray[np.float64]
+
+GAUSSIAN_ASSUMPTION = "the view is exactly Gaussian"
+NORMALITY_LEVEL = 1e-3
+"""Below this p-value of `normality_p_value` the word of the user that a view is Gaussian is not taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """What a bound is asked for: `delta` and `confidence` in (0, 1), and the seed that draws the pilot.
+
+    `exactly_gaussian` says that the scores are Gaussian with one variance by construction of the mechanism;
+    `family` is the family of trade-off curves that the mechanism is known to have; `coin_flips` says that a fair
+    coin a canary, flipped apart from all others, decided which of the two files its score is in.
+    """
+
+    delta: float
+    confidence: float = 0.95
+    exactly_gaussian: bool = False
+    family: CurveFamily = field(default=GAUSSIAN)
+    coin_flips: bool = False
+    seed: int = 0
+
+    @property
+    def error(self) -> float:
+        """The chance of a bound above the truth that may be spent."""
+        return 1.0 - self.confidence
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A way to a lower bound: its function, the kind of claim it speaks about, and a line on what it is.
+
+    `refutes` is False for an estimator that informs only: it has no p-value.
+    """
+
+    function: Callable[[Scores, Scores, AuditSettings], EmpiricalBound]
+    claim_kind: ClaimKind
+    summary: str
+    refutes: bool = True
+
+
+def gaussian_assumption(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> str:
+    """Return what an epsilon from mu rests on, or "" where the user vouches for it and no test objects."""
+    if not settings.exactly_gaussian:
+        return GAUSSIAN_ASSUMPTION
+    if min(in_scores.size, out_scores.size) < LEAST_SCORES:
+        return f"{GAUSSIAN_ASSUMPTION} (too few scores to test it: {LEAST_SCORES} a side are needed)"
+    p = normality_p_value(in_scores, out_scores)
+    return "" if p >= NORMALITY_LEVEL else f"{GAUSSIAN_ASSUMPTION} (the scores contradict it: p = {p:.1e})"
+
+
+def check_scores(name: str, scores: ArrayLike) -> Scores:
+    """Return `scores` as a new (n,) float64 array, n >= 1, all finite.
+
+    Raises `InputError` naming `name` and, for a number that is not finite, its row counted from 1.
+    """
+    try:
+        array = np.asarray(scores)
+    except ValueError as error:
+        raise InputError(f"{name} is ragged, must be one list of numbers") from error
+    if array.ndim != 1:
+        raise InputError(f"{name} has shape {array.shape}, must be one-dimensional")
+    if array.size == 0:
+        raise InputError(f"{name} is empty, must hold at least one score")
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{name} holds values of type {array.dtype}, must be real numbers")
+    with np.errstate(over="ignore"):  # what overflows on the way from a wider type is reported as infinite
+        values = array.astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        row = int(wrong[0])
+        raise InputError(f"{name}: row {row + 1} is {values[row]}, must be a finite number")
+    return values

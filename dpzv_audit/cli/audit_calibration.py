@@ -1,0 +1,113 @@
+"""`dpzv-audit audit --calibrate-check`: how often each estimator's bound exceeds a known truth, and how far it sees."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpzv_audit.cli.common import Output
+from dpzv_audit.errors import AuditError, InputError, check_count, check_probability, unknown_name
+
+if TYPE_CHECKING:
+    from dpzv_audit.auditing.families import CurveFamily
+
+FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
+CHECKED_SCORES = 1000
+
+FamilyOption = Annotated[
+    str, typer.Option("--family", metavar="FAMILY", help=f"Curves that curve and one-run-fdp fit: {FAMILY_HELP}.")
+]
+CoinFlipsOption = Annotated[
+    bool,
+    typer.Option(
+        "--coin-flips",
+        help="The scores are of canaries of one training; a fair coin a canary decided its file (bit 1: IN).",
+    ),
+]
+CalibrateCheckOption = Annotated[
+    bool,
+    typer.Option("--calibrate-check", help="Print coverage and power of the estimators where epsilon is known."),
+]
+AuditsOption = Annotated[int, typer.Option("--audits", help="Audits of each mechanism for --calibrate-check.")]
+
+
+def calibrate_check_command(
+    *, audits: int, delta: float, confidence: float, estimators: tuple[str, ...] | None, output: Output
+) -> None:
+    """Print a row an estimator and mechanism, and raise `AuditError` where a count is one no valid bound would have."""
+    from dpzv_audit.auditing import ESTIMATORS
+    from dpzv_audit.auditing.calibration import FALSE_ALARM, CheckRow, as_text, calibrate_check
+    from dpzv_audit.evidence import to_jsonable
+
+    check_probability("--delta", delta)
+    check_probability("--confidence", confidence)
+    check_count("--audits", audits, least=2)
+    for name in estimators or ():
+        if name not in ESTIMATORS:
+            raise unknown_name("--estimator", name, ESTIMATORS)
+
+    def show(row: CheckRow) -> None:
+        if not output.as_json:
+            typer.echo(as_text([row]).splitlines()[-1])
+
+    if not output.as_json:
+        typer.echo(
+            f"{audits} audits of each mechanism, {CHECKED_SCORES} scores a side, {100 * confidence:g}%, delta {delta:g}"
+        )
+        typer.echo(as_text([]).splitlines()[-1])
+    rows = calibrate_check(
+        audits=audits, n=CHECKED_SCORES, delta=delta, confidence=confidence, estimators=estimators, progress=show
+    )
+    failed = [row for row in rows if not row.passed]
+    output.result(
+        {
+            "schema": "dpzv-audit/calibrate-check/1",
+            "audits": audits,
+            "scores": CHECKED_SCORES,
+            "delta": delta,
+            "confidence": confidence,
+            "false_alarm": FALSE_ALARM,
+            "passed": not failed,
+            "rows": [{**to_jsonable(row), "passed": row.passed} for row in rows],
+        }
+    )
+    if failed:
+        worst = failed[0]
+        raise AuditError(
+            f"{worst.estimator} exceeded the truth of {worst.mechanism} in {worst.exceeded} of {worst.audits} audits, "
+            f"valid bounds would in at most {worst.allowed}"
+        )
+    if not output.as_json:
+        typer.echo(f"no row exceeds what valid bounds pass in any row with probability {FALSE_ALARM:g}")
+
+
+def family_of(text: str) -> CurveFamily:
+    """Return the family of trade-off curves that `--family` names; `InputError` for anything else."""
+    from dpzv_audit.auditing.families import FAMILIES
+    from dpzv_audit.auditing.sampled_family import sampled_family
+
+    if text in FAMILIES:
+        return FAMILIES[text]
+    kind, _, rest = text.partition(":")
+    if kind != "sampled":
+        raise InputError(f"--family is {text!r}, must be {FAMILY_HELP}")
+    given = dict(part.partition("=")[::2] for part in rest.split(",")) if rest else {}
+    if not {"rate", "rounds"} <= set(given) <= {"rate", "rounds", "pair"}:
+        raise InputError(f"--family is {text!r}, must be {FAMILY_HELP}")
+    rate = _number(text, given["rate"])
+    rounds = _number(text, given["rounds"])
+    if rounds != int(rounds):
+        raise InputError(f"--family is {text!r}, its rounds must be a whole number")
+    return sampled_family(rate=rate, rounds=int(rounds), pair=given.get("pair", "remove"))
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"--family is {text!r}: {value!r} is no number, must be {FAMILY_HELP}")
+    return number

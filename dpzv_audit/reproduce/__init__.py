@@ -1,0 +1,122 @@
+"""Tables and figures of the source papers, ours beside theirs: each is data, a list of items with printed numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.reproduce import cascaded, czofo, dpzv, memory
+from dpzv_audit.reproduce.kept import Kept
+from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_stage
+
+__all__ = ["TABLES", "Kept", "PaperTable", "reproduce", "table_named", "to_markdown", "with_rows"]
+
+TABLES: dict[str, PaperTable] = {
+    table.name: table
+    for table in (
+        czofo.TABLE_2,
+        czofo.FIGURE_2,
+        czofo.TABLE_3,
+        czofo.TABLE_4,
+        czofo.TABLE_5,
+        czofo.ORDER,
+        czofo.READINGS,
+        cascaded.TABLE_2,
+        dpzv.FIGURE_3,
+        dpzv.TABLE_1,
+        memory.FIGURE_4,
+    )
+}
+
+
+def table_named(name: str) -> PaperTable:
+    """The table called `name`; `InputError` suggesting the nearest known one otherwise."""
+    if name not in TABLES:
+        raise unknown_name("NAME", name, TABLES)
+    return TABLES[name]
+
+
+def with_rows(table: PaperTable, wanted: Sequence[str]) -> PaperTable:
+    """`table` with only the rows whose label is or contains one of `wanted`; all where nothing is wanted.
+
+    A label that is given whole stands for itself alone, whatever other labels it is part of.
+
+    Raises:
+        InputError: One of `wanted` is in no label.
+    """
+    if not wanted:
+        return table
+    labels = [item.label for item in table.items]
+    chosen: set[str] = set()
+    for text in wanted:
+        found = {text} if text in labels else {label for label in labels if text in label}
+        if not found:
+            raise InputError(f"--row is {text!r}, must be part of a row's label: {'; '.join(labels)}")
+        chosen |= found
+    return replace(table, items=tuple(item for item in table.items if item.label in chosen))
+
+
+def reproduce(
+    table: PaperTable,
+    load: Callable[[Mapping[str, Any]], VerticalDataset],
+    *,
+    epochs: int,
+    seeds: int,
+    seed: int = 0,
+    device: str = "cpu",
+    kept: Kept | None = None,
+    stage: Stage = no_stage,
+) -> Result:
+    """Compute every row of `table`; a JSON-ready result, a function of its arguments alone.
+
+    Args:
+        table: What to compute.
+        load: Data set of the keywords of `dpzv_audit.data.load`.
+        epochs: Epochs as the paper counts them.
+        seeds: Trainings a row, run as one stack.
+        seed: Seed of every stream.
+        device: `cpu` or `cuda`.
+        kept: Where finished parts go, and come from when a run is taken up again.
+        stage: Starts a stage of progress.
+
+    Raises:
+        InputError: The data are absent, or a kept part is damaged.
+    """
+    setting = Setting(epochs=epochs, seeds=seeds, seed=seed, load=load, kept=kept or Kept(), device=device, stage=stage)
+    rows = [item.run(setting) for item in table.items]
+    return {
+        "schema": "dpzv-audit/reproduce/1",
+        "table": table.name,
+        "source": table.source,
+        "epochs": epochs,
+        "paper_epochs": table.epochs,
+        "seeds": seeds,
+        "seed": seed,
+        "rows": rows,
+        "notes": list(table.notes),
+    }
+
+
+def to_markdown(table: PaperTable, result: Result) -> str:
+    """The reproduced `table` as Markdown: ours beside theirs."""
+    seeds = f"{result['seeds']} {'seed' if result['seeds'] == 1 else 'seeds'}"
+    length = f"{result['epochs']} of the paper's {result['paper_epochs']} epochs, {seeds}. " if table.epochs else ""
+    lines = [
+        f"# {table.name}: {table.source}",
+        "",
+        length + table.about,
+        "",
+        _line([column.heading for column in table.columns]),
+        "|" + "---|" * len(table.columns),
+        *(_line([column.cell(row) for column in table.columns]) for row in result["rows"]),
+    ]
+    remark = table.remark(result["rows"]) if table.remark is not None else ""
+    lines += ["", *(f"- {note}" for note in (remark, *table.notes) if note)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

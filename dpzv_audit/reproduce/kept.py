@@ -1,0 +1,79 @@
+"""Keeps the finished parts of a reproduced table on disk, so that an interrupted run goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dpzv_audit.checkpoints import FileCheckpoints, run_key
+from dpzv_audit.errors import InputError
+from dpzv_audit.runs import json_text
+
+Part = dict[str, Any]
+
+
+class Kept:
+    """Parts of a table by the facts that they follow from: each is computed once, and read back with `resume`.
+
+    A part is a file in `folder`, written whole or not at all; while it is computed, its training keeps its epoch
+    checkpoint beside it. Without a folder parts live in memory only.
+    """
+
+    def __init__(self, folder: Path | None = None, *, resume: bool = False) -> None:
+        self._folder = folder
+        self._resume = resume
+        self._parts: dict[str, Part] = {}
+
+    def part(self, facts: Mapping[str, Any], compute: Callable[[FileCheckpoints | None], Part]) -> Part:
+        """The part that follows from `facts`, by `compute` where it is not kept yet; must be plain JSON values.
+
+        Raises:
+            InputError: The kept file is damaged.
+        """
+        key = run_key(facts)
+        if key not in self._parts:
+            found = self._read(key)
+            self._parts[key] = self._computed(key, compute) if found is None else found
+        return self._parts[key]
+
+    def remove(self) -> None:
+        """Forget the parts that were asked for: the table is done."""
+        for key in self._parts:
+            if self._folder is not None:
+                self._file(key).unlink(missing_ok=True)
+        if self._folder is not None and self._folder.is_dir() and not any(self._folder.iterdir()):
+            self._folder.rmdir()
+
+    def _file(self, key: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{key}.json"
+
+    def _read(self, key: str) -> Part | None:
+        if self._folder is None or not self._resume or not self._file(key).exists():
+            return None
+        try:
+            part = json.loads(self._file(key).read_text(encoding="utf-8"))
+        except ValueError:
+            part = None
+        if not isinstance(part, dict):
+            raise InputError(f"{self._file(key)} is damaged; remove it, or start without --resume, which replaces it")
+        return part
+
+    def _computed(self, key: str, compute: Callable[[FileCheckpoints | None], Part]) -> Part:
+        if self._folder is None:
+            return compute(None)
+        checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
+        part = compute(checkpoints)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        partial = self._file(key).with_suffix(".partial")
+        try:
+            partial.write_text(json_text(part), encoding="utf-8")
+            os.replace(partial, self._file(key))
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        checkpoints.remove()
+        return part

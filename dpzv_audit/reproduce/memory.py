@@ -1,0 +1,206 @@
+"""Figure 5 of paper 001 (figure 4 of 004): peak memory of a training round by method, against the client's model.
+
+Everything is counted that lives between the making of a run and its second round: every tensor that an operation
+makes, followed until it is freed, and what numpy and Python allocate. There is one client, a ResNet-18 on random
+images; the small server and its table count too. Figures are the same on every run; memory does not depend on what is
+learnt.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
+from mechanisms import DPZVConfig, method_named
+from mechanisms.dpzv import DPZVRun
+from mechanisms.federation import TrainingData
+from mechanisms.plan import plan
+from mechanisms.training import RUNS, Run
+from reports import svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MEGABYTE = 1e6
+BATCH_SIZE = 8
+IMAGE_SIZE = 32
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of the storages that operations inside it made and that still live, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)}
+        out = function(*args, **(kwargs or {}))
+        for tensor in tree_iter(out):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+                self._follow(tensor.untyped_storage(), before)
+        return out
+
+    def _follow(self, storage: torch.UntypedStorage, before: set[int]) -> None:
+        key = storage._cdata
+        if key in before or key in self._known:
+            return
+        self._known.add(key)
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._freed, key, storage.nbytes())
+
+    def _freed(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.now -= size
+
+
+def random_images(records: int, size: int) -> VerticalDataset:
+    """Random colour images of `size` x `size` for one client: memory does not depend on what is in them."""
+    generator = np.random.default_rng(0)
+
+    def part(n: int) -> Records:
+        return Records((generator.random((n, 3, size, size), dtype=np.float32),), generator.integers(10, size=n))
+
+    return VerticalDataset("images", part(records), part(4), 10, "one client", {})
+
+
+def run_of(method: str, options: Mapping[str, object], data: TrainingData) -> Run:
+    """A fresh run of `method`, one replica, before its first round."""
+    config = method_named(method).configure(**options)
+    if isinstance(config, DPZVConfig):
+        schedule = plan(config, records=len(data.labels), clients=len(data.features), seed=0)
+        return DPZVRun(data, config, schedule, seed=0, replicas=(0,))
+    return next(make for kind, make in RUNS.items() if isinstance(config, kind))(data, config, seed=0, replicas=(0,))
+
+
+def peak_of_a_round(make: Callable[[], Run]) -> int:
+    """Peak bytes during the second round of a run, what lives when it starts included."""
+    make().step()  # whatever is imported on first use is no part of a round
+    gc.collect()
+    tracemalloc.start()
+    with LiveBytes() as live:
+        run = make()
+        run.step()
+        gc.collect()
+        live.peak = live.now
+        tracemalloc.reset_peak()
+        run.step()
+    python = int(tracemalloc.get_traced_memory()[1])
+    tracemalloc.stop()
+    total: int = live.peak + python
+    return total
+
+
+def model_and_activations(run: Run, data: TrainingData, batch: int) -> tuple[int, int]:
+    """Bytes of the client's model, and of the activations of one batch without gradients."""
+    client = run.federation.clients[0]
+    with LiveBytes() as live:
+        client.evaluator.forward(client.parameters, data.features[0][:batch].unsqueeze(0))
+    return client.parameters.flat.nbytes, live.peak
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeakMemory:
+    """A bar of the figure: a method with `options`, and what the paper says of it in words."""
+
+    label: str
+    method: str
+    options: Mapping[str, object]
+    paper: str
+    batch_size: int = BATCH_SIZE
+    image_size: int = IMAGE_SIZE
+
+    def run(self, setting: Setting) -> Result:
+        """Measure on the CPU; epochs and seeds of `setting` do not matter."""
+        dataset = random_images(2 * self.batch_size, self.image_size)
+        data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+        options = {**self.options, "batch_size": self.batch_size, "client_model": "resnet18", "epochs": 8}
+
+        def make() -> Run:
+            return run_of(self.method, options, data)
+
+        def compute(_: Any) -> Result:
+            with torch.no_grad():
+                model, activations = model_and_activations(make(), data, self.batch_size)
+                peak = peak_of_a_round(make)
+            return {
+                "peak_megabytes": peak / MEGABYTE,
+                "model_megabytes": model / MEGABYTE,
+                "activations_megabytes": activations / MEGABYTE,
+            }
+
+        facts = {"memory": self.method, "options": options, "image_size": self.image_size}
+        return {"label": self.label, "options": options, "paper": self.paper, **setting.kept.part(facts, compute)}
+
+
+def _of_model(row: Result) -> float:
+    return float(row["peak_megabytes"]) / float(row["model_megabytes"])
+
+
+def _of_both(row: Result) -> float:
+    return float(row["peak_megabytes"]) / (float(row["model_megabytes"]) + float(row["activations_megabytes"]))
+
+
+def bars(result: Result) -> str:
+    """Peaks as multiples of the model, a bar a method; the dashed line is the model itself."""
+    rows = result["rows"]
+
+    def paint(axes: Axes) -> None:
+        heights = list(range(len(rows)))[::-1]
+        axes.barh(heights, [_of_model(row) for row in rows], color=svg.MUTED, height=0.55)
+        axes.axvline(1.0, color=svg.ACCENT, linestyle="--", linewidth=1.4)
+        for height, row in zip(heights, rows, strict=True):
+            axes.annotate(f" {_of_model(row):.2f}", (_of_model(row), height), va="center", fontsize=9, color=svg.INK)
+        axes.set_yticks(heights, [row["label"] for row in rows])
+        axes.set_xlim(0, 1.15 * max(_of_model(row) for row in rows))
+        axes.set(xlabel="peak of a round / client model")
+
+    said = "; ".join(f"{row['label']} {_of_model(row):.2f}" for row in rows)
+    alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
+    return svg.draw(f"figure-{result['table']}", alt, 0.42 * len(rows) + 1.0, paint)
+
+
+_PLAIN = {"momentum": 0.0, "server_momentum": 0.0}
+
+FIGURE_4 = PaperTable(
+    name="dpzv-figure4-memory",
+    summary="peak memory of a round by method, on a ResNet-18 (papers 001, figure 5, and 004, figure 4)",
+    source="paper 004, figure 4, ResNet",
+    about=f"One client with a ResNet-18, batches of {BATCH_SIZE} images of {IMAGE_SIZE} x {IMAGE_SIZE}, no momentum; "
+    "megabytes of everything that lives in a round, on the CPU. The paper normalises GPU memory and prints no numbers.",
+    columns=(
+        Column("row", lambda row: str(row["label"])),
+        Column("peak, MB", lambda row: f"{row['peak_megabytes']:.1f}"),
+        Column("model, MB", lambda row: f"{row['model_megabytes']:.1f}"),
+        Column("peak / model", lambda row: f"{_of_model(row):.2f}"),
+        Column("paper, peak / model", lambda row: str(row["paper"])),
+        Column("peak / (model + activations of a batch)", lambda row: f"{_of_both(row):.2f}"),
+    ),
+    epochs=0,
+    figure=bars,
+    items=(
+        PeakMemory(
+            label="DPZV, in place (MeZO)",
+            method="dpzv",
+            options={**_PLAIN, "perturbation": "in-place"},
+            paper="approximately 1",
+        ),
+        PeakMemory(label="DPZV, on copies", method="dpzv", options=_PLAIN, paper="-"),
+        PeakMemory(label="ZOO-VFL", method="zoo-vfl", options=_PLAIN, paper="above DPZV"),
+        PeakMemory(label="VFL-CZOFO", method="czofo", options={**_PLAIN, "directions": 5}, paper="-"),
+        PeakMemory(label="VAFL", method="vafl", options=_PLAIN, paper="above 2"),
+    ),
+)

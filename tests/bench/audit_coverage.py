@@ -1,0 +1,28 @@
+"""Prints coverage and power of every estimator on mechanisms with known epsilon; run it as a script.
+
+1,000 audits with 1,000 scores a side at 95%; `sequential` and `sequential-gaussian` look after every pair. Options:
+the number of audits, then names of estimators.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from dpzv_audit.auditing.calibration import CheckRow, as_text, calibrate_check
+
+
+def main() -> None:
+    """Print each row when it is done, then the table; exit with 1 if one of them failed."""
+
+    def show(row: CheckRow) -> None:
+        print(as_text([row]).splitlines()[-1], flush=True)
+
+    audits = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    rows = calibrate_check(audits=audits, estimators=sys.argv[2:] or None, progress=show)
+    print(as_text(rows))
+    if not all(row.passed for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

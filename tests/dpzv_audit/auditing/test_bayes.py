@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from dpzv_audit.auditing import audit_scores, can_refute
+from dpzv_audit.auditing.bayes import credible_epsilon, mass_allowed
+from dpzv_audit.auditing.joint import Counts
+
+
+def counts(fp: int, fn: int, n: int) -> Counts:
+    return Counts(false_positives=fp, n_out=n, false_negatives=fn, n_in=n)
+
+
+@pytest.mark.parametrize(("fp", "fn", "n"), [(0, 0, 1000), (3, 200, 1000), (400, 450, 1000), (1, 1, 50), (0, 7, 20)])
+def test_the_mass_is_that_of_draws_from_the_posterior(fp, fn, n):
+    # 400,000 draws: a share of 5% has a standard error of 0.00034, and 6 of them are 0.0021 (below 1e-8).
+    delta, rng = 1e-5, np.random.default_rng(fp + 10 * fn)
+    a = rng.beta(fp + 0.5, n - fp + 0.5, 400_000)
+    b = rng.beta(fn + 0.5, n - fn + 0.5, 400_000)
+    epsilon = credible_epsilon(counts(fp, fn, n), delta, 0.05)
+    odds = np.exp(epsilon)
+    allowed = (b >= 1 - delta - odds * a) & (a >= 1 - delta - odds * b)
+    allowed &= (1 - b >= 1 - delta - odds * (1 - a)) & (1 - a >= 1 - delta - odds * (1 - b))
+    assert mass_allowed(epsilon, counts(fp, fn, n), delta) == pytest.approx(0.05, abs=1e-5)
+    assert np.mean(allowed) == pytest.approx(0.05, abs=0.0021)
+
+
+def test_no_error_in_a_million_is_no_trouble():
+    found = credible_epsilon(counts(0, 0, 1_000_000), 1e-9, 0.05)
+    assert 13.5 < found < 14.5
+    assert credible_epsilon(counts(500, 500, 1000), 1e-5, 0.05) == 0.0
+    assert mass_allowed(0.0, counts(0, 0, 10), 1e-5) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_it_informs_and_refutes_nothing():
+    rng = np.random.default_rng(0)
+    bound, plain = audit_scores(
+        rng.normal(2, 1, 2000), rng.normal(0, 1, 2000), delta=1e-5, estimators=["bayes", "clopper-pearson"]
+    )
+    assert bound.epsilon_lower > plain.epsilon_lower > 0.0
+    assert bound.claim_kind == "epsilon-delta"
+    assert "prior" in bound.assumes
+    assert not can_refute(bound)

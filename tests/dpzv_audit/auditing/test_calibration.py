@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpzv_audit.auditing import ESTIMATORS, audit_scores
+from dpzv_audit.auditing.binomial import upper_limit
+from dpzv_audit.auditing.calibration import (
+    MECHANISMS,
+    as_text,
+    calibrate_check,
+    gaussian_mechanism,
+    laplace_mechanism,
+    most_exceedances,
+)
+from dpzv_audit.errors import InputError
+
+
+def test_the_allowed_count_is_the_exact_tail():
+    # 1,000 audits at nominal 5%: 73 is what a false-alarm rate of 1e-3 allows.
+    assert most_exceedances(1000, 0.05, 1e-3) == 73
+
+
+def test_every_estimator_covers_every_mechanism_it_speaks_about():
+    # 12 audits a cell: all cells together fail with probability below 1e-4 when every bound errs with 5%.
+    rows = calibrate_check(audits=12, n=300, false_alarm=1e-4)
+    assert [row for row in rows if not row.passed] == []
+    assert {row.estimator for row in rows} == set(ESTIMATORS)
+    assert {row.mechanism for row in rows} == {mechanism.name for mechanism in MECHANISMS}
+    assert all((row.allowed is None) == (row.estimator == "bayes") for row in rows)
+
+
+def test_cheap_estimators_cover_in_more_audits():
+    # 250 audits a cell, false alarm below 1e-4 over all cells together.
+    rows = calibrate_check(
+        audits=250, n=300, estimators=["clopper-pearson", "one-run", "sequential-gaussian"], false_alarm=1e-4
+    )
+    assert [row for row in rows if not row.passed] == []
+
+
+def naive(in_scores, out_scores, settings):
+    """Take the best of 400 thresholds on the scores themselves, uncorrected."""
+    t = np.quantile(np.concatenate([in_scores, out_scores]), np.linspace(0.001, 0.999, 400))
+    error = 0.5 * settings.error
+    n, m = in_scores.size, out_scores.size
+    fp = m - np.searchsorted(np.sort(out_scores), t)
+    fn = np.searchsorted(np.sort(in_scores), t)
+    room = 1.0 - settings.delta - upper_limit(fn, n, error)
+    value = np.log(np.maximum(room, 1e-9)) - np.log(upper_limit(fp, m, error))
+    bound = audit_scores(in_scores, out_scores, delta=settings.delta, estimators=["clopper-pearson"])[0]
+    return replace(bound, epsilon_lower=max(0.0, float(value.max())))
+
+
+def one_sided_limits_of_half_the_error(in_scores, out_scores, settings):
+    """Claim the error once for each of the two rates: 10% where 5% are said."""
+    looser = replace(settings, confidence=1.0 - 4.0 * settings.error)
+    return ESTIMATORS["curve"].function(in_scores, out_scores, looser)
+
+
+@pytest.mark.parametrize(
+    ("planted", "mechanism", "audits", "n"),
+    [
+        (naive, laplace_mechanism(1.0), 150, 2000),
+        (one_sided_limits_of_half_the_error, gaussian_mechanism(1.0), 100, 300),
+    ],
+    ids=["naive best threshold", "error spent fourfold"],
+)
+def test_a_planted_error_is_caught(monkeypatch, planted, mechanism, audits, n):
+    monkeypatch.setitem(ESTIMATORS, "planted", replace(ESTIMATORS["clopper-pearson"], function=planted))
+    rows = calibrate_check(audits=audits, n=n, estimators=["planted"], mechanisms=[mechanism])
+    assert not rows[0].passed
+    assert "FAILED" in as_text(rows)
+
+
+def test_the_table_says_what_it_is_held_against():
+    rows = calibrate_check(
+        audits=3, n=50, estimators=["clopper-pearson", "bayes"], mechanisms=[gaussian_mechanism(1.0)]
+    )
+    text = as_text(rows)
+    assert "1 rows with probability 0.001" in text
+    assert len(text.splitlines()) == 4
+    assert rows == calibrate_check(
+        audits=3, n=50, estimators=["clopper-pearson", "bayes"], mechanisms=[gaussian_mechanism(1.0)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"audits": 1}, "audits is 1"), ({"n": 0}, "n is 0"), ({"estimators": ["gausian"]}, "did you mean 'gaussian'")],
+)
+def test_wrong_options_are_named(options, words):
+    with pytest.raises(InputError, match=words):
+        calibrate_check(**options)

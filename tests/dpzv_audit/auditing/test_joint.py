@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from scipy.special import bdtr
+
+from dpzv_audit.auditing.binomial import lower_limit, upper_limit
+from dpzv_audit.auditing.curve import largest_ruled_out
+from dpzv_audit.auditing.families import FAMILIES, GAUSSIAN, LAPLACE, PURE
+from dpzv_audit.auditing.joint import CONFINED, Counts, chance_below, p_value
+
+
+def exact_masses(n: int, p: float) -> np.ndarray:
+    return np.diff(np.concatenate([[0.0], bdtr(np.arange(n + 1.0), n, p)]))
+
+
+@pytest.mark.parametrize("n", [7, 60, 4000])
+def test_the_chance_is_a_double_sum_and_never_less(n):
+    rng = np.random.default_rng(n)
+    for _ in range(6):
+        alpha, beta = rng.random(1) * 0.5, rng.random(1) * 0.5
+        counts = Counts(false_positives=1, n_out=n, false_negatives=1, n_in=n)
+        theta = float(rng.uniform(0.5, 2.0))
+
+        def seen(a, theta=theta):
+            return GAUSSIAN.curve(a, theta)
+
+        room = np.floor((n + 1.0) * seen((np.arange(n + 1) + 0.5) / (n + 1.0)) - 0.5 + 1e-9 * (n + 1.0))
+        below = np.where(room >= 0, bdtr(np.clip(room, 0, n), n, beta[0]), 0.0)
+        exact = float(np.sum(exact_masses(n, alpha[0]) * below))
+        found = float(chance_below(alpha, beta, counts, seen)[0])
+        assert exact - 1e-12 <= found <= exact + (1e-9 if n < 100 else 0.03)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_the_search_misses_less_than_the_factor_for_it(family):
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        n, theta = int(rng.choice([10, 40, 300])), float(rng.choice([0.5, 1.5, 3.0]))
+        a = float(rng.uniform(0.01, 0.6))
+        b = float(family.curve(np.array([a]), theta)[0])
+        counts = Counts(
+            false_positives=int(rng.binomial(n, a)), n_out=n, false_negatives=int(rng.binomial(n, b)), n_in=n
+        )
+
+        def null(x, theta=theta):
+            return family.curve(x, theta)
+
+        def seen(x, top=1.05 * theta + 2.0 / np.sqrt(n)):
+            return family.curve(x, top)
+
+        confined = CONFINED * 0.05
+        low = float(lower_limit(counts.false_positives, n, confined / 2))
+        high = float(upper_limit(counts.false_positives, n, confined / 2))
+        grid = np.sin(np.linspace(np.arcsin(np.sqrt(low)), np.arcsin(np.sqrt(high)), 1500)) ** 2
+        largest = float(chance_below(grid, null(grid), counts, seen).max())
+        assert p_value(null, counts, seen, 0.05) >= min(1.0, largest + confined) * (1.0 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("family", "theta"), [(GAUSSIAN, 1.0), (LAPLACE, 1.0), (PURE, 2.0)], ids=["gaussian", "laplace", "pure"]
+)
+def test_the_bound_is_valid_by_enumeration(family, theta):
+    # Every pair of counts of 14 + 11 scores: for any true rates on the curve, bounds above theta have probability
+    # at most 10%. Nothing is drawn, so nothing can fail by chance.
+    n, m, error = 14, 11, 0.1
+    bounds = np.array(
+        [
+            [
+                largest_ruled_out(family, Counts(false_positives=a, n_out=n, false_negatives=b, n_in=m), error)
+                for b in range(m + 1)
+            ]
+            for a in range(n + 1)
+        ]
+    )
+    exceeds = bounds > theta * (1.0 + 1e-9)
+    assert exceeds.any()
+    worst = 0.0
+    for alpha in np.linspace(0.0, 1.0, 101):
+        beta = float(family.curve(np.array([alpha]), theta)[0])
+        worst = max(worst, float(exact_masses(n, alpha) @ exceeds @ exact_masses(m, beta)))
+    assert worst <= error
+    assert worst > 0.2 * error  # and it is no bound that never speaks
+
+
+def test_more_errors_never_prove_more():
+    def bound(a, b):
+        return largest_ruled_out(GAUSSIAN, Counts(false_positives=a, n_out=200, false_negatives=b, n_in=300), 0.05)
+
+    assert bound(0, 0) > bound(3, 4) > bound(20, 30) > bound(40, 60) > 0.0
+    assert bound(0, 300) == bound(200, 0) == bound(100, 150) == 0.0
+    # Without any error: the largest (1 - a)^200 (1 - f(a))^300 is the error, less what confines a and the factor.
+    a = np.linspace(0.0, 0.05, 5001)
+    largest = float(np.max((1.0 - a) ** 200 * (1.0 - GAUSSIAN.curve(a, bound(0, 0))) ** 300))
+    assert largest == pytest.approx(0.05 * (1.0 - CONFINED) / 1.02, rel=0.02)

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from scipy.special import bdtrc
+
+from dpzv_audit.auditing import audit_scores, can_refute
+from dpzv_audit.auditing.likelihood_ratio import FIRST, LikelihoodRatioTest, _largest
+from dpzv_audit.auditing.sequential import expected_pairs
+from dpzv_audit.errors import InputError
+
+
+def pairs(seed: int, mu: float, n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5, 1.5, 6.0])
+def test_the_largest_likelihood_by_brute_force(mu):
+    x, y = pairs(0, 2.0, 30)
+    best = -np.inf
+    for s in np.linspace(0.6, 3.0, 601):
+        for d in np.linspace(0.0, mu * s, 41):
+            m = 0.5 * (x.mean() - d + y.mean())
+            value = -60.0 * np.log(s) - 0.5 * (np.sum((x - m - d) ** 2) + np.sum((y - m) ** 2)) / s**2
+            best = max(best, float(value))
+    sums = np.array([[x.sum()], [y.sum()], [np.sum(x**2)], [np.sum(y**2)]])
+    assert float(_largest(sums, np.array([30.0]), mu)[0]) == pytest.approx(best, abs=0.05)
+
+
+def test_the_result_does_not_depend_on_the_cuts_and_shift_and_scale_drop_out():
+    x, y = pairs(1, 2.0, 500)
+    whole = LikelihoodRatioTest([0.5, 1.0], keep_path=True)
+    whole.update(x, y)
+    pieces = LikelihoodRatioTest([1.0, 0.5], keep_path=True)
+    for start, stop in ((0, 3), (3, 9), (9, 12), (12, 13), (13, 500)):
+        pieces.update(x[start:stop], y[start:stop])
+    assert pieces.path == pytest.approx(whole.path, abs=1e-8)
+    moved = LikelihoodRatioTest([0.5, 1.0], keep_path=True)
+    moved.update(1e6 - 1e3 * x, 1e6 - 1e3 * y)
+    assert moved.path == pytest.approx(whole.path, abs=1e-5)
+    assert np.all(whole.path[:FIRST] == 0.0)
+    assert np.all(whole.path[:, 0] >= whole.path[:, 1] - 1e-9)
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_looking_after_every_pair_keeps_the_error(mu):
+    # 300 audits of 500 pairs: more than `allowed` with probability at most 3e-5 if each errs with 5%.
+    allowed, exceeded = next(k for k in range(300) if bdtrc(k, 300, 0.05) < 3e-5), 0
+    for seed in range(300):
+        test = LikelihoodRatioTest([mu])
+        test.update(*pairs(seed, mu, 500))
+        exceeded += bool(test.refuted[0])
+    assert exceeded <= allowed
+
+
+def test_power_is_what_was_announced():
+    # Mean of 30 first times; their standard error is a tenth of the announced number.
+    times = []
+    for seed in range(30):
+        test = LikelihoodRatioTest([0.5], keep_path=True)
+        test.update(*pairs(seed, 1.0, 3000))
+        times.append(int(np.argmax(test.path[:, 0] >= test.goal)))
+    assert np.mean(times) == pytest.approx(expected_pairs(0.5, 1.0), rel=0.5)
+    assert expected_pairs(1.0, 1.0) == float("inf")
+
+
+def test_the_estimator_searches_the_largest():
+    x, y = pairs(2, 1.0, 4000)
+    bound = audit_scores(x, y, delta=1e-5, estimators=["sequential-gaussian"], exactly_gaussian=True)[0]
+    test = LikelihoodRatioTest([bound.mu_lower * 0.9999, bound.mu_lower * 1.01])
+    test.update(x, y)
+    assert test.refuted.tolist() == [True, False]
+    assert 0.75 < bound.mu_lower < 1.0
+    assert can_refute(bound)
+    assert bound.looks == 4000 - FIRST
+
+
+def test_constant_and_few_scores_prove_nothing():
+    for inside, outside in (([1.0] * 100, [0.0] * 100), ([1.0, 2.0], [0.0, 0.5])):
+        bound = audit_scores(inside, outside, delta=1e-5, estimators=["sequential-gaussian"])[0]
+        assert bound.epsilon_lower == bound.mu_lower == 0.0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LikelihoodRatioTest([]), "mus is"),
+        (lambda: LikelihoodRatioTest([-1.0]), "mus is"),
+        (lambda: LikelihoodRatioTest([1.0], confidence=1.0), "confidence is 1.0"),
+        (lambda: LikelihoodRatioTest([1.0]).update([1.0], [1.0, 2.0]), "must be pairs"),
+        (lambda: LikelihoodRatioTest([1.0]).path, "keep_path"),
+    ],
+)
+def test_wrong_input_is_named(make, words):
+    with pytest.raises(InputError, match=words):
+        make()

@@ -1,0 +1,191 @@
+"""Flags that say which data: each wrong one, and each wrong pair, is one line that names the flag."""
+
+import pytest
+
+from dpzv_audit.cli import main
+from dpzv_audit.cli.data_options import DataFlags, load_data
+from dpzv_audit.cli.options import DATASET_DEFAULTS, GRADIENT_DEFAULTS, choose, dataset_defaults
+from dpzv_audit.data import DATASETS, download, load
+from dpzv_audit.data.files import DATA_VARIABLE
+from dpzv_audit.errors import InputError
+from mechanisms import METHODS
+
+ROWS = "a,b,kind,y\n" + "".join(f"{i},{2 * i},{'xyz'[i % 3]},{i % 2}\n" for i in range(100))
+WORDS = {"categories": ["kind"]}
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    path = tmp_path / "own.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def refusal(**flags):
+    with pytest.raises(InputError) as caught:
+        load_data(DataFlags(**flags))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_table_of_ones_own(table):
+    flags = DataFlags(csv=table, label="y", columns=["a, kind", '"b"'], scales=["a=100", "b=200"], **WORDS)
+    data = load_data(flags)
+    assert data.name == "csv:own.csv"
+    assert data.shapes == ((17,), (1,))
+    assert data.train.features[1].max() <= 1.0
+    assert len(data.train) + len(data.test) == 100
+    by_count = load_data(DataFlags(csv=table, label="y", clients=3, **WORDS))
+    assert by_count.shapes == ((1,), (1,), (16,))
+    assert load_data(DataFlags(csv=table, label="y", drop=["kind"])).shapes == ((1,), (1,))
+
+
+def test_a_test_file_and_a_separator(table, tmp_path):
+    other = tmp_path / "test.csv"
+    for path in (table, other):
+        path.write_text(ROWS.replace(",", ";"))
+    data = load_data(DataFlags(csv=table, label="y", separator=";", test_csv=other, **WORDS))
+    assert (len(data.train), len(data.test)) == (100, 100)
+
+
+CSV_MISTAKES = [
+    ({"label": None}, ["--label COLUMN is missing"]),
+    ({"label": "yy"}, ["--label is 'yy'", "did you mean 'y'", "own.csv"]),
+    ({"clients": 9}, ["--clients is 9", "at most the 3 columns"]),
+    ({"clients": 3, "columns": ["a,b", "kind"]}, ["--clients is 3", "must be 2"]),
+    ({"columns": ["a", "a,b,kind"]}, ["--columns", "'a' is in several groups"]),
+    ({"columns": ["a", "kind"]}, ["--columns", "'b' is in no group"]),
+    ({"columns": ["a,,b", "kind"]}, ["--columns is 'a,,b'", "commas"]),
+    ({"columns": ["a,bb", "kind"]}, ["--columns is 'bb'", "did you mean 'b'"]),
+    ({"columns": ["a,y", "b,kind"]}, ["--columns is 'y'"]),
+    ({"categories": []}, ["column 'kind': 'x' is no number"]),
+    ({"categories": ["kin"]}, ["--categories is 'kin'", "did you mean 'kind'"]),
+    ({"drop": ["y"]}, ["--drop is 'y', the label"]),
+    ({"drop": ["a,b,kind"], "categories": []}, ["own.csv: has no column but"]),
+    ({"scales": ["a=0"]}, ["--scales is 'a=0'", "above 0"]),
+    ({"scales": ["a"]}, ["--scales is 'a'", "COLUMN=X"]),
+    ({"scales": ["q=1"]}, ["--scales is 'q'"]),
+    ({"scales": ["kind=2"]}, ["--scales", "'kind' is in categories and in scales"]),
+    ({"separator": "ab"}, ["--separator is 'ab'", "one character"]),
+    ({"dataset": "digits"}, ["--dataset does not go with --csv"]),
+    ({"partition": "columns"}, ["--partition does not go with --csv"]),
+    ({"subset": True}, ["--subset does not go with --csv"]),
+    ({"download": True}, ["--download does not go with --csv"]),
+    ({"data_options": ["size=2"]}, ["--data-option does not go with --csv"]),
+]
+
+
+@pytest.mark.parametrize(("flags", "words"), CSV_MISTAKES, ids=str)
+def test_a_wrong_flag_beside_a_table(flags, words, table):
+    text = refusal(**{"csv": table, "label": "y", **WORDS, **flags})
+    for word in words:
+        assert word in text
+
+
+NAMED_MISTAKES = [
+    ({"label": "y"}, ["--label goes with --csv", "digits"]),
+    ({"columns": ["a"]}, ["--columns goes with --csv"]),
+    ({"separator": ""}, ["--separator goes with --csv"]),
+    ({"dataset": "minst"}, ["--dataset is 'minst'", "did you mean 'mnist'"]),
+    ({"partition": "rows"}, ["--partition is 'rows'", "columns"]),
+    ({"clients": 3}, ["--clients is 3", "1, 2, 4, 8"]),
+    ({"subset": True}, ["--subset does not apply to digits"]),
+    ({"data_options": ["size=2"]}, ["--data-option size=2", "digits has no options"]),
+    ({"data_dir": "."}, ["--data-dir does not apply to digits"]),
+    ({"download": True}, ["--download does not apply to digits"]),
+    ({"dataset": "eth80", "data_options": ["size"]}, ["--data-option is 'size'", "KEY=VALUE"]),
+    ({"dataset": "eth80", "data_options": ["siz=2"]}, ["--data-option of eth80 is 'siz'", "did you mean 'size'"]),
+    ({"dataset": "eth80", "data_options": ["size=2", "size=4"]}, ["size twice"]),
+    ({"dataset": "eth80", "data_options": ["size=7"]}, ["--data-option size is 7", "must divide"]),
+    ({"dataset": "eth80", "data_options": ["size=big"]}, ["--data-option size is big", "whole number"]),
+    ({"dataset": "imdb", "data_options": ["tokenizer=x"]}, ["--data-option of imdb is 'tokenizer'"]),
+    ({"dataset": "eth80", "download": True}, ["--download cannot fetch eth80", "make eth80_16views_64x64.npz"]),
+    ({"dataset": "mnist", "download": True}, ["--download needs --data-dir DIR"]),
+    ({"dataset": "mnist"}, ["--data-dir", DATA_VARIABLE, "--download"]),
+]
+
+
+@pytest.mark.parametrize(("flags", "words"), NAMED_MISTAKES, ids=str)
+def test_a_wrong_flag_beside_a_data_set(flags, words, monkeypatch):
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    text = refusal(**flags)
+    for word in words:
+        assert word in text
+
+
+def test_one_class_alone_is_nothing_to_learn(tmp_path):
+    folder = tmp_path / "amazon_polarity"
+    folder.mkdir()
+    (folder / "train.ft.txt").write_text("__label__1 bad: very bad\n" * 100)
+    text = refusal(dataset="amazon-polarity", subset=True, data_dir=tmp_path)
+    assert "all 64 training records are of class 0" in text
+
+
+def test_subset_and_options_reach_the_loader(tmp_path):
+    folder = tmp_path / "amazon_polarity"
+    folder.mkdir()
+    (folder / "train.ft.txt").write_text("__label__1 bad: very bad\n__label__2 good: so good\n" * 50)
+    assert "give --subset" in refusal(dataset="amazon-polarity", data_dir=tmp_path)
+    flags = DataFlags(dataset="amazon-polarity", subset=True, data_dir=tmp_path, data_options=["length=6"], clients=2)
+    data = load_data(flags)
+    assert data.shapes == ((3,), (3,))
+    assert data.notes == ("a subset: 100 of 4,000,000 reviews",)
+
+
+def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypatch):
+    fetched = []
+
+    def fetch(name, data_dir, progress):
+        advance = progress("adult.data", 100)
+        advance(100)
+        fetched.append((name, data_dir))
+
+    monkeypatch.setattr(download, "download", fetch)
+    text = refusal(dataset="adult", download=True, data_dir=tmp_path)
+    assert fetched == [("adult", tmp_path)]
+    assert "adult.data: no such file" in text
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    refusal(dataset="adult", download=True)
+    assert fetched[1:] == [("adult", tmp_path)]
+
+
+SCHEDULES = [
+    ("vafl", ["activation=foo"], ["--set activation is 'foo'", "'cyclic' or 'random'"]),
+    ("vafl", ["compute_times=fast"], ["--set compute_times is 'fast': must be a list, such as [1, 1, 2]"]),
+    ("vafl", ["compute_times=[1,0,1,1]"], ["--set compute_times: compute_times must all be above 0"]),
+    ("vafl", ["activation_probabilities=[1,1,1,1]"], ["activation_probabilities need activation random"]),
+    ("vafl", ["activation=random", "compute_times=[1,1,1,1]"], ["activation must be cyclic, not random"]),
+    ("split", ["compute_times=[1,1,1,1]"], ["--set compute_times", "all clients take part in every round"]),
+]
+
+
+@pytest.mark.parametrize(("method", "settings", "words"), SCHEDULES, ids=str)
+def test_a_wrong_schedule_names_its_setting(method, settings, words):
+    with pytest.raises(InputError) as caught:
+        choose(method, DataFlags(), settings=settings, given={})
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_defaults_of_every_data_set_fit_every_method(method):
+    spec = METHODS[method]
+    assert set(DATASET_DEFAULTS) == set(GRADIENT_DEFAULTS) == set(DATASETS)
+    for name in DATASETS:
+        config = spec.configure(**dataset_defaults(name, spec))
+        for key, value in spec.defaults.items():
+            assert getattr(config, key) == value, f"{name} must not undo what makes {method}"
+
+
+@pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+def test_a_default_batch_fits_the_embedded_sets(name):
+    spec = METHODS["dpzv"]
+    assert spec.configure(**dataset_defaults(name, spec)).batch_size <= len(load(name).train)
+
+
+def test_names_from_a_file_cannot_break_the_line_or_drive_the_terminal(table, capsys):
+    table.write_text('"a\n\x1b[31mb",c,y\n1,2,0\n')
+    assert main(["train", "--csv", str(table), "--label", "z"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a\\n\\x1b[31mb" in line

@@ -1,0 +1,79 @@
+"""The command from its arguments to the run folder, on digits in the place of MNIST."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import dpzv_audit.data
+from dpzv_audit.cli import main
+from mechanisms import training
+
+ROWS = ("--row", "q = 10", "--row", "q = 1")
+SMALL = ("reproduce", "czofo-table4", *ROWS, "--epochs", "1", "--seeds", "1")
+
+
+@pytest.fixture(autouse=True)
+def _digits(monkeypatch):
+    real = dpzv_audit.data.load
+    monkeypatch.setattr(dpzv_audit.data, "load", lambda name, *, clients, **_: real("digits", clients=clients))
+
+
+def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, capsys):
+    assert main([*SMALL, "--json", "--out", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    folder = Path(printed.pop("run"))
+    assert folder.parent == tmp_path
+    assert {file.name for file in folder.iterdir()} == {"result.json", "environment.json", "table.md", "figure.svg"}
+    assert json.loads((folder / "result.json").read_text()) == printed
+    assert printed["schema"] == "dpzv-audit/reproduce/1"
+    assert [row["label"] for row in printed["rows"]] == ["q = 10", "q = 1"]
+    text = (folder / "table.md").read_text()
+    for row in printed["rows"]:
+        value, paper = 100 * row["accuracy"]["value"], 100 * row["paper_accuracy"]
+        assert f"| {row['label']} | {value:.2f} | {paper:.2f} |" in text
+    assert list(tmp_path.iterdir()) == [folder]  # nothing unfinished is left
+
+
+def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, monkeypatch):
+    assert main([*SMALL, "--json", "--out", str(tmp_path / "whole")]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    saved = training.Federation.epoch_record
+    epochs = []
+
+    def interrupted(self, epoch):
+        epochs.append(epoch)
+        if len(epochs) == 4:
+            raise KeyboardInterrupt
+        return saved(self, epoch)
+
+    monkeypatch.setattr(training.Federation, "epoch_record", interrupted)
+    out = tmp_path / "cut"
+    assert main([*SMALL, "--json", "--out", str(out)]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "dpzv-audit: interrupted\n"
+    assert [path.name for path in out.iterdir()] == ["unfinished"]
+    assert main([*SMALL, "--json", "--resume", "--out", str(out)]) == 0
+    assert epochs == [1, 2, 1, 2, 2]  # only the last epoch of the second row was left
+    again = json.loads(capsys.readouterr().out)
+    assert again["rows"] == whole["rows"]
+    assert not (out / "unfinished").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("reproduce", "czofo-table"), "NAME is 'czofo-table': did you mean 'czofo-table"),
+        (("reproduce", "czofo-table4", "--row", "q = 7"), "--row is 'q = 7', must be part of a row's label"),
+        (("reproduce", "czofo-table4", "--epochs", "0"), "--epochs is 0"),
+        (("reproduce", "czofo-table4", "--seeds", "0"), "--seeds is 0"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(arguments, line, tmp_path, capsys):
+    assert main([*arguments, "--out", str(tmp_path / "runs")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"dpzv-audit: error: {line}")
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()

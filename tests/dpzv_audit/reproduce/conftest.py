@@ -1,0 +1,21 @@
+"""Tables of papers at a size that takes seconds: digits in the place of MNIST."""
+
+import dataclasses
+
+import pytest
+
+from dpzv_audit.data import load
+from dpzv_audit.reproduce import TABLES
+
+
+@pytest.fixture(scope="session")
+def digits():
+    """A loader that gives digits for whatever is asked, cut among as many clients."""
+    return lambda keywords: load("digits", clients=keywords["clients"])
+
+
+@pytest.fixture(scope="session")
+def small_table():
+    """Two rows of table 4 of paper 003: VAFL, and ten directions."""
+    table = TABLES["czofo-table4"]
+    return dataclasses.replace(table, items=(table.items[0], table.items[2]))

@@ -1,0 +1,60 @@
+"""Bytes until an accuracy, and the noise of the baselines that stand beside DPZV."""
+
+import dataclasses
+
+import pytest
+
+from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
+from dpzv_audit.reproduce.dpzv import first_epoch_at, megabytes_to
+
+
+def row(*accuracies, megabytes=(30.0, 10.0)):
+    history = [{"epoch": float(i), "accuracy": a} for i, a in enumerate(accuracies, start=1)]
+    return {"history": history, "megabytes_up": megabytes[0], "megabytes_down": megabytes[1]}
+
+
+def test_bytes_are_counted_to_the_first_epoch_that_reaches_the_target():
+    found = row(0.5, 0.91, 0.89, 0.95)
+    assert first_epoch_at(found, 0.9) == 2.0
+    assert megabytes_to(found, 0.9) == pytest.approx(20.0)
+    assert megabytes_to(found, 0.95) == pytest.approx(40.0)
+    assert first_epoch_at(found, 0.96) is None
+    assert megabytes_to(found, 0.96) is None
+
+
+@pytest.fixture
+def on_digits(digits):
+    """Rows of a table of strips, with the model that fits digits."""
+
+    def run(name, *rows):
+        table = with_rows(TABLES[name], rows)
+        items = tuple(
+            dataclasses.replace(item, options={**item.options, "batch_size": 64}, dataset={"clients": 4})
+            for item in table.items
+        )
+        table = dataclasses.replace(table, items=items)
+        return table, reproduce(table, digits, epochs=2, seeds=1)
+
+    return run
+
+
+def test_figure_3_draws_a_line_a_method_with_no_noise_at_infinity(on_digits):
+    table, result = on_digits("dpzv-figure3-mnist", "DPZV, epsilon 1", "DPZV, no noise", "VAFL, epsilon 1")
+    by_label = {r["label"]: r for r in result["rows"]}
+    assert by_label["DPZV, no noise"]["epsilon"] is None
+    assert by_label["DPZV, epsilon 1"]["epsilon"] == 1.0
+    assert by_label["VAFL, epsilon 1"]["protects"].startswith("embeddings")
+    assert "label" in by_label["DPZV, epsilon 1"]["protects"]
+    drawn = table.figure(result)
+    assert "∞" in drawn
+    assert "DPZV" in drawn
+    assert "VAFL" in drawn
+
+
+def test_table_1_says_where_the_target_is_not_reached(on_digits):
+    table, result = on_digits("dpzv-table1-mnist", "VAFL, epsilon 1")
+    (found,) = result["rows"]
+    best = max(point["accuracy"] for point in found["history"])
+    assert best < 0.9
+    assert f"| not reached (best {100 * best:.2f}%) | 1209.6 | - |" in to_markdown(table, result)
+    assert table.figure(result).startswith("<svg")

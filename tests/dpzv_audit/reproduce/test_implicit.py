@@ -1,0 +1,82 @@
+"""Table 2 of paper 003: its formulas give its own numbers, and the estimates measured are those of the gradient."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from dpzv_audit.reproduce import TABLES, Kept, implicit, reproduce
+from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
+from mechanisms.servers import loss_gradient
+
+PAPER = {10: (1.61, 20.1, 2.8e-3), 100: (0.15, 7.3, 3.3e-3)}
+
+
+@pytest.mark.parametrize("q", PAPER)
+def test_eq_3_gives_the_papers_epsilon_from_its_sigma_and_zeta(q):
+    variance, zeta, epsilon = PAPER[q]
+    assert claimed_epsilon(zeta, variance, DELTA, 60_000) == pytest.approx(epsilon, rel=0.02)
+    assert gaussian_sigma(zeta, epsilon, DELTA, 60_000) ** 2 == pytest.approx(variance, rel=0.05)
+
+
+def test_the_papers_composed_epsilon_is_not_that_of_its_theorem():
+    """sqrt(2 x 93,800 x ln 1e6) x 0.0028 + 93,800 x 0.0028 x (e^0.0028 - 1) = 4.508 + 0.736, where it prints 85.9."""
+    assert composed_epsilon(2.8e-3, 93_800, 1e-6) == pytest.approx(4.508 + 0.736, abs=2e-3)
+
+
+@pytest.fixture
+def measured(digits, monkeypatch):
+    """Every set of estimates that a short run measures, with the exact gradient at the same state."""
+    seen = []
+    original = implicit._Measures._estimates
+
+    def spy(self, run):
+        estimates = original(self, run)
+        fed, size = run.federation, self._config.batch_size
+        logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, fed.table[:size].unsqueeze(0))
+        _, at_rows = pullback(loss_gradient(logits, self._data.labels[None, :size], None, 1))
+        seen.append((estimates, at_rows[0][:, fed.slots[0]]))
+        return estimates
+
+    monkeypatch.setattr(implicit._Measures, "_estimates", spy)
+    table = TABLES["czofo-table2"]
+    table = dataclasses.replace(table, items=(table.items[0],))
+    row = reproduce(table, digits, epochs=1, seeds=1)["rows"][0]
+    return row, seen
+
+
+def test_estimates_are_of_the_gradient_of_the_summed_loss_and_vary_as_measured(measured):
+    row, seen = measured
+    assert len(seen) == len(row["norms"]) == 2
+    for estimates, gradient in seen:
+        # An entry of the mean of 100 estimates deviates by sigma / 10; 4,096 entries stay within 6 of that (8e-6).
+        spread = math.sqrt(float(estimates.var(0).mean())) / math.sqrt(len(estimates))
+        assert float((estimates.mean(0) - gradient).abs().max()) < 6 * spread + 0.02 * float(gradient.abs().max())
+        # sigma^2 = |G|^2 / q for directions on the unit sphere, one scalar a batch (to 1/width).
+        assert float(estimates.var(0).mean()) == pytest.approx(float(gradient.square().sum()) / 10, rel=0.1)
+    assert row["variance"] == pytest.approx(float(seen[-1][0].var(0).mean()))
+    assert row["norm"] == max(float(torch.linalg.vector_norm(e, dim=2).max()) for e, _ in seen)
+
+
+def test_measures_survive_an_interruption(digits, tmp_path):
+    table = TABLES["czofo-table2"]
+    table = dataclasses.replace(table, items=(table.items[0],))
+    whole = reproduce(table, digits, epochs=2, seeds=1)
+    calls = []
+
+    def stage(name, total):
+        def done(count):
+            calls.append(count)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+
+        return done
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(table, digits, epochs=2, seeds=1, kept=Kept(tmp_path / "parts"), stage=stage)
+    kept = Kept(tmp_path / "parts", resume=True)
+    assert reproduce(table, digits, epochs=2, seeds=1, kept=kept, stage=stage) == whole
+    assert len(calls) == 4
+    kept.remove()
+    assert not (tmp_path / "parts").exists()

@@ -1,0 +1,127 @@
+"""A reproduced table holds what was run beside what was printed, and its costs are those of the messages."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.reproduce import TABLES, reproduce, table_named, to_markdown, with_rows
+from dpzv_audit.reproduce.implicit import ImplicitNoise
+from dpzv_audit.reproduce.memory import PeakMemory, run_of
+from dpzv_audit.reproduce.training import SYNCHRONOUS, Training
+from dpzv_audit.runs import json_text
+from mechanisms import METHODS, method_named
+from mechanisms.federation import TrainingData
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_of_every_table_is_a_valid_configuration(name):
+    table = TABLES[name]
+    labels = [item.label for item in table.items]
+    assert len(set(labels)) == len(labels)
+    assert table.name == name
+    assert table.columns[0].heading == "row"
+    for item in table.items:
+        if isinstance(item, Training):
+            method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
+            assert item.accuracy is None or 0 < item.accuracy < 100
+        elif isinstance(item, ImplicitNoise):
+            method_named("czofo").configure(**item.options, epochs=table.epochs)
+        else:
+            assert isinstance(item, PeakMemory)
+            method_named(item.method).configure(**item.options)
+
+
+def test_the_papers_tables_and_figures_are_all_there():
+    named = ("czofo-table2", "czofo-table3", "czofo-table4", "czofo-table5", "cascaded-table2-mnist")
+    assert {*named, "dpzv-figure3-mnist", "dpzv-table1-mnist", "dpzv-figure4-memory"} <= set(TABLES)
+
+
+def test_a_pass_of_every_client_is_one_epoch_of_a_synchronous_method_alone(digits):
+    """`SYNCHRONOUS` is what the rounds say: how many clients take part in one."""
+    data = TrainingData.of(digits({"clients": 2}), dtype=torch.float32, device="cpu")
+    for name in METHODS:
+        run = run_of(name, {"epochs": 1}, data)
+        run.step()
+        assert (sum(client.rounds for client in run.federation.clients) == 2) == (name in SYNCHRONOUS), name
+
+
+def test_an_unknown_table_is_one_line_with_a_suggestion():
+    with pytest.raises(InputError, match="did you mean 'czofo-table3'"):
+        table_named("czofo-tabel3")
+
+
+def test_rows_are_chosen_by_part_of_their_label_and_whole_labels_stand_for_themselves():
+    table = TABLES["czofo-table4"]
+
+    def labels(*wanted):
+        return [item.label for item in with_rows(table, wanted).items]
+
+    assert labels() == [item.label for item in table.items]
+    assert labels("q = 10") == ["q = 10"]
+    assert labels("q = ") == ["q = 100", "q = 10", "q = 1"]
+    assert labels("q = 1", "VAFL") == ["first order (VAFL)", "q = 1"]
+    with pytest.raises(
+        InputError, match=r"--row is 'q = 7', must be part of a row's label: first order \(VAFL\); q = 100"
+    ):
+        labels("q = 7")
+
+
+@pytest.fixture(scope="module")
+def result(small_table, digits):
+    return reproduce(small_table, digits, epochs=2, seeds=2)
+
+
+def test_costs_are_those_of_the_messages_without_the_first_table(result):
+    first_order, czofo = result["rows"]
+    rounds = 2 * 2 * 22  # two epochs of the paper are four of D/B rounds
+    assert first_order["rounds"] == czofo["rounds"] == rounds
+    assert first_order["megabytes_up"] == pytest.approx(rounds * 64 * 64 * 4 / 1e6)
+    assert first_order["megabytes_down"] == pytest.approx(rounds * 64 * 64 * 4 / 1e6)
+    assert czofo["megabytes_down"] == pytest.approx(rounds * 10 * 4 / 1e6)
+
+
+def test_rows_hold_ours_theirs_the_history_and_both_controls(result, small_table):
+    for row in result["rows"]:
+        assert len(row["by_seed"]) == 2
+        assert row["accuracy"]["value"] == pytest.approx(np.mean(row["by_seed"]))
+        assert row["standard_deviation"] == pytest.approx(np.std(row["by_seed"], ddof=1))
+        assert [point["epoch"] for point in row["history"]] == [0.5, 1.0, 1.5, 2.0]
+        assert row["history"][-1]["accuracy"] == pytest.approx(row["accuracy"]["value"])
+        same, tuned = row["frozen_clients"], row["frozen_clients_tuned"]
+        assert same["server_rate"] == row["options"]["server_rate"]
+        assert tuned["train_accuracy"] >= same["train_accuracy"]
+    text = to_markdown(small_table, result)
+    assert "2 of the paper's 100 epochs, 2 seeds" in text
+    for row in result["rows"]:
+        assert f"| {row['label']} | {100 * row['accuracy']['value']:.2f} +- " in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in table} == {len(small_table.columns) + 1}
+
+
+def test_rows_that_frozen_clients_match_are_named(result, small_table):
+    rows = [dict(row) for row in result["rows"]]
+    first, second = rows
+    first["frozen_clients_tuned"] = {**first["frozen_clients_tuned"], "value": first["accuracy"]["value"]}
+    second["frozen_clients_tuned"] = {**second["frozen_clients_tuned"], "value": second["accuracy"]["value"] - 0.01}
+    text = to_markdown(small_table, {**result, "rows": rows})
+    assert f"- no better than frozen clients with a tuned server: {first['label']}. What" in text
+    first["frozen_clients_tuned"]["value"] -= 0.01
+    assert "no better than" not in to_markdown(small_table, {**result, "rows": rows})
+
+
+def test_a_result_is_plain_json_and_the_same_for_the_same_seed(result, small_table, digits):
+    assert json.loads(json_text(result)) == result
+    assert reproduce(small_table, digits, epochs=2, seeds=2) == result
+    other = reproduce(small_table, digits, epochs=2, seeds=2, seed=1)
+    assert other["rows"][0]["by_seed"] != result["rows"][0]["by_seed"]
+
+
+def test_a_figure_names_every_row_and_its_last_value(result, small_table):
+    drawn = small_table.figure(result)
+    assert drawn.startswith("<svg")
+    for row in result["rows"]:
+        assert f"{row['label']}  {100 * row['accuracy']['value']:.1f}" in drawn
+        assert f"{row['label']} {100 * row['accuracy']['value']:.1f}" in drawn.split("aria-label=")[1]
