@@ -9,6 +9,7 @@ from dpzv_audit.evidence import ADVERSARIES
 from reports.bounds import bound_blocks, estimator_blocks, gap_table
 from reports.figures import epsilon_figure, tradeoff_figure
 from reports.model import Block, Column, Picture, Prose, Section, Table, Tile, Verdict
+from reports.runs_figure import runs_figure
 from reports.svg import label_of
 from reports.text import clean, lower_bound, number, percent, proportion, upper_bound, words
 
@@ -145,6 +146,17 @@ def _tradeoff_blocks(known: Mapped) -> list[Block]:
     return [*blocks, table] if table else blocks
 
 
+def _runs_blocks(known: Mapped) -> list[Block]:
+    drawing = runs_figure(known)
+    if not drawing:
+        return []
+    caption = (
+        "What ever more of the runs prove. Each point is an audit of its own; one picked because it is high proves "
+        "nothing. An estimator that only assumes what its bound rests on is dashed."
+    )
+    return [Picture(name="figure-runs", svg=drawing, alt=label_of(drawing), caption=caption)]
+
+
 def section(known: Mapped) -> Section | None:
     """Return the privacy section; None where the result says nothing about privacy."""
     privacy = known.get("privacy") or {}
@@ -158,6 +170,7 @@ def section(known: Mapped) -> Section | None:
         )
         blocks.append(Picture(name="figure-epsilon", svg=drawing, alt=label_of(drawing), caption=caption))
     blocks += _tradeoff_blocks(known)
+    blocks += _runs_blocks(known)
     blocks += estimator_blocks(_estimators(known), privacy.get("empirical_lower"))
     blocks += bound_blocks(privacy)
     gaps = gap_table(privacy)

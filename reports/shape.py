@@ -114,6 +114,7 @@ RESULT: Shape = {
         "confidence": "number",
         "note": "text",
     },
+    "by_runs": [{"runs": "number", "estimator": "text", "epsilon_lower": "number", "assumes": "text"}],
     "utility": {
         "test_accuracy": MEASURED,
         "controls": {"*": MEASURED},

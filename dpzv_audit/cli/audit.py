@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import typer
+from typing import Any
 
 from dpzv_audit.cli.audit_calibration import (
     AuditsOption,
@@ -14,6 +12,7 @@ from dpzv_audit.cli.audit_calibration import (
     calibrate_check_command,
     family_of,
 )
+from dpzv_audit.cli.audit_game import show, simulated
 from dpzv_audit.cli.audit_options import (
     DEFAULT_DELTA,
     DEFAULT_RUNS,
@@ -65,13 +64,8 @@ from dpzv_audit.cli.options import (
     SetOption,
     SigmaOption,
     choose,
-    configure,
 )
 from dpzv_audit.errors import InputError, check_probability
-
-if TYPE_CHECKING:
-    from dpzv_audit.evaluation import AuditPlan
-    from dpzv_audit.evaluation.auditing import AuditOutcome
 
 
 @takes_data
@@ -79,8 +73,8 @@ def audit(
     *,
     scores: ScoresOption = None,
     method: MethodOption = None,
-    data: DataFlags,
     mechanism: MechanismOption = None,
+    data: DataFlags,
     adversary: AdversaryOption = "client",
     neighbours: NeighboursOption = "replace-label",
     canary: CanaryOption = "worst-case",
@@ -119,7 +113,7 @@ def audit(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bound epsilon from below: a method here, scores, a mechanism.
+    """Bound epsilon from below: by training here, from scores, or of your own.
 
     With --method, plays a distinguishing game, a stack of trainings in each world (with --simulate, their scalars
     alone), and sets the lower bound beside every upper bound. With --scores nothing is trained: one file holds an
@@ -130,18 +124,16 @@ def audit(
 
     Example: dpzv-audit audit --scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
 
+    Example: dpzv-audit audit --mechanism planted:all
+
     Example: dpzv-audit audit --scores ones.csv zeros.csv --coin-flips --estimator one-run
 
     Example: dpzv-audit audit --calibrate-check --estimator clopper-pearson --audits 100
-
-    Example: dpzv-audit audit --mechanism planted:all
     """
     output = Output(as_json=as_json, quiet=quiet)
     if calibrate_check:
         if scores is not None or method is not None or mechanism is not None:
-            raise InputError(
-                "--calibrate-check audits mechanisms of its own, must stand without --scores, --method and --mechanism"
-            )
+            raise InputError("--calibrate-check audits mechanisms of its own, must stand without --scores and --method")
         calibrate_check_command(
             audits=audits,
             delta=DEFAULT_DELTA if delta is None else delta,
@@ -189,8 +181,8 @@ def audit(
         return
     if coin_flips or family != "gaussian":
         raise InputError("--family and --coin-flips go with --scores; a trained method's game decides both")
-    if exactly_gaussian or (estimator and mechanism is None):
-        raise InputError("--estimator and --exactly-gaussian go with --scores; a trained method's game decides both")
+    if exactly_gaussian or estimator:
+        raise InputError("--estimator and --exactly-gaussian go with --scores; a game decides both")
     check_probability("--confidence", confidence)
     if delta is not None:
         check_probability("--delta", delta)
@@ -237,7 +229,7 @@ def audit(
         "sigma": sigma,
     }
     if simulate:
-        outcome = _simulated(
+        outcome = simulated(
             method or "",
             plan,
             training,
@@ -270,57 +262,10 @@ def audit(
                     choice.method, choice.config, choice.dataset, canaries=canaries, audit=plan, **options
                 )
             )
-    _show(outcome, out, seed, output, fail_on)
+    show(outcome, out, seed, output, fail_on)
 
 
 def _refuse(flags: dict[str, Any], why: str, beside: str) -> None:
     for flag, value in flags.items():
         if value is not None:
             raise InputError(f"{flag} {why}; {beside} trains nothing here")
-
-
-def _simulated(
-    method: str,
-    plan: AuditPlan,
-    flags: dict[str, Any],
-    values: dict[str, Any],
-    settings: list[str] | None,
-    *,
-    adversary: str,
-    seed: int,
-    output: Output,
-) -> AuditOutcome:
-    """Simulate a training whose size the flags give."""
-    from dpzv_audit.evaluation.auditing import Deployment, simulated_outcome
-
-    apt = {"--simulate", "--dataset-size", "--rounds", "--clients", "--batch-size", "--calibration", "--sigma", "--set"}
-    for flag, value in flags.items():
-        if value is not None and flag not in apt:
-            raise InputError(f"{flag} does not go with --simulate, which trains nothing")
-    for flag in ("--dataset-size", "--rounds"):
-        if flags[flag] is None:
-            raise InputError(f"{flag} is missing: --simulate needs --dataset-size D and --rounds T")
-    spec, config = configure(method, values, settings)
-    deployment = Deployment(
-        records=flags["--dataset-size"], clients=flags.get("--clients", 1), rounds=flags["--rounds"]
-    )
-    with output.progress() as bars:
-        return simulated_outcome(
-            spec, config, deployment, adversary=adversary, audit=plan, seed=seed, reporter=progress_reporter(bars)
-        )
-
-
-def _show(outcome: AuditOutcome, out: Any, seed: int, output: Output, fail_on: str | None) -> None:
-    """Write the run folder, print the result, and exit with 1 where `--fail-on` asks for it."""
-    from dpzv_audit.cli.summary import audit_table, save
-
-    result = outcome.result
-    saved = save(result, out, "audit", seed, files=outcome.files)
-    outcome.forget()
-    output.result(saved)
-    audit_table(output.console, result)
-    output.say(result["sentence"])
-    output.path(saved["run"])
-    verdict = result["privacy"]["conclusion"]
-    if fail_on is not None and verdict in ("refuted", *(("overclaimed",) if fail_on == "overclaimed" else ())):
-        raise typer.Exit(1)

@@ -150,10 +150,13 @@ def planted_table(console: Console, result: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(title="Planted mechanisms", title_justify="left", box=SIMPLE_HEAD)
-    for name in _PLANTED_COLUMNS:
-        table.add_column(name, justify="right" if name in ("claim", "at least", "at most") else "left", overflow="fold")
+    shown = [place for place, name in enumerate(_PLANTED_COLUMNS) if name != "what is wrong"]
+    for place in shown:
+        name = _PLANTED_COLUMNS[place]
+        table.add_column(name, justify="right" if name in ("claim", "at least", "at most") else "left", no_wrap=True)
     for row in result["rows"]:
-        table.add_row(*_planted_cells(row))
+        cells = _planted_cells(row)
+        table.add_row(*(cells[place].removeprefix("none: ") for place in shown))
     console.print(table)
 
 

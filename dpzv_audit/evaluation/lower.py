@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.auditing.engine import Collected, Effort, Trials, collect
-from dpzv_audit.auditing.games.outcome import GameScores
+from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart
+from dpzv_audit.auditing.games.transcript import Floats
 from dpzv_audit.auditing.storage import Arrays, ChunkStore, npz_bytes
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter
 from dpzv_audit.evidence import EmpiricalBound
+
+_ON_THE_GAUSSIAN_PART = ("gaussian", "curve")
+_LEAST_RUNS = 50
+_SIZES = 8
 
 
 def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
@@ -30,7 +36,7 @@ def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float)
     stage = reporter.stage("audit", 2 * plan.runs)
 
     def progress(done: int, arrays: Arrays) -> None:
-        stage(2 * done, _so_far(arrays, delta, plan.confidence))
+        stage(2 * done, note=_so_far(arrays, delta, plan.confidence))
 
     effort = Effort(
         chunk=pairs,
@@ -53,45 +59,72 @@ def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
 def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> tuple[EmpiricalBound, ...]:
     """Return the bounds of all estimators that apply; those that may refute the claim share its error (Bonferroni).
 
-    `gaussian` takes the runs whose scores are Gaussian by construction (see `games.outcome`), where there are any and
-    delta over their probability is below 1; else all runs, and says what it assumes.
+    `gaussian` and `curve` take the runs whose scores are Gaussian by construction (see `games.outcome`), where there
+    are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes.
     """
     part = scores.gaussian
-    exact = part is not None and delta / part.probability < 1.0
     error = 1.0 - confidence
-    general = audit_scores(
-        scores.in_scores,
-        scores.out_scores,
-        delta=delta,
-        confidence=1.0 - error / (2 if exact else 1),
-        estimators=("clopper-pearson",),
-        seed=seed,
-    )
-    if part is None or not exact:
-        return general + audit_scores(
-            scores.in_scores,
-            scores.out_scores,
-            delta=delta,
-            confidence=confidence,
-            estimators=("gaussian",),
-            seed=seed,
+    exact = part is not None and delta / part.probability < 1.0
+    shares = 1 + len(_ON_THE_GAUSSIAN_PART) if exact else 1
+
+    def on_all(name: str, level: float) -> tuple[EmpiricalBound, ...]:
+        return audit_scores(
+            scores.in_scores, scores.out_scores, delta=delta, confidence=level, estimators=(name,), seed=seed
         )
-    (bound,) = audit_scores(
+
+    general = on_all("clopper-pearson", 1.0 - error / shares)
+    if part is None or not exact:
+        return general + on_all("gaussian", confidence)
+    bounds = audit_scores(
         part.in_scores,
         part.out_scores,
         delta=delta / part.probability,
-        confidence=1.0 - error / 2,
-        estimators=("gaussian",),
+        confidence=1.0 - error / shares,
+        estimators=_ON_THE_GAUSSIAN_PART,
         exactly_gaussian=True,
         seed=seed,
     )
-    if part.probability == 1.0:
-        return (*general, bound)
+    return (*general, *(bound if part.probability == 1.0 else _of_the_whole(bound, part, delta) for bound in bounds))
+
+
+def _of_the_whole(bound: EmpiricalBound, part: GaussianPart, delta: float) -> EmpiricalBound:
+    """`bound` on the runs with one number of participations as one on all runs, at `delta`."""
     rule = (
         f"{bound.threshold_rule}; on the runs with {part.count} participations, which have probability "
         f"{part.probability:.3g}, at delta {delta:g} / {part.probability:.3g}"
     )
-    return (*general, replace(bound, delta=delta, threshold_rule=rule))
+    return replace(bound, delta=delta, threshold_rule=rule)
+
+
+def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> list[dict[str, Any]]:
+    """Return what ever more of the runs prove, by estimator: rows of runs, estimator, epsilon_lower and assumes.
+
+    Each point is an audit of its own at `confidence`; the best of them is no bound.
+    """
+    total = min(len(scores.in_scores), len(scores.out_scores))
+    sizes = sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
+    return [
+        {"runs": n, "estimator": bound.name, "epsilon_lower": bound.epsilon_lower, "assumes": bound.assumes}
+        for n in sizes
+        for bound in lower_bounds(_first(scores, n / total), delta=delta, confidence=confidence, seed=seed)
+    ]
+
+
+def _first(scores: GameScores, share: float) -> GameScores:
+    """The first `share` of the runs, rounded up."""
+
+    def cut(values: Floats) -> Floats:
+        return values[: max(1, math.ceil(share * len(values)))]
+
+    part = scores.gaussian
+    return replace(
+        scores,
+        in_scores=cut(scores.in_scores),
+        out_scores=cut(scores.out_scores),
+        gaussian=None
+        if part is None
+        else replace(part, in_scores=cut(part.in_scores), out_scores=cut(part.out_scores)),
+    )
 
 
 def score_files(scores: GameScores) -> dict[str, bytes]:
@@ -100,7 +133,3 @@ def score_files(scores: GameScores) -> dict[str, bytes]:
         "in.npz": npz_bytes({"scores": scores.in_scores}),
         "out.npz": npz_bytes({"scores": scores.out_scores}),
     }
-
-
-Forget = Callable[[], None]
-"""Removes the chunks of an audit once its run folder is written."""

@@ -12,7 +12,7 @@ from dpzv_audit.auditing.tradeoff import empirical_tradeoff
 from dpzv_audit.auditing.verdict import largest_gating, verdict_on
 from dpzv_audit.evaluation.auditing import AuditOutcome
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
-from dpzv_audit.evaluation.lower import collected, lower_bounds, score_files
+from dpzv_audit.evaluation.lower import bounds_by_runs, collected, lower_bounds, score_files
 from dpzv_audit.evaluation.privacy import claimed_curve
 from dpzv_audit.evaluation.sections import versions
 from dpzv_audit.evaluation.sentences import down
@@ -95,6 +95,7 @@ def mechanism_outcome(
             "confidence": curve.confidence,
             "note": "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta)",
         },
+        "by_runs": bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
         "seed": seed,
         "compute": {"device": "cpu", "audit_chunk": audit.chunk, "workers": audit.workers.words()},
         "versions": versions(),

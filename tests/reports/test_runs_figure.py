@@ -1,0 +1,27 @@
+"""The certified epsilon by number of runs."""
+
+from reports.runs_figure import runs_figure
+
+
+def rows(name, values, assumes=""):
+    return [
+        {"runs": runs, "estimator": name, "epsilon_lower": value, "assumes": assumes}
+        for runs, value in zip((50, 200, 800), values, strict=True)
+    ]
+
+
+def test_every_estimator_has_its_line_and_the_claim_its_level():
+    result = {
+        "by_runs": rows("clopper-pearson", (0.0, 0.4, 0.9)) + rows("gaussian", (0.2, 1.0, 2.0), "a Gaussian view"),
+        "privacy": {"claimed": 1.5},
+    }
+    drawn = runs_figure(result)
+    for words in ("clopper-pearson", "gaussian (assumes)", "claimed 1.5", "certified", "runs in each world"):
+        assert words in drawn
+    assert "clopper-pearson 0.9 from 800" in drawn
+
+
+def test_less_than_two_numbers_of_runs_draw_nothing():
+    assert runs_figure({}) == ""
+    assert runs_figure({"by_runs": rows("clopper-pearson", (0.0, 0.4, 0.9))[:1]}) == ""
+    assert runs_figure({"by_runs": [{"runs": "many", "estimator": "x", "epsilon_lower": 1.0}]}) == ""
