@@ -1,8 +1,9 @@
-"""An e-process on the success of an attack: bets that its mean exceeds the claimed limit (Waudby-Smith and Ramdas 2024).
+"""An e-process on the success of an attack: bets that its mean exceeds the claimed limit.
 
-Trainings are independent, guesses within one training are not, so the observations are the success rates of whole
-trainings, in [0, 1]. The wealth of a bettor who stakes fixed shares, a mixture over many, is a non-negative
-supermartingale that starts at 1 if the mean is at most the limit; by Ville's inequality 1 / (largest wealth) is a p-value at any time.
+Waudby-Smith and Ramdas, JRSS B 86, 2024. Trainings are independent, guesses within one training are not, so the
+observations are the success rates of whole trainings, in [0, 1]. The wealth of a bettor who stakes fixed shares, a
+mixture over many, is a non-negative supermartingale that starts at 1 if the mean is at most the limit; by Ville's
+inequality 1 / (largest wealth) is a p-value at any time.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_a_ledger_file_reads_back(tmp_path):
     again = read_ledger(path, 0.01)
     assert again.known() == {"a": True, "b": False}
     assert [entry.level for entry in again.entries] == pytest.approx([0.005, 0.01 / 6])
-    with pytest.raises(InputError, match="alpha is 0.02"):
+    with pytest.raises(InputError, match=r"alpha is 0\.02"):
         read_ledger(path, 0.02)
 
 

@@ -92,17 +92,17 @@ def test_the_stopping_level_moves_only_with_files_of_more_than_a_thousand_claims
 
 
 def exact_test(**changes):
-    base = dict(
-        name="clopper-pearson",
-        delta=1e-5,
-        n_in=1000,
-        n_out=1000,
-        false_positives=3,
-        false_negatives=400,
-        strict_on_fpr=True,
-        share=0.8,
-        rule="",
-    )
+    base = {
+        "name": "clopper-pearson",
+        "delta": 1e-5,
+        "n_in": 1000,
+        "n_out": 1000,
+        "false_positives": 3,
+        "false_negatives": 400,
+        "strict_on_fpr": True,
+        "share": 0.8,
+        "rule": "",
+    }
     return FixedTest(**{**base, **changes})
 
 
