@@ -111,6 +111,15 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
     return ClaimsFile(path, defaults.alpha, placed)
 
 
+def one_claim(keys: Mapping[str, Any]) -> PlacedClaim:
+    """Return the claim that `keys` of a `[[claim]]` table say; `InputError` naming the key where one is wrong."""
+    lines: dict[Place, int] = {(): 1, ("claim",): 1, ("claim", 0): 1}
+    try:
+        return _claim(dict(keys), 0, {}, lines, "claim")
+    except InputError as error:
+        raise InputError(str(error).removeprefix("claim:1: ")) from None
+
+
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
