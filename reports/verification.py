@@ -207,10 +207,10 @@ def _attack_table(entry: Mapped) -> list[Block]:
     if not entry["rates"]:
         return []
     attack = entry["attack"]
-    rows = [("the attack", percent(round(attack["success"], 6)))]
-    rows += [(f"baseline: {clean(name)}", percent(round(value, 6))) for name, value in attack["baselines"].items()]
+    rows = [("the attack", percent(round(attack["success"], 4)))]
+    rows += [(f"baseline: {clean(name)}", percent(round(value, 4))) for name, value in attack["baselines"].items()]
     rows += [
-        (f"control: {clean(name).replace('_', ' ')}", percent(round(value, 6)))
+        (f"control: {clean(name).replace('_', ' ')}", percent(round(value, 4)))
         for name, value in attack["controls"].items()
     ]
     columns = (Column(title="what"), Column(title="success", kind="number"))
@@ -220,7 +220,7 @@ def _attack_table(entry: Mapped) -> list[Block]:
 
 def _settings(entry: Mapped) -> Table:
     rows = [(clean(key), to_json(value)) for key, value in entry["claim"].items() if value is not None]
-    rows += [(clean(key), to_json(value)) for key, value in entry["facts"].items()]
+    rows += [(f"in full: {clean(key)}", to_json(value)) for key, value in entry["facts"].items()]
     rows += [("line of the claims file", number(entry["line"])), ("evidence", clean(entry["evidence_key"]))]
     return Table(
         caption="The claim as it was put to the test",

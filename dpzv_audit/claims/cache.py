@@ -101,11 +101,12 @@ def dataset_digest(name: str, data_dir: Path | None) -> str:
     return f"embedded, scikit-learn {importlib.metadata.version('scikit-learn')}"
 
 
-def code_of(module: str) -> str:
-    """SHA-256 of the Python files of the top-level package, or module, that `module` belongs to."""
-    spec = importlib.util.find_spec(module.partition(".")[0])
+def code_of(mechanism: str) -> str:
+    """SHA-256 of the Python files of the top-level package, or module, that "package.module:factory" belongs to."""
+    top = mechanism.partition(":")[0].partition(".")[0]
+    spec = importlib.util.find_spec(top)
     if spec is None:
-        raise InputError(f"mechanism {module!r}: there is no module {module.partition('.')[0]!r} on the import path")
+        raise InputError(f"mechanism is {mechanism!r}, but there is no module {top!r} on the import path")
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     files = [path for folder in folders for path in folder.rglob("*.py")]
     if not files and spec.origin is not None and Path(spec.origin).is_file():

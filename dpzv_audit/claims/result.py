@@ -173,10 +173,9 @@ def _measured(entry: Mapping[str, Any]) -> str:
     )
     if entry["verdict"] == "refuted":
         return f"{measured}, which refutes the claimed {claimed:g}."
-    seen = f"with {entry['trials']:,} runs " if entry["trials"] else ""
     return (
-        f"{measured}, which neither refutes nor confirms the claimed {claimed:g}; {seen}it could have certified at "
-        f"most {down(entry['ceiling'])}."
+        f"{measured}, which neither refutes nor confirms the claimed {claimed:g}; it could have certified at most "
+        f"{down(entry['ceiling'])}."
     )
 
 

@@ -265,6 +265,7 @@ class _importable:
 
     def __enter__(self) -> None:
         sys.path.append(self._folder)
+        importlib.invalidate_caches()
 
     def __exit__(self, *_: object) -> None:
         sys.path.remove(self._folder)
