@@ -53,6 +53,13 @@ def _level(verdict: str, options: Mapped) -> str:
     return "error" if fails(verdict, options) else "warning" if verdict == "overclaimed" else "note"
 
 
+def _standing(verdict: str, options: Mapped) -> dict[str, str]:
+    """Return level and kind: only what is of kind "fail" has a level (section 3.27.10)."""
+    if verdict in ("refuted", "overclaimed") or fails(verdict, options):
+        return {"level": _level(verdict, options), "kind": "fail"}
+    return {"level": "none", "kind": "pass" if verdict == "supported" else "open"}
+
+
 def _result(entry: Mapped, result: Mapped) -> dict[str, Any]:
     verdict = entry["verdict"]
     region = {"startLine": entry["line"]}
@@ -60,8 +67,7 @@ def _result(entry: Mapped, result: Mapped) -> dict[str, Any]:
     return {
         "ruleId": f"claim-{verdict}",
         "ruleIndex": ORDER.index(verdict),
-        "level": _level(verdict, result["options"]),
-        "kind": "fail" if verdict in ("refuted", "overclaimed") else "pass" if verdict == "supported" else "open",
+        **_standing(verdict, result["options"]),
         "message": {"text": f"{clean(entry['name'])}: {clean(entry['sentence'])}"},
         "locations": [{"physicalLocation": place}],
         # An alert stays the same alert for as long as the claim keeps its name.

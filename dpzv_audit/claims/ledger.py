@@ -57,6 +57,8 @@ def read_ledger(path: Path, alpha: float) -> Ledger:
 
     Raises `InputError` for a file that is no ledger, and for one whose error rate is not `alpha`.
     """
+    if not path.name or path.is_dir():
+        raise InputError(f"--ledger {path}: is a folder, must be a file or absent")
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_LEDGER + 1)

@@ -131,12 +131,15 @@ def verify(
 
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.gate import Effort, Gate, place_of
+    from dpzv_audit.claims.ledger import read_ledger
     from dpzv_audit.claims.load import load_claims
 
     output = Output(as_json=as_json, quiet=quiet)
     file = load_claims(claims)
     file = file if alpha is None else replace(file, alpha=alpha)
     file = file.only(only) if only else file
+    if ledger is not None:
+        read_ledger(ledger, file.alpha)  # a wrong one is told now, not after an hour of audits
     gate = Gate(
         file=file,
         place=place_of(claims, root=root, trust_code=trust_code, device=choose_device(device)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.cli.common import repeatable_command_line
-from dpzv_audit.errors import AuditError
+from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -42,6 +42,8 @@ def save(
 
 
 def _write(path: Path, text: str) -> None:
+    if not path.name or path.is_dir():
+        raise InputError(f"{path} is a folder, must be a file to write to")
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_text(text, encoding="utf-8")

@@ -50,5 +50,5 @@ def test_what_is_no_ledger_is_refused(tmp_path, text):
 
 
 def test_a_folder_is_no_ledger(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is a folder"):
         read_ledger(tmp_path, 1e-3)
