@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import binom
 
 from dpzv_audit.auditing.game import LabelGame, play
 from dpzv_audit.claims.model import MethodClaim
@@ -41,54 +43,63 @@ def play_block(
     }
 
 
-def simulate_block(
-    claim: MethodClaim,
-    config: DPZVConfig,
-    dataset: VerticalDataset,
-    number: int,
-    *,
-    seed: int,
-    runs: int,
-) -> dict[str, Any]:
-    """Draw `runs` scores of the worst-case label game in each world from the law that a real training gives them.
+@dataclass(frozen=True)
+class Transcript:
+    """The worst-case label game on scalars alone, given how often the canary takes part.
 
     The canary saturates at +C or -C in each of its rounds and the others' part is known, so the score, the sum of the
-    adversary's scalars for batches with the canary, is n C/B or -n C/B plus N(0, n sigma^2), where n counts the
-    adversary's rounds with the canary. Only n, from the sampler, and the noise are drawn; no training is.
+    adversary's scalars for batches with the canary, is n C/B or -n C/B plus N(0, n sigma^2). The count n is part of the
+    view and has one law in both worlds: where it has probability p, an (epsilon, delta) view is (epsilon, delta / p)
+    given n, so that a test of the runs with the likeliest n, at delta / p, is one of the whole view.
     """
-    the_plan = plan(config, records=len(dataset.train), clients=dataset.clients, seed=seed)
-    rounds = the_plan.rounds_by_client if claim.adversary == "colluding-clients" else the_plan.rounds_by_client[:1]
-    unit = config.clip / config.batch_size
-    sides: dict[str, np.ndarray] = {}
-    counts = []
-    for world, mean in ((0, -unit), (1, unit)):
-        generator = stream(seed + number, Purpose.CANARY, world)
-        n = _participations(config, rounds, len(dataset.train), runs, generator)
-        if config.participation_cap is not None:
-            n = np.minimum(n, config.participation_cap)
-        noise = generator.standard_normal(runs)
-        sides["in" if world else "out"] = n * mean + np.sqrt(n) * the_plan.sigma * noise
-        counts += [int(n.min()), int(n.max())]
-    fixed = min(counts) == max(counts)
-    return {
-        "in": sides["in"].tolist(),
-        "out": sides["out"].tolist(),
-        "gaussian": fixed and config.clip_rule == "symmetric",
-        "participations": [min(counts), max(counts)],
-    }
+
+    participations: int
+    probability: float
+    mean: float
+    sigma: float
+
+    def block(self, number: int, *, seed: int, runs: int) -> dict[str, Any]:
+        """Draw `runs` scores in each world, as `play_block` gives them; no training is run."""
+        n = self.participations
+        sides = {}
+        for world, sign in (("out", -1.0), ("in", 1.0)):
+            noise = stream(seed + number, Purpose.CANARY, int(sign > 0)).standard_normal(runs)
+            sides[world] = (sign * n * self.mean + np.sqrt(n) * self.sigma * noise).tolist()
+        return {**sides, "gaussian": True, "participations": [n, n], "probability": self.probability}
 
 
-def _participations(
-    config: DPZVConfig, rounds: Sequence[int], records: int, runs: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Return (runs,) counts of the canary's rounds among each client's `rounds`, summed over the clients."""
-    total = np.zeros(runs)
-    steps = records // config.batch_size
+def transcript_of(
+    claim: MethodClaim, config: DPZVConfig, *, records: int, clients: int, seed: int
+) -> Transcript | None:
+    """Return the transcript that the claim's adversary sees; None where it cannot be simulated.
+
+    With the one-sided clip, or a cap that counts batches which the adversary does not see, a score is no such sum.
+    """
+    together = claim.adversary == "colluding-clients" or clients == 1
+    if config.clip_rule != "symmetric" or (config.participation_cap is not None and not together):
+        return None
+    the_plan = plan(config, records=records, clients=clients, seed=seed)
+    rounds = the_plan.rounds_by_client if together else the_plan.rounds_by_client[:1]
+    law = participation_law(config.sampler, rounds, batch_size=config.batch_size, records=records)
+    cap = config.participation_cap
+    if cap is not None and cap < len(law):
+        law = np.append(law[:cap], law[cap:].sum())
+    count = int(np.argmax(law))
+    if count == 0:
+        return None
+    return Transcript(count, min(1.0, float(law[count])), config.clip / config.batch_size, the_plan.sigma)
+
+
+def participation_law(sampler: str, rounds: Sequence[int], *, batch_size: int, records: int) -> np.ndarray:
+    """Return the probabilities of 0, 1, ... rounds that hold one record, among each client's `rounds` together."""
+    law = np.ones(1)
+    steps = records // batch_size
     for r in rounds:
-        if config.sampler == "shuffled":
-            # Once in every whole pass unless it falls into the short last batch, which is dropped.
-            total += generator.binomial(r // steps, steps * config.batch_size / records, size=runs)
-            total += generator.random(runs) < (r % steps) * config.batch_size / records
+        if sampler == "shuffled":
+            # Once in a whole pass unless the record falls into the short last batch, which is dropped.
+            law = np.convolve(law, binom.pmf(np.arange(r // steps + 1), r // steps, steps * batch_size / records))
+            part = (r % steps) * batch_size / records
+            law = np.convolve(law, [1.0 - part, part])
         else:
-            total += generator.binomial(r, config.batch_size / records, size=runs)
-    return total
+            law = np.convolve(law, binom.pmf(np.arange(r + 1), r, batch_size / records))
+    return law

@@ -216,6 +216,10 @@ class Gate:
         source = run.source
         assert source is not None
         inside, outside = sides(blocks)
+        # Given what has probability p whatever the world, an (epsilon, delta) view is (epsilon, delta / p).
+        delta = claim.delta / min(float(block.get("probability", 1.0)) for block in blocks)
+        if delta >= 1.0:
+            return []
         names: list[tuple[TestName, float]] = [("clopper-pearson", weight)]
         if source.expects_gaussian:
             names = [("clopper-pearson", 0.5 * weight), ("gaussian", 0.5 * weight)]
@@ -225,7 +229,7 @@ class Gate:
                 inside,
                 outside,
                 name=name,
-                delta=claim.delta,
+                delta=delta,
                 design_error=0.1 * self.file.alpha * share,
                 seed=run.seed,
             )

@@ -77,6 +77,12 @@ class MethodClaim(_EpsilonClaim, _Trained):
     """(epsilon, delta) of one of the tool's training methods; its noise is calibrated to the claim."""
 
     method: Text = Field(description="Training method; see `dpzv-audit list methods`.")
+    records: int | None = Field(
+        None,
+        ge=1,
+        le=10**9,
+        description="Train nothing: simulate the transcript of so many records, in place of a data set.",
+    )
 
 
 class AttackClaim(_Named, _Trained):

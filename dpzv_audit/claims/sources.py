@@ -95,6 +95,8 @@ def data_key(placed: PlacedClaim, place: Place) -> str:
         _require_trust(claim, place)
         with _importable(place.folder):
             return code_of(claim.mechanism)
+    if isinstance(claim, MethodClaim) and claim.records is not None:
+        return "simulated"
     return dataset_digest(claim.dataset, None if claim.data_dir is None else place.folder / claim.data_dir)
 
 
@@ -141,13 +143,21 @@ def _scores(claim: ScoresClaim, place: Place) -> Source:
 
 
 def _trained(claim: MethodClaim | AttackClaim, place: Place, options: dict[str, Any]) -> Any:
-    """Return (method, configuration, data set) of a claim about a method; `InputError` naming the key at fault."""
+    """Return (method, configuration, data set) of a claim; None for the data where the claim names records instead.
+
+    Raises `InputError` naming the key at fault.
+    """
     from dpzv_audit.data import load
     from mechanisms import METHODS
 
     if claim.method not in METHODS:
         raise unknown_name("method", claim.method, METHODS)
     spec = METHODS[claim.method]
+    if isinstance(claim, MethodClaim) and claim.records is not None:
+        config = spec.configure(**options)
+        if config.batch_size > claim.records:
+            raise InputError(f"config.batch_size is {config.batch_size}, must be at most records = {claim.records}")
+        return spec, config, None
     data_dir = None if claim.data_dir is None else place.folder / claim.data_dir
     data = load(claim.dataset, clients=claim.clients, data_dir=data_dir)
     for key, value in DATASET_DEFAULTS.get(claim.dataset, {}).items():
@@ -168,25 +178,36 @@ def _method(claim: MethodClaim, place: Place, seed: int) -> Source:
     for key in ("epsilon", "delta"):
         if key in fields:
             options.setdefault(key, getattr(claim, key))
-    _, config, data = _trained(claim, place, options)
-    theory = partial(theory_of, claim, config, records=len(data.train), clients=data.clients, seed=seed)
-    facts = {"config": config.model_dump(mode="json"), "data": {"digests": data.digests, "partition": data.partition}}
+    spec, config, data = _trained(claim, place, options)
+    records = claim.records or len(data.train)
+    clients = data.clients if data is not None else claim.clients or 1
+    theory = partial(theory_of, claim, config, records=records, clients=clients, seed=seed)
+    facts: dict[str, Any] = {"config": config.model_dump(mode="json"), "records": records, "clients": clients}
+    if data is not None:
+        facts["data"] = {"digests": data.digests, "partition": data.partition}
     noisy = isinstance(config, DPZVConfig) and (config.sigma is None or config.sigma > 0)
     if not isinstance(config, DPZVConfig) or not noisy or config.calibration == "none":
-        return Source(theory=theory, facts=facts, unaudited="no label game is played on this method's channel")
+        return Source(theory=theory, facts=facts, unaudited=f"no label game is played on the channel of {spec.name}")
     why = unaudited(claim)
     if why:
         return Source(theory=theory, facts=facts, unaudited=why)
-    from dpzv_audit.claims.games import play_block, simulate_block
+    from dpzv_audit.claims.games import play_block, transcript_of
+
+    transcript = transcript_of(claim, config, records=records, clients=clients, seed=seed)
+    stages = METHOD_STAGES[: 1 if data is None else None] if transcript else METHOD_STAGES[1:]
+    if transcript is None and data is None:
+        return Source(theory=theory, facts=facts, unaudited="the transcript of this configuration is not simulated")
 
     def draw(number: int) -> Block:
         if number in SIMULATED:
-            return simulate_block(claim, config, data, number, seed=seed, runs=SIMULATED_RUNS)
+            assert transcript is not None
+            return transcript.block(number, seed=seed, runs=SIMULATED_RUNS)
+        assert data is not None
         return play_block(claim, config, data, number, seed=seed, runs=RUNS_A_BLOCK, device=place.device)
 
     return Source(
         theory=theory,
-        stages=METHOD_STAGES,
+        stages=stages,
         draw=draw,
         trials=lambda number: 0 if number in SIMULATED else 2 * RUNS_A_BLOCK,
         expects_gaussian=True,
