@@ -19,7 +19,7 @@ from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.errors import AuditError, InputError, unknown_name
-from dpzv_audit.training_defaults import DATASET_DEFAULTS
+from dpzv_audit.training_defaults import defaults_for
 
 Block = Mapping[str, Any]
 """Trials as plain values: "in" and "out" scores with "gaussian", or a "rate" of success; further keys are facts."""
@@ -160,10 +160,8 @@ def _trained(claim: MethodClaim | AttackClaim, place: Place, options: dict[str, 
         return spec, config, None
     data_dir = None if claim.data_dir is None else place.folder / claim.data_dir
     data = load(claim.dataset, clients=claim.clients, data_dir=data_dir)
-    for key, value in DATASET_DEFAULTS.get(claim.dataset, {}).items():
-        if key in spec.config.model_fields and key not in spec.defaults:
-            options.setdefault(key, value)
-    config = spec.configure(**options)
+    usual = defaults_for(claim.dataset, downlink=spec.downlink, fields=spec.config.model_fields, own=spec.defaults)
+    config = spec.configure(**{**usual, **options})
     if config.batch_size > len(data.train):
         raise InputError(f"config.batch_size is {config.batch_size}, must be at most the {len(data.train)} records")
     return spec, config, data
@@ -175,8 +173,10 @@ def _method(claim: MethodClaim, place: Place, seed: int) -> Source:
 
     options = dict(claim.config)
     fields = METHODS[claim.method].config.model_fields if claim.method in METHODS else {}
+    # The noise follows from the claim where the configuration does not say otherwise.
+    noise_given = options.get("dp_sigma") is not None or ("dp" in fields and options.get("dp", "none") == "none")
     for key in ("epsilon", "delta"):
-        if key in fields:
+        if key in fields and not noise_given:
             options.setdefault(key, getattr(claim, key))
     spec, config, data = _trained(claim, place, options)
     records = claim.records or len(data.train)

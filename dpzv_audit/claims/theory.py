@@ -12,8 +12,8 @@ from dpzv_audit.claims.model import MethodClaim
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evidence import UpperBound, to_jsonable
 from mechanisms import DPZVConfig, TrainingConfig
-from mechanisms.config import BaselineConfig, CompressedConfig, CZOFOConfig
-from mechanisms.federation import rounds_of
+from mechanisms.calibration import calibrated, channel_release
+from mechanisms.config import CZOFOConfig, ProtectedConfig
 from mechanisms.plan import plan
 
 _NO_NOISE = Theory(
@@ -64,24 +64,10 @@ def release_of(config: TrainingConfig, *, records: int, clients: int, seed: int)
             # The server steps on the batch of the round: said so, random participations are accounted for as well.
             release = replace(release, server_mu=None, server_noise_multiplier=config.server_noise_multiplier)
         return release
-    if not isinstance(config, BaselineConfig) or config.dp == "none" or config.dp_sigma == 0.0:
+    if not isinstance(config, ProtectedConfig) or not config.protected:
         return None
-    synchronous = isinstance(config, CompressedConfig)
-    return Release(
-        batch_size=config.batch_size,
-        dataset_size=records,
-        rounds=rounds_of(config, records),
-        clip=config.dp_clip,
-        sigma=config.dp_sigma,
-        sampler=config.sampler,
-        server_update="sgd" if config.top_model else "none",
-        # In a synchronous round each client sends, or is sent, rows of its own about the one batch.
-        clients=1 if synchronous else clients,
-        directions=clients if synchronous else 1,
-        channel="gradient" if config.dp == "gradient" else "embedding",
-        clip_scope="batch" if config.dp == "embedding-batch" else "record",
-        client_update="frozen" if config.client_rate == 0 else "first-order",
-    )
+    sigma = calibrated(config, records=records, clients=clients, seed=seed).dp_sigma
+    return channel_release(config, sigma=sigma, records=records, clients=clients, seed=seed)
 
 
 def gap_of(bounds: Sequence[UpperBound]) -> str:

@@ -33,7 +33,7 @@ epsilon = 1.0
 name = "embedding noise hides labels"
 method = "vafl"
 epsilon = 1.0
-config = { dp = "embedding", dp_sigma = 1.0 }
+config = { dp = "embedding" }
 
 [[claim]]
 name = "czofo hides labels by its directions"
