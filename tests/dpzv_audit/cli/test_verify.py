@@ -322,6 +322,14 @@ def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, capsys
     assert "absent/out.xml: cannot be written" in capsys.readouterr().err
 
 
+def test_a_check_validates_and_runs_nothing(folder, capsys):
+    assert main(["verify", write(folder, FILE), "--check"]) == 0
+    assert "2 claims, all of them valid" in capsys.readouterr().out
+    assert sorted(path.name for path in folder.iterdir()) == ["claims.toml", "in.csv", "out.csv"]
+    write(folder, FILE.replace("out.csv", "absent.csv"))
+    assert main(["verify", "claims.toml", "--check"]) == 2
+
+
 def test_the_schema_is_printed_alone(capsys):
     assert main(["verify", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "dpzv-audit claims file"
