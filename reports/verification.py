@@ -110,7 +110,7 @@ def row_of(entry: Mapped) -> tuple[str, ...]:
         claimed = f"ε ≤ {number(entry['claim']['epsilon'])}"
         lower, upper = entry["epsilon_lower"], entry["upper"]
         measured = MISSING if lower is None else f"ε ≥ {lower_bound(lower)}"
-        proved = MISSING if upper is None else f"ε ≤ {upper_bound(upper)}"
+        proved = MISSING if upper is None else f"ε ≤ {upper_bound(float(f'{upper:.9g}'))}"
     mark = " *" if entry["missing"] else ""
     p_value = "1" if entry["adjusted_p_value"] >= 1 else f"{entry['adjusted_p_value']:.1e}"
     return (clean(entry["name"]), entry["verdict"] + mark, claimed, measured, proved, p_value)

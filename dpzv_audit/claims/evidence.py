@@ -69,10 +69,10 @@ class Evidence:
         """The largest epsilon that as many scores could have proved; None where nothing was tested."""
         return max((look.test.ceiling(error * look.weight) for look in self.looks if look.weight > 0), default=None)
 
-    def given(self) -> str:
-        """What the smallest p-value takes as given by construction; "" for nothing."""
+    def given(self, error: float) -> str:
+        """What the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
         gating = [look for look in self.looks if look.weight > 0]
-        best = min(gating, key=lambda look: look.p_value / look.weight, default=None)
+        best = max(gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
         return "given Gaussian noise" if best is not None and best.test.name == "gaussian" else ""
 
     def to_json(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dpzv_audit.claims.evidence import Evidence
 from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
-from dpzv_audit.claims.verdicts import VERDICTS, Verdict, adjusted_p_values, decide, exit_code
+from dpzv_audit.claims.verdicts import ACCURACY, VERDICTS, Verdict, adjusted_p_values, decide, exit_code
 from dpzv_audit.evidence import to_jsonable
 
 SCHEMA = "dpzv-audit/verify/1"
@@ -73,7 +73,7 @@ def claim_entry(run: ClaimRun, evidence: Evidence, *, refuted: bool, adjusted: f
         "level": level,
         "epsilon_lower": evidence.epsilon_lower(level),
         "ceiling": evidence.ceiling(level),
-        "given": evidence.given(),
+        "given": evidence.given(level),
         "upper": theory.upper,
         "accountant": theory.accountant,
         "gap": theory.gap,
@@ -182,9 +182,9 @@ def _measured(entry: Mapping[str, Any]) -> str:
 def _proved(entry: Mapping[str, Any]) -> list[str]:
     claimed, upper, adversary = entry["claim"]["epsilon"], entry["upper"], entry["claim"]["adversary"]
     if upper is not None:
-        side = "at or below" if upper <= claimed else "above"
+        side = "at or below" if upper <= claimed * (1.0 + ACCURACY) else "above"
         parts = [f"The tightest sound upper bound against the {adversary} is {up(upper)}, {side} the claim."]
-        if entry["verdict"] == "refuted" and upper <= claimed:
+        if entry["verdict"] == "refuted" and upper <= claimed * (1.0 + ACCURACY):
             parts.append(
                 "Theory supports this configuration, so what runs is not what is configured, or this is the rare "
                 "false alarm."
@@ -213,8 +213,8 @@ def down(value: float) -> str:
 
 
 def up(value: float) -> str:
-    """Return an upper bound at two decimals, never rounded down."""
-    return _two_decimals(value, ROUND_CEILING)
+    """Return an upper bound at two decimals, rounded up from the nine digits to which accountants are right."""
+    return _two_decimals(float(f"{value:.9g}"), ROUND_CEILING)
 
 
 def _two_decimals(value: float, rounding: str) -> str:

@@ -64,7 +64,7 @@ def test_a_gaussian_promise_is_used_and_checked(claims_folder):
     text = SCORES.replace('name = "false"', 'name = "false"\nexactly_gaussian = true').replace("0.5", "2.5")
     run = gathered(claims_folder, text)[0]
     assert [look.weight for look in run.looks] == [0.5, 0.5]
-    assert run.evidence().given() == "given Gaussian noise"
+    assert run.evidence().given(1e-3) == "given Gaussian noise"
     assert verdicts([run]) == (True,)
     rng = np.random.default_rng(1)
     np.savetxt(claims_folder / "in.csv", rng.laplace(1.0, 1.0, 4000))
