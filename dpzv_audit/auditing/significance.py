@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from dpzv_audit.auditing.binomial import upper_limit
-from dpzv_audit.auditing.estimators import check_scores
+from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.auditing.thresholds import LEAST_A_SIDE, choose_rule, error_counts, split_pilot
 from dpzv_audit.errors import check_count, check_positive, check_probability
 from dpzv_audit.evidence import ClaimKind

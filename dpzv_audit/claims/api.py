@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpzv_audit.auditing.estimators import check_scores
+from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, claim_seed, place_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim

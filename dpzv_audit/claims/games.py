@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from dpzv_audit.auditing.game import LabelGame, play
+from dpzv_audit.auditing.games.definition import Game
+from dpzv_audit.auditing.games.outcome import outcome_of
+from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.claims.model import MethodClaim
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import DPZVConfig
 from mechanisms.plan import plan
 
-CHUNK = 256
+PAIRS_AT_ONCE = 125
+"""Pairs of trainings, one in each world, in memory at a time."""
 
 
 def play_block(
@@ -29,17 +32,20 @@ def play_block(
     runs: int,
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Train `runs` times in each world and return the scores of block `number`, from streams of its own."""
-    game = LabelGame(
-        config=config,
-        adversary="colluding-clients" if claim.adversary == "colluding-clients" else "client",
-    )
-    scores = play(game, dataset, runs=runs, seed=seed + number, chunk=CHUNK, device=device)
+    """Train `runs` times in each world, the pairs of block `number`, and return the scores of the worst-case canary."""
+    together = claim.adversary == "colluding-clients"
+    game = Game(config=config, adversary="colluding-clients" if together else "client")
+    trials = RealTrials(game, dataset, seed, device)
+    first, last = number * runs, (number + 1) * runs
+    parts = [trials(start, min(start + PAIRS_AT_ONCE, last)) for start in range(first, last, PAIRS_AT_ONCE)]
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    scores = outcome_of(trials, arrays)
+    part = scores.gaussian
     return {
         "in": scores.in_scores.tolist(),
         "out": scores.out_scores.tolist(),
-        "gaussian": scores.exactly_gaussian,
-        "participations": list(scores.participations),
+        "gaussian": part is not None and part.probability == 1.0 and len(part.in_scores) == runs,
+        "participations": list(scores.participations or ()),
     }
 
 

@@ -315,20 +315,31 @@ def _mechanism(claim: MechanismClaim, place: Place, seed: int) -> Source:
 
 
 def mechanism_source(mechanism: Any, label: str, seed: int, *, exactly_gaussian: bool = False) -> Source:
-    """Return the source of a mechanism: an object with `run(world, rng)`, or such a function; the score is a number.
+    """Return the source of a mechanism: an object with `run(world, rng)` or `run_batch(world, rng, n)`, or a function.
 
-    `world` is 1 with the canary and 0 without it, `rng` a `numpy.random.Generator` of the run's own.
+    `world` is 1 with the canary and 0 without it, `rng` a `numpy.random.Generator` of the run's own. A run answers with
+    a score, or with a view that the object's `score(view)` turns into one (see `dpzv_audit.auditing.mechanism`).
     """
     run = getattr(mechanism, "run", mechanism)
-    if not callable(run):
+    batch = getattr(mechanism, "run_batch", None)
+    score = getattr(mechanism, "score", None)
+    if not callable(run) and not callable(batch):
         raise InputError(f"mechanism {label!r} gives a {type(mechanism).__name__}, must be run(world, rng) -> score")
 
     def draw(number: int) -> Block:
         sides: dict[int, NDArray[np.float64]] = {}
         for world in (0, 1):
-            sequences = np.random.SeedSequence([seed, number, world]).spawn(RUNS_A_BLOCK)
-            scores = [_score(label, run, world, np.random.default_rng(sequence)) for sequence in sequences]
-            sides[world] = np.asarray(scores)
+            sequence = np.random.SeedSequence([seed, number, world])
+            if callable(batch):
+                answers = list(_called(label, batch, world, np.random.default_rng(sequence), RUNS_A_BLOCK))
+            else:
+                streams = map(np.random.default_rng, sequence.spawn(RUNS_A_BLOCK))
+                answers = [_called(label, run, world, rng) for rng in streams]
+            if callable(score):
+                answers = [_called(label, score, answer) for answer in answers]
+            if len(answers) != RUNS_A_BLOCK:
+                raise AuditError(f"mechanism {label!r}: run_batch gave {len(answers)} answers, asked {RUNS_A_BLOCK}")
+            sides[world] = np.asarray([_score(label, world, answer) for answer in answers])
         return {"in": sides[1].tolist(), "out": sides[0].tolist(), "gaussian": exactly_gaussian}
 
     return Source(
@@ -340,8 +351,7 @@ def mechanism_source(mechanism: Any, label: str, seed: int, *, exactly_gaussian:
     )
 
 
-def _score(label: str, run: Callable[..., Any], world: int, rng: np.random.Generator) -> float:
-    value = _called(label, run, world, rng)
+def _score(label: str, world: int, value: Any) -> float:
     try:
         score = float(value)
     except (TypeError, ValueError):
