@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         upper_bounds,
     )
     from dpzv_audit.auditing import audit_scores
+    from dpzv_audit.claims.api import ClaimVerdict, verify_claim
     from dpzv_audit.data import load as load_dataset
     from dpzv_audit.errors import AuditError, InputError
     from dpzv_audit.evaluation import attack_result, audit_result, train_result
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AuditError",
+    "ClaimVerdict",
     "EmpiricalBound",
     "EpsilonRange",
     "InputError",
@@ -48,6 +50,7 @@ __all__ = [
     "tightest_sound",
     "train_result",
     "upper_bounds",
+    "verify_claim",
 ]
 
 _HOMES = {
@@ -55,6 +58,7 @@ _HOMES = {
         "Release delta_from_mu epsilon_from_mu mu_from_epsilon sigma_from_paper sigma_sound tightest_sound upper_bounds"
     ),
     "dpzv_audit.auditing": "audit_scores",
+    "dpzv_audit.claims.api": "ClaimVerdict verify_claim",
     "dpzv_audit.errors": "AuditError InputError",
     "dpzv_audit.evaluation": "attack_result audit_result train_result",
     "dpzv_audit.evidence": "EmpiricalBound EpsilonRange Interval UpperBound",

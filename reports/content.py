@@ -17,6 +17,7 @@ SCHEMAS = {
     "dpzv-audit/audit/1": "Audit report",
     "dpzv-audit/audit-scores/1": "Audit of scores",
     "dpzv-audit/matrix/1": "Matrix of attacks",
+    "dpzv-audit/verify/1": "Verdicts on a claims file",
 }
 
 

@@ -9,15 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpzv_audit.errors import InputError
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from reports.content import check_schema, report_content
+from reports.junit import to_junit
 from reports.markdown import to_markdown
 from reports.model import Code, Picture, Prose, Report, Table
+from reports.sarif import to_sarif
+from reports.verification import SCHEMA as VERIFY_SCHEMA
+from reports.verification import Drawings, verification_content
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-FORMATS = ("html", "md", "json")
+FORMATS = ("html", "md", "json", "junit", "sarif")
+VERDICT_FORMATS = {"junit": "junit.xml", "sarif": "claims.sarif"}
+"""Formats that only a result of `verify` has, and their files."""
 
 
 @cache
@@ -50,7 +57,8 @@ def render_html(result: Mapping[str, Any]) -> str:
 
     Raises `InputError` if the result's schema is unknown.
     """
-    return to_html(report_content(result))
+    verdicts = result.get("schema") == VERIFY_SCHEMA
+    return to_html(verification_content(result) if verdicts else report_content(result))
 
 
 def render_markdown(result: Mapping[str, Any]) -> str:
@@ -58,7 +66,8 @@ def render_markdown(result: Mapping[str, Any]) -> str:
 
     Raises `InputError` if the result's schema is unknown.
     """
-    return to_markdown(report_content(result))
+    verdicts = result.get("schema") == VERIFY_SCHEMA
+    return to_markdown(verification_content(result) if verdicts else report_content(result))
 
 
 def write_atomically(path: Path, text: str) -> Path:
@@ -75,18 +84,32 @@ def write_atomically(path: Path, text: str) -> Path:
     return path
 
 
-def write_report(folder: Path, formats: Collection[str] = ("html", "md")) -> list[Path]:
+def check_formats(result: Mapping[str, Any], place: str, formats: Collection[str]) -> None:
+    """Raise `InputError` unless `result` has a known schema and can be drawn in every one of `formats`."""
+    schema = check_schema(result, place)
+    for name in formats:
+        if name in VERDICT_FORMATS and schema != VERIFY_SCHEMA:
+            raise InputError(f"--format is {name!r}, which needs a result of verify, but {place} holds {schema}")
+
+
+def write_report(
+    folder: Path, formats: Collection[str] = ("html", "md"), *, drawings: Drawings | None = None
+) -> list[Path]:
     """Draw `folder`/result.json again and return the files that hold the report, each written atomically.
 
     `formats` are any of `FORMATS`: "html" is report.html, "md" is report.md with its figures beside it as
-    SVG, "json" is result.json itself, which is never rewritten. Raises `InputError` if the folder holds no
-    readable result or one of an unknown schema. `folder` may be the path of the result file itself.
+    SVG, "json" is result.json itself, which is never rewritten; "junit" and "sarif" are junit.xml and
+    claims.sarif of a result of `verify`. `drawings` keeps the figures of such a result. Raises `InputError` if
+    the folder holds no readable result or one of an unknown schema. `folder` may be the path of the result file.
     """
     result = load_run(folder)
-    check_schema(result, str(folder))
+    check_formats(result, str(folder), formats)
     folder = folder.parent if folder.is_file() else folder
-    measured = load_measured(folder)
-    report = report_content({**result, "measured": measured} if measured else result)
+    if result["schema"] == VERIFY_SCHEMA:
+        report = verification_content(result, drawings)
+    else:
+        measured = load_measured(folder)
+        report = report_content({**result, "measured": measured} if measured else result)
     files = []
     if "html" in formats:
         files.append(write_atomically(folder / "report.html", to_html(report)))
@@ -96,4 +119,8 @@ def write_report(folder: Path, formats: Collection[str] = ("html", "md")) -> lis
         files += [write_atomically(folder / f"{p.name}.svg", p.svg) for p in pictures]
     if "json" in formats:
         files.append(folder / RESULT_FILE)
+    if "junit" in formats:
+        files.append(_write_atomically(folder / VERDICT_FORMATS["junit"], to_junit(result)))
+    if "sarif" in formats:
+        files.append(_write_atomically(folder / VERDICT_FORMATS["sarif"], to_sarif(result)))
     return files

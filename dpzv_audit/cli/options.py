@@ -12,6 +12,7 @@ import typer
 from dpzv_audit.cli.common import at_least
 from dpzv_audit.cli.data_options import DataFlags, load_data, named_by_flag
 from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.training_defaults import defaults_for
 
 if TYPE_CHECKING:
     from dpzv_audit.data.vertical import VerticalDataset
@@ -90,42 +91,6 @@ ConfidenceOption = Annotated[
     typer.Option("--confidence", metavar="X", help="Confidence of every interval and bound, between 0 and 1."),
 ]
 
-_IMAGES: dict[str, Any] = {"batch_size": 256, "epochs": 30, "embedding": 60, "hidden": 64, "delta": 1e-3}
-DATASET_DEFAULTS: dict[str, dict[str, Any]] = {
-    "digits": {"server_rate": 0.05},
-    "breast-cancer": {"server_rate": 0.05, "epochs": 20},
-    "mnist": _IMAGES,
-    "fashion-mnist": _IMAGES,
-    "cifar10": {**_IMAGES, "batch_size": 64, "client_model": "patch-cnn"},
-    "eth80": {"server_rate": 0.01, "batch_size": 16, "epochs": 40, "client_model": "mlp"},
-    "modelnet40": {"epochs": 30, "embedding": 60, "hidden": 64, "client_model": "resnet18"},
-    "mfeat": {"server_rate": 0.05, "epochs": 20},
-    "amazon-polarity": {"epochs": 6, "client_model": "tokens"},
-    "imdb": {"epochs": 6, "client_model": "tokens"},
-    "adult": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
-    "bank": {"server_rate": 0.05, "batch_size": 256, "epochs": 10},
-}
-"""Settings by data set, where neither the user nor the method says otherwise.
-
-MNIST: paper 001 where it gives a value (figure captions: delta = 1e-3; 60 fits its byte counts), the rest ours.
-Models are those of paper 001 (ModelNet40: ResNet-18; text: a bag of embeddings in place of its BERT); ETH-80 has 64
-training objects, on which convolutions hardly start. Small tables: ten times the paper's server rate, since a run has
-hundreds of rounds instead of thousands.
-"""
-
-_MOMENTUM = {"momentum": 0.9, "server_momentum": 0.9}
-GRADIENT_DEFAULTS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(DATASET_DEFAULTS, _MOMENTUM),
-    "eth80": {**_MOMENTUM, "client_rate": 0.01},
-    "modelnet40": {**_MOMENTUM, "client_rate": 0.01, "server_rate": 0.01},
-    "amazon-polarity": {**_MOMENTUM, "client_rate": 2.0, "server_rate": 0.02},
-    "imdb": {**_MOMENTUM, "client_rate": 2.0, "server_rate": 0.02},
-}
-"""The same for methods that send gradients down, over `DATASET_DEFAULTS`. Rates are ours, from small grids.
-
-A token's embedding moves only where the token is: text needs a far larger rate at the clients than at the server.
-"""
-
 
 @dataclass(frozen=True)
 class TrainingChoice:
@@ -202,12 +167,13 @@ def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = Fals
 
     With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings.
     """
-    defaults = dict(DATASET_DEFAULTS.get(dataset, {}))
-    if transformer:
-        defaults.pop("client_model", None)
-    elif spec.downlink == "gradient":
-        defaults |= GRADIENT_DEFAULTS.get(dataset, {})
-    return {k: v for k, v in defaults.items() if k in spec.config.model_fields and k not in spec.defaults}
+    return defaults_for(
+        dataset,
+        downlink=spec.downlink,
+        fields=spec.config.model_fields,
+        own=spec.defaults,
+        transformer=transformer,
+    )
 
 
 def _named_by_set(message: str, keys: list[str]) -> str:

@@ -28,7 +28,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, each with a result.json in it.")],
     formats: Annotated[
         list[str],
-        typer.Option("--format", metavar="html|md|json", help="What to draw; may be given several times."),
+        typer.Option("--format", metavar="html|md|json|junit|sarif", help="What to draw; may be given several times."),
     ] = list(DEFAULT_FORMATS),  # noqa: B006  typer copies it
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -40,12 +40,11 @@ def report(
     Example: dpzv-audit report dpzv-runs/*
     """
     from dpzv_audit.runs import load_run
-    from reports.content import check_schema
-    from reports.render import write_report
+    from reports.render import check_formats, write_report
 
     wanted = _formats(formats)
     for run in runs:  # all inputs are checked before anything is written
-        check_schema(load_run(run), str(run))
+        check_formats(load_run(run), str(run), wanted)
     output = Output(as_json=as_json, quiet=quiet)
     done: list[dict[str, Any]] = []
     for run in runs:

@@ -1,0 +1,138 @@
+"""`verify_claim`: one claim put to the test from Python, for test suites and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpzv_audit.auditing.settings import check_scores
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.gate import Effort, Gate, claim_seed, place_of
+from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
+from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
+from dpzv_audit.claims.result import claim_entry
+from dpzv_audit.claims.sources import ALL_AT_ONCE, Source, mechanism_source
+from dpzv_audit.claims.verdicts import Verdict, exit_code, holm
+from dpzv_audit.errors import InputError, check_count, check_probability
+
+_GIVEN = "given"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimVerdict:
+    """The verdict on one claim with its evidence in short; `entry` is the claim's part of a `result.json`."""
+
+    name: str
+    verdict: Verdict
+    sentence: str
+    p_value: float
+    epsilon_lower: float | None
+    upper: float | None
+    entry: Mapping[str, Any]
+
+    def fails(self, *, allow_overclaimed: bool = False, strict: bool = False) -> bool:
+        """Whether the verdict fails a gate with these options, as `dpzv-audit verify` would."""
+        return bool(exit_code([self.verdict], allow_overclaimed=allow_overclaimed, strict=strict))
+
+    def __str__(self) -> str:
+        """The verdict, the claim and the sentence that explains it."""
+        return f"{self.verdict.upper()}: {self.name}\n{self.sentence}"
+
+
+def verify_claim(
+    *,
+    scores: tuple[ArrayLike, ArrayLike] | None = None,
+    mechanism: Any = None,
+    alpha: float = DEFAULT_ALPHA,
+    seed: int = 0,
+    max_trials: int | None = None,
+    folder: Path | str = ".",
+    **claim: Any,
+) -> ClaimVerdict:
+    """Put one claim to the test and return the verdict; nothing is cached.
+
+    Args:
+        scores: (in, out): the (n,) scores of runs with the canary and the (m,) scores of runs without it.
+        mechanism: a function run(world, rng) -> score, or an object with such a method; `world` is 1 with the canary
+            and 0 without it, `rng` a `numpy.random.Generator`. Or an import path "package.module:factory".
+        alpha: chance, in (0, 0.5), that a true claim is refuted.
+        seed: every random stream follows from it and from what the claim says.
+        max_trials: most runs, or trainings, in both worlds together.
+        folder: where relative paths of the claim start from.
+        claim: the keys of a `[[claim]]` in a claims file: epsilon, delta, name, method, config, ...
+
+    Raises:
+        InputError: keys, scores or a mechanism that are wrong.
+    """
+    check_probability("alpha", alpha)
+    keys = {"name": "claim", **claim}
+    source: Source | None = None
+    placed: PlacedClaim
+    if scores is not None:
+        _refuse(keys, "scores", mechanism)
+        sides = [check_scores(f"scores[{index}]", side) for index, side in enumerate(_pair(scores))]
+        placed = one_claim({**keys, "scores": {"in": _GIVEN, "out": _GIVEN}})
+        assert isinstance(placed.claim, ScoresClaim)
+        block = {"in": sides[0], "out": sides[1], "gaussian": placed.claim.exactly_gaussian}
+        source = Source(
+            stages=ALL_AT_ONCE,
+            draw=lambda number: block,
+            expects_gaussian=placed.claim.exactly_gaussian,
+            stored=False,
+        )
+    elif mechanism is not None and not isinstance(mechanism, str):
+        _refuse(keys, "mechanism", None)
+        placed = one_claim({**keys, "mechanism": "given:mechanism"})
+        label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
+        gaussian = bool(keys.get("exactly_gaussian", False))
+        source = mechanism_source(mechanism, label, claim_seed(placed, seed), exactly_gaussian=gaussian)
+    else:
+        placed = one_claim(keys if mechanism is None else {**keys, "mechanism": mechanism})
+    path = Path(folder) / "claim"
+    gate = Gate(
+        file=ClaimsFile(path, alpha, (placed,)),
+        # The caller imports and runs what it names itself: this is its own process.
+        place=place_of(path, root=Path(folder), trust_code=True, device="cpu"),
+        cache=Cache(None),
+        seed=check_count("seed", seed, least=0),
+        effort=Effort(max_trials=max_trials),
+    )
+    (run,) = gate.prepare(() if source is None else (source,))
+    gate.gather([run])
+    evidence = run.evidence()
+    (refuted,) = holm([evidence.p_value], alpha)
+    entry = claim_entry(run, evidence, refuted=refuted, adjusted=evidence.p_value, level=alpha)
+    return ClaimVerdict(
+        name=entry["name"],
+        verdict=entry["verdict"],
+        sentence=entry["sentence"],
+        p_value=entry["p_value"],
+        epsilon_lower=entry["epsilon_lower"],
+        upper=entry["upper"],
+        entry=entry,
+    )
+
+
+def _pair(scores: Sequence[ArrayLike] | Any) -> tuple[ArrayLike, ArrayLike]:
+    if not isinstance(scores, tuple | list) or len(scores) != 2:
+        raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
+    return np.asarray(scores[0]), np.asarray(scores[1])
+
+
+def _refuse(keys: Mapping[str, Any], given: str, other: object) -> None:
+    for key in ("method", "scores", "mechanism"):
+        if key in keys or (other is not None and key == "mechanism"):
+            raise InputError(f"{given} and {key} are both given, must be one of them")
+
+
+def spent_evenly(alpha: float, tests: int, call: int) -> float:
+    """Return the alpha of the `call`-th claim, from 1, of one of `tests` tests that share `alpha`.
+
+    A test's share alpha / tests is spread over its claims as 1 / (k (k + 1)), which sums to 1 however many there are.
+    """
+    return alpha / max(1, tests) / (call * (call + 1))

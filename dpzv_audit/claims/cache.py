@@ -1,0 +1,189 @@
+"""Keeps evidence between runs, keyed by claim, code and data, so that what has not changed is not audited again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dpzv_audit.claims.evidence import Evidence, evidence_from_json
+from dpzv_audit.errors import InputError
+
+CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
+_CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
+_NO_EVIDENCE_IN = ("dpzv_audit/cli", "dpzv_audit/pytest_plugin.py")
+"""Code that shows evidence and makes none: a change there audits nothing again."""
+_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant")
+_LARGEST_HASHED = 400_000_000
+
+
+def default_cache() -> Path:
+    """Folder of the cache: DPZV_AUDIT_CACHE, else dpzv-audit in XDG_CACHE_HOME or ~/.cache."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dpzv-audit"
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 of the code that makes evidence and of the versions of the libraries it computes with."""
+    root = Path(__file__).resolve().parents[2]
+    found = hashlib.sha256()
+    for package in _CODE_PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            if not name.startswith(_NO_EVIDENCE_IN):
+                found.update(name.encode())
+                found.update(path.read_bytes())
+    for library in _LIBRARIES:
+        try:
+            found.update(f"{library} {importlib.metadata.version(library)}".encode())
+        except importlib.metadata.PackageNotFoundError:
+            found.update(f"{library} absent".encode())
+    return found.hexdigest()
+
+
+def files_digest(files: Iterable[Path]) -> str:
+    """SHA-256 of names and contents of `files`; by size and time of change instead where they are many hundred MB."""
+    found = hashlib.sha256()
+    listed = sorted(set(files))
+    large = sum(path.stat().st_size for path in listed) > _LARGEST_HASHED
+    for path in listed:
+        found.update(path.name.encode("utf-8", "surrogateescape"))
+        if large:
+            status = path.stat()
+            found.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+        else:
+            with path.open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
+
+
+def dataset_digest(name: str, data_dir: Path | None) -> str:
+    """What the data set `name` is read from: the version of scikit-learn, or the digest of its files."""
+    from dpzv_audit.data.adult import ADULT_SOURCE
+    from dpzv_audit.data.amazon import AMAZON_SOURCE
+    from dpzv_audit.data.bank import BANK_SOURCE
+    from dpzv_audit.data.cifar import CIFAR_SOURCE
+    from dpzv_audit.data.eth80 import ETH80_SOURCE
+    from dpzv_audit.data.fashion import FASHION_SOURCE
+    from dpzv_audit.data.imdb import IMDB_SOURCE
+    from dpzv_audit.data.mfeat import MFEAT_SOURCE
+    from dpzv_audit.data.mnist import MNIST_SOURCE
+    from dpzv_audit.data.renders import MODELNET_SOURCE
+
+    sources = (
+        ADULT_SOURCE,
+        AMAZON_SOURCE,
+        BANK_SOURCE,
+        CIFAR_SOURCE,
+        ETH80_SOURCE,
+        FASHION_SOURCE,
+        IMDB_SOURCE,
+        MFEAT_SOURCE,
+        MNIST_SOURCE,
+        MODELNET_SOURCE,
+    )
+    for source in sources:
+        if source.name == name:
+            folder = source.locate(data_dir)
+            return files_digest(path for path in folder.rglob("*") if path.is_file())
+    return f"embedded, scikit-learn {importlib.metadata.version('scikit-learn')}"
+
+
+def code_of(mechanism: str) -> str:
+    """SHA-256 of the Python files of the top-level package, or module, that "package.module:factory" belongs to."""
+    top = mechanism.partition(":")[0].partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        raise InputError(f"mechanism is {mechanism!r}, but there is no module {top!r} on the import path")
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    if not files and spec.origin is not None and Path(spec.origin).is_file():
+        files = [Path(spec.origin)]
+    return files_digest(files)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Evidence and unfinished blocks under `folder`; with None nothing is read and nothing is kept.
+
+    A file that is damaged counts as absent, and what cannot be written is not kept: a cache never fails a run.
+    """
+
+    folder: Path | None
+
+    def evidence(self, key: str) -> Evidence | None:
+        """The complete evidence stored under `key`."""
+        value = self._read(key, "evidence")
+        if value is None:
+            return None
+        try:
+            return evidence_from_json(value)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def keep(self, key: str, evidence: Evidence) -> None:
+        """Store complete evidence; the blocks it came from are no longer needed."""
+        self._write(key, "evidence", evidence.to_json())
+        if self.folder is not None:
+            for path in self._place(key).glob("block-*.json"):
+                path.unlink(missing_ok=True)
+
+    def block(self, key: str, number: int) -> Mapping[str, Any] | None:
+        """A block of trials of a run that did not end."""
+        return self._read(key, f"block-{number}")
+
+    def keep_block(self, key: str, number: int, block: Mapping[str, Any]) -> None:
+        """Store a block, for `--resume`."""
+        self._write(key, f"block-{number}", block)
+
+    def drawing(self, key: str) -> str | None:
+        """A figure drawn before."""
+        value = self._read(key, "drawing")
+        return str(value["svg"]) if value and isinstance(value.get("svg"), str) else None
+
+    def keep_drawing(self, key: str, svg: str) -> None:
+        """Store a figure: drawing takes longer than everything else in a run that audits nothing."""
+        self._write(key, "drawing", {"svg": svg})
+
+    def _place(self, key: str) -> Path:
+        assert self.folder is not None
+        return self.folder / key[:2] / key
+
+    def _read(self, key: str, name: str) -> dict[str, Any] | None:
+        if self.folder is None:
+            return None
+        try:
+            value = json.loads((self._place(key) / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def _write(self, key: str, name: str, value: Mapping[str, Any]) -> None:
+        if self.folder is None:
+            return
+        place = self._place(key)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            handle, partial = tempfile.mkstemp(dir=place, suffix=".tmp")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(value, file, allow_nan=False)
+            os.replace(partial, place / f"{name}.json")
+        except OSError:
+            return
+
+
+def evidence_key(parts: Mapping[str, Any]) -> str:
+    """SHA-256 of everything that decides the evidence about a claim."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,89 @@
+"""The evidence about one claim as data: upper bounds from theory, looks of a test, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpzv_audit.auditing.significance import FixedTest
+from dpzv_audit.evidence import to_jsonable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theory:
+    """What the accountants say of a claim's release; `speaks` is False where no release is known to account for."""
+
+    speaks: bool = False
+    upper: float | None = None
+    """The tightest sound upper bound on epsilon, None where there is none."""
+    accountant: str = ""
+    gap: str = ""
+    """The proof gap where no bound is sound."""
+    explanations: Mapping[str, str] = field(default_factory=dict)
+    bounds: tuple[Mapping[str, Any], ...] = ()
+    """Every accountant's answer, `dpzv_audit.evidence.UpperBound` as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One look at a claim: a test on scores of its own, and the share of the claim's alpha that it may spend.
+
+    A look of weight 0 is shown and gates nothing: `assumes` says what it would rest on.
+    """
+
+    stage: str
+    weight: float
+    test: FixedTest
+    p_value: float
+    assumes: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that was found out about one claim, apart from the verdict, which depends on the whole file."""
+
+    p_value: float
+    theory: Theory
+    looks: tuple[Look, ...] = ()
+    rates: tuple[float, ...] = ()
+    """Success of an attack by block of trainings."""
+    attack: Mapping[str, Any] = field(default_factory=dict)
+    """Baselines and controls of an attack."""
+    tradeoff: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Configuration, data and game: what a repeat needs."""
+    trials: int = 0
+    """Trainings, or runs of the mechanism, in both worlds together."""
+    missing: str = ""
+    """What a budget or an interrupt left out; "" where the evidence is complete."""
+    unaudited: str = ""
+    """Why no test was made of this claim, where none can be."""
+
+    def epsilon_lower(self, error: float) -> float | None:
+        """The largest lower bound on epsilon of any gating look at `error` in all; None where nothing was tested."""
+        bounds = [look.test.epsilon_lower(error * look.weight) for look in self.looks if look.weight > 0]
+        return max(bounds, default=None)
+
+    def ceiling(self, error: float) -> float | None:
+        """The largest epsilon that as many scores could have proved; None where nothing was tested."""
+        return max((look.test.ceiling(error * look.weight) for look in self.looks if look.weight > 0), default=None)
+
+    def given(self, error: float) -> str:
+        """What the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
+        gating = [look for look in self.looks if look.weight > 0]
+        best = max(gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
+        return "given Gaussian noise" if best is not None and best.test.name == "gaussian" else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain values, which `evidence_from_json` reads back."""
+        value: dict[str, Any] = to_jsonable(self)
+        return value
+
+
+def evidence_from_json(value: Mapping[str, Any]) -> Evidence:
+    """Return the evidence that `Evidence.to_json` wrote; `KeyError`, `TypeError` or `ValueError` for another value."""
+    theory = dict(value["theory"])
+    theory["bounds"] = tuple(theory["bounds"])
+    looks = tuple(Look(**{**look, "test": FixedTest(**look["test"])}) for look in value["looks"])
+    return Evidence(**{**value, "theory": Theory(**theory), "looks": looks, "rates": tuple(value["rates"])})

@@ -1,0 +1,234 @@
+"""Reads a claims file and validates it whole, before anything runs; every mistake is one line with its place."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dpzv_audit.claims.lines import Place, key_lines, line_of
+from dpzv_audit.claims.model import FORMS, Claim, Defaults, form_of
+from dpzv_audit.errors import InputError
+
+LARGEST_FILE = 8_000_000
+"""Bytes; ten thousand claims take three million."""
+MOST_CLAIMS = 20_000
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class PlacedClaim:
+    """A valid claim, the line of the file it starts on, and the lines of its keys."""
+
+    claim: Claim
+    line: int
+    lines: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """The claim's name."""
+        return self.claim.name
+
+    def line_of(self, key: str) -> int:
+        """Line of `key`, or of the claim where a default gave the key."""
+        return self.lines.get(key, self.line)
+
+    def digest(self) -> str:
+        """SHA-256 of everything the claim says but its name and source: what its evidence may depend on."""
+        said = self.claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"})
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ClaimsFile:
+    """A valid claims file: its path as given, the error rate of the whole file, and its claims in order."""
+
+    path: Path
+    alpha: float
+    claims: tuple[PlacedClaim, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Folder that relative paths in the file start from."""
+        return self.path.parent
+
+    def only(self, names: Sequence[str]) -> ClaimsFile:
+        """The claims called `names`, in the file's order; `InputError` for a name that no claim has."""
+        known = [placed.name for placed in self.claims]
+        for name in names:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"the file has {len(known)} claims, none called so"
+                raise InputError(f"--only is {name!r}: {hint}")
+        return ClaimsFile(self.path, self.alpha, tuple(placed for placed in self.claims if placed.name in names))
+
+
+def load_claims(path: Path) -> ClaimsFile:
+    """Return the claims in the TOML file `path`, all of them valid.
+
+    Names of methods, attacks and data sets, and a method's settings, are checked by `dpzv_audit.claims.prepare`,
+    which loads those registries. Raises `InputError` naming file, line and key.
+    """
+    text = _read(path)
+    return parse_claims(text, path)
+
+
+def parse_claims(text: str, path: Path) -> ClaimsFile:
+    """Return the claims of the TOML `text`, which stands in the file `path`; errors as `load_claims`."""
+    shown = str(path)
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{shown}: is no TOML: {_one_line(str(error))}") from None
+    except ValueError as error:  # a number longer than Python converts
+        raise InputError(f"{shown}: is no TOML: {_one_line(str(error))}") from None
+    lines = key_lines(text)
+    for key in data:
+        if key not in ("claim", "defaults"):
+            raise InputError(f"{shown}:{line_of(lines, (key,))}: {_unknown(key, ['claim', 'defaults'])}")
+    claims = data.get("claim")
+    if not isinstance(claims, list) or not claims or not all(isinstance(entry, dict) for entry in claims):
+        found = "no [[claim]]" if claims is None else "a key claim that is no array of tables"
+        raise InputError(f"{shown}: holds {found}, must hold one or more [[claim]] tables")
+    if len(claims) > MOST_CLAIMS:
+        raise InputError(f"{shown}: holds {len(claims):,} claims, must hold at most {MOST_CLAIMS:,}")
+    given = data.get("defaults", {})
+    if not isinstance(given, dict):
+        raise InputError(f"{shown}:{line_of(lines, ('defaults',))}: defaults must be a table, [defaults]")
+    defaults = _validated(Defaults, given, ("defaults",), lines, shown, "[defaults]")
+    placed = tuple(_claim(entry, index, given, lines, shown) for index, entry in enumerate(claims))
+    _refuse_duplicates(placed, shown)
+    return ClaimsFile(path, defaults.alpha, placed)
+
+
+def one_claim(keys: Mapping[str, Any]) -> PlacedClaim:
+    """Return the claim that `keys` of a `[[claim]]` table say; `InputError` naming the key where one is wrong."""
+    lines: dict[Place, int] = {(): 1, ("claim",): 1, ("claim", 0): 1}
+    try:
+        return _claim(dict(keys), 0, {}, lines, "claim")
+    except InputError as error:
+        raise InputError(str(error).removeprefix("claim:1: ")) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise InputError(f"claims file {path}: cannot be read ({error.strerror}), must be a readable file") from error
+    except ValueError as error:
+        raise InputError(f"claims file {str(path)!r}: {error}, must be the path of a file") from error
+    if len(data) > LARGEST_FILE:
+        raise InputError(f"claims file {path}: is larger than {LARGEST_FILE:,} bytes; split it into several files")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"claims file {path}: byte {error.start + 1} is not UTF-8, must be UTF-8 text") from error
+
+
+def _claim(
+    entry: dict[str, Any], index: int, defaults: Mapping[str, Any], lines: Mapping[Place, int], shown: str
+) -> PlacedClaim:
+    place: Place = ("claim", index)
+    name = entry.get("name")
+    label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
+    where = f"{shown}:{line_of(lines, place)}: {label}"
+    form = form_of({**entry, **({"method": True} if "method" in defaults else {})})
+    if form is None:
+        raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
+    if entry.get("kind", "epsilon") not in ("epsilon", "attack"):
+        at = line_of(lines, (*place, "kind"))
+        raise InputError(f"{shown}:{at}: {label}: kind is {_one_line(repr(entry['kind']))}, must be epsilon or attack")
+    others = [key for key in ("method", "scores", "mechanism") if key in entry]
+    if len(others) > 1:
+        raise InputError(f"{where} has the keys {' and '.join(others)}, must have one of them")
+    model = FORMS[form]
+    fields = _aliases(model)
+    filled = {key: value for key, value in defaults.items() if key in fields and key != "config"}
+    merged = {**filled, **entry}
+    if "config" in fields and isinstance(defaults.get("config"), dict) and isinstance(entry.get("config", {}), dict):
+        merged["config"] = {**defaults["config"], **entry.get("config", {})}
+    claim = _validated(model, merged, place, lines, shown, label)
+    keys = {str(key[2]): line for key, line in lines.items() if len(key) == 3 and key[:2] == place}
+    return PlacedClaim(claim, line_of(lines, place), keys)
+
+
+def _aliases(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _validated(
+    model: type[Model], value: object, place: Place, lines: Mapping[Place, int], shown: str, label: str
+) -> Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        # A misspelt key comes first: it also explains the one that is missing.
+        order = {"extra_forbidden": 0, "missing": 2}
+        first = min(
+            error.errors(include_url=False),
+            key=lambda e: (order.get(e["type"], 1), line_of(lines, (*place, *e["loc"]))),
+        )
+        at = line_of(lines, (*place, *first["loc"]))
+        raise InputError(f"{shown}:{at}: {label}: {_mistake(model, first)}") from None
+    except RecursionError:
+        raise InputError(f"{shown}:{line_of(lines, place)}: {label} is nested too deeply") from None
+
+
+def _mistake(model: type[BaseModel], error: Any) -> str:
+    """Return what is wrong in one line: the key, what was given, what would be right."""
+    loc = [str(part) for part in error["loc"]]
+    key = ".".join(loc)
+    if error["type"] == "extra_forbidden":
+        return _unknown(loc[-1], _aliases(_model_at(model, loc[:-1])))
+    if error["type"] == "missing":
+        return f"{key} is missing"
+    given = error["input"]
+    if error["type"] == "string_pattern_mismatch":
+        return _one_line(f"{key} is {given!r}, must be an import path such as package.module:factory")
+    text = repr(given)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    right = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    right = right if right.startswith(("must", "holds")) else f"must be {right}"
+    return _one_line(f"{key} is {text}, {right}" if not right.startswith("holds") else f"{key} {right}")
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[str]) -> type[BaseModel]:
+    for part in loc:
+        field = next(f for name, f in model.model_fields.items() if part in (name, f.alias))
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    short = key if len(key) <= 60 else key[:57] + "..."
+    return f"unknown key {short!r}: {hint}must be one of {', '.join(known)}"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+def _refuse_duplicates(claims: Sequence[PlacedClaim], shown: str) -> None:
+    first: dict[str, int] = {}
+    for placed in claims:
+        if placed.name in first:
+            raise InputError(
+                f"{shown}:{placed.line_of('name')}: two claims are called {placed.name!r} (the first in line "
+                f"{first[placed.name]}), must have names of their own"
+            )
+        first[placed.name] = placed.line_of("name")

@@ -1,0 +1,153 @@
+"""What a claims file may say: four forms of claim, each validated as a whole, and the defaults for all of them."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+
+DEFAULT_ALPHA = 1e-3
+DEFAULT_DELTA = 1e-5
+LONGEST_NAME = 200
+
+
+def _readable(text: str) -> str:
+    """Refuse what a terminal or a page would obey, not show: control, surrogate and reordering characters."""
+    for character in text:
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+            raise ValueError(f"holds the character U+{ord(character):04X}, must hold characters that can be seen")
+    return text
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_readable)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_readable)]
+Epsilon = Annotated[
+    float,
+    AfterValidator(_finite),
+    Field(gt=0, le=1e6, description="The claimed epsilon: a finite number above 0."),
+]
+Delta = Annotated[
+    float, AfterValidator(_finite), Field(gt=0, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")
+]
+Limit = Annotated[
+    float,
+    AfterValidator(_finite),
+    Field(gt=0, lt=1, description="The largest success that is claimed for the attack, between 0 and 1."),
+]
+Settings = Annotated[
+    dict[str, Any], Field(description="Settings of the method, as `--set` takes them; see the method's own page.")
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Named(_Strict):
+    name: Name = Field(description="What the claim is called in every result; no two claims share one.")
+    source: Text | None = Field(None, description="Who claims it and where: a paper's section, a policy's number.")
+
+
+class _EpsilonClaim(_Named):
+    kind: Literal["epsilon"] = "epsilon"
+    epsilon: Epsilon
+    delta: Delta = DEFAULT_DELTA
+    adversary: AdversaryName = Field("client", description="Who must not learn more than epsilon allows.")
+    neighbours: NeighbourRelation = Field("replace-label", description="What may differ between the two worlds.")
+
+
+class _Trained(_Strict):
+    dataset: Text = Field("digits", description="Data set; see `dpzv-audit list datasets`.")
+    data_dir: Text | None = Field(None, description="Folder with the data set's original files.")
+    clients: int | None = Field(None, ge=1, description="Clients; by default the data set's own.")
+    config: Settings = Field(default_factory=dict)
+
+
+class MethodClaim(_EpsilonClaim, _Trained):
+    """(epsilon, delta) of one of the tool's training methods; its noise is calibrated to the claim."""
+
+    method: Text = Field(description="Training method; see `dpzv-audit list methods`.")
+    records: int | None = Field(
+        None,
+        ge=1,
+        le=10**9,
+        description="Train nothing: simulate the transcript of so many records, in place of a data set.",
+    )
+
+
+class AttackClaim(_Named, _Trained):
+    """What an attack on one of the tool's training methods achieves at most."""
+
+    kind: Literal["attack"]
+    method: Text = Field(description="Training method; see `dpzv-audit list methods`.")
+    attack: Text = Field(description="Attack; see `dpzv-audit list attacks`.")
+    success_at_most: Limit
+    adversary: AdversaryName = Field("client", description="Who mounts the attack.")
+    queries: int = Field(1, ge=1, description="Times that a curious client asks about each batch.")
+
+
+class ScoreFiles(_Strict):
+    """Two files of scores, a number a run, below the folder of the claims file."""
+
+    in_: Text = Field(alias="in", description="Scores of runs with the canary: CSV, NPY, NPZ or JSON lines.")
+    out: Text = Field(description="Scores of runs without it.")
+
+
+class ScoresClaim(_EpsilonClaim):
+    """(epsilon, delta) of any system, tested on an attack's scores that it wrote itself."""
+
+    scores: ScoreFiles
+    exactly_gaussian: bool = Field(False, description="The scores are Gaussian with one variance by construction.")
+
+
+class MechanismClaim(_EpsilonClaim):
+    """(epsilon, delta) of a mechanism of the user's own, run by the tool; needs `--trust-code`."""
+
+    mechanism: Annotated[
+        Text, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$", description="Import path, package.module:factory.")
+    ]
+    exactly_gaussian: bool = Field(False, description="The scores are Gaussian with one variance by construction.")
+
+
+Claim = MethodClaim | AttackClaim | ScoresClaim | MechanismClaim
+FORMS: dict[str, type[Claim]] = {
+    "scores": ScoresClaim,
+    "mechanism": MechanismClaim,
+    "attack": AttackClaim,
+    "method": MethodClaim,
+}
+"""Forms by the key that tells them; the attack of a method has `attack` beside `method`."""
+
+
+class Defaults(_Strict):
+    """What holds for every claim that does not say otherwise, and the error rate of the whole file."""
+
+    alpha: Annotated[
+        float, Field(gt=0, lt=0.5, description="Largest chance that any true claim of the file is refuted.")
+    ] = DEFAULT_ALPHA
+    epsilon: Epsilon | None = None
+    delta: Delta | None = None
+    adversary: AdversaryName | None = None
+    neighbours: NeighbourRelation | None = None
+    method: Text | None = None
+    dataset: Text | None = None
+    data_dir: Text | None = None
+    clients: Annotated[int, Field(ge=1)] | None = None
+    config: Settings = Field(default_factory=dict)
+
+
+def form_of(keys: dict[str, Any]) -> str | None:
+    """Return which form a claim of such keys has, None where no key tells."""
+    if keys.get("kind") == "attack":
+        return "attack"
+    return next((form for form in FORMS if form in keys), None)

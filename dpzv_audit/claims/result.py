@@ -1,0 +1,221 @@
+"""The result of `verify` as data: verdicts by Holm's method over the file, and each claim's evidence in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
+
+from dpzv_audit.claims.evidence import Evidence
+from dpzv_audit.claims.gate import ClaimRun
+from dpzv_audit.claims.load import ClaimsFile
+from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
+from dpzv_audit.claims.verdicts import ACCURACY, VERDICTS, Verdict, adjusted_p_values, decide, exit_code
+from dpzv_audit.evidence import to_jsonable
+
+SCHEMA = "dpzv-audit/verify/1"
+
+
+def verify_result(
+    file: ClaimsFile,
+    runs: Sequence[ClaimRun],
+    *,
+    refuted: Sequence[bool],
+    level: float,
+    seed: int,
+    interrupted: bool = False,
+    allow_overclaimed: bool = False,
+    strict: bool = False,
+) -> dict[str, Any]:
+    """Return the `result.json` of `verify`, schema `dpzv-audit/verify/1`.
+
+    `refuted` says of each claim whether its test refuted it at `level`, the error rate of all claims together.
+    """
+    gathered = [run.evidence() for run in runs]
+    adjusted = adjusted_p_values([evidence.p_value for evidence in gathered])
+    claims = [
+        claim_entry(run, evidence, refuted=no, adjusted=p, level=level / len(runs))
+        for run, evidence, no, p in zip(runs, gathered, refuted, adjusted, strict=True)
+    ]
+    verdicts: list[Verdict] = [entry["verdict"] for entry in claims]
+    failing = exit_code(verdicts, allow_overclaimed=allow_overclaimed, strict=strict)
+    return {
+        "schema": SCHEMA,
+        "claims_file": str(file.path),
+        "alpha": file.alpha,
+        "level": level,
+        "seed": seed,
+        "summary": {verdict: verdicts.count(verdict) for verdict in VERDICTS},
+        "sentence": summary_sentence(verdicts, claims, level),
+        "interrupted": interrupted,
+        "missing": [entry["name"] for entry in claims if entry["missing"]],
+        "failed": bool(failing),
+        "options": {"allow_overclaimed": allow_overclaimed, "strict": strict},
+        "claims": claims,
+    }
+
+
+def claim_entry(run: ClaimRun, evidence: Evidence, *, refuted: bool, adjusted: float, level: float) -> dict[str, Any]:
+    """Return one claim with its verdict; bounds are those at `level`, its even share of the file's error rate."""
+    claim = run.placed.claim
+    claimed = None if isinstance(claim, AttackClaim) else claim.epsilon
+    theory = evidence.theory
+    verdict = decide(refuted=refuted, theory=theory.speaks, upper=theory.upper, claimed=claimed)
+    entry: dict[str, Any] = {
+        "name": claim.name,
+        "form": form_name(claim),
+        "source": claim.source,
+        "line": run.placed.line,
+        "claim": claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"}),
+        "verdict": verdict,
+        "p_value": evidence.p_value,
+        "adjusted_p_value": adjusted,
+        "level": level,
+        "epsilon_lower": evidence.epsilon_lower(level),
+        "ceiling": evidence.ceiling(level),
+        "given": evidence.given(level),
+        "upper": theory.upper,
+        "accountant": theory.accountant,
+        "gap": theory.gap,
+        "explanations": dict(theory.explanations),
+        "bounds": [dict(bound) for bound in theory.bounds],
+        "looks": [
+            {
+                "stage": look.stage,
+                "estimator": look.test.name,
+                "weight": look.weight,
+                "p_value": look.p_value,
+                "epsilon_lower": look.test.epsilon_lower(level * (look.weight or 1.0)),
+                "ceiling": look.test.ceiling(level * (look.weight or 1.0)),
+                "n_in": look.test.n_in,
+                "n_out": look.test.n_out,
+                "rule": look.test.rule,
+                "assumes": look.assumes,
+            }
+            for look in evidence.looks
+        ],
+        "attack": dict(evidence.attack),
+        "rates": list(evidence.rates),
+        "tradeoff": with_curves(evidence, claim),
+        "trials": evidence.trials,
+        "missing": evidence.missing,
+        "unaudited": evidence.unaudited,
+        "facts": to_jsonable(dict(evidence.facts)),
+        "cached": run.cached is not None,
+        "seconds": round(run.seconds, 3),
+        "evidence_key": run.key,
+    }
+    return {**entry, "sentence": claim_sentence(entry)}
+
+
+def with_curves(evidence: Evidence, claim: Claim) -> dict[str, Any] | None:
+    """Return the measured trade-off curve beside the claimed (epsilon, delta) one and that of the sound bound."""
+    if evidence.tradeoff is None or isinstance(claim, AttackClaim):
+        return None
+    import numpy as np
+
+    from dpzv_audit.accounting.gaussian import epsilon_delta_tradeoff, gaussian_tradeoff
+
+    alpha = np.asarray(evidence.tradeoff["alpha"])
+    curves = {**evidence.tradeoff, "claimed": epsilon_delta_tradeoff(alpha, claim.epsilon, claim.delta).tolist()}
+    theory = evidence.theory
+    best = next((bound for bound in theory.bounds if bound["sound"] and bound["accountant"] == theory.accountant), None)
+    if best is not None and best["mu"] is not None:
+        curves["recomputed"] = gaussian_tradeoff(alpha, best["mu"]).tolist()
+    elif theory.upper is not None:
+        curves["recomputed"] = epsilon_delta_tradeoff(alpha, theory.upper, claim.delta).tolist()
+    return curves
+
+
+def form_name(claim: Claim) -> str:
+    """Return which of the four forms a claim has."""
+    if isinstance(claim, AttackClaim):
+        return "attack"
+    if isinstance(claim, MethodClaim):
+        return "method"
+    return "mechanism" if isinstance(claim, MechanismClaim) else "scores"
+
+
+def claim_sentence(entry: Mapping[str, Any]) -> str:
+    """Return what was claimed, measured and proved about one claim, in words."""
+    parts = _attack_parts(entry) if entry["form"] == "attack" else [_measured(entry), *_proved(entry)]
+    if entry["missing"]:
+        parts.append(f"Incomplete: {entry['missing']}.")
+    return " ".join(part for part in parts if part)
+
+
+def _attack_parts(entry: Mapping[str, Any]) -> list[str]:
+    limit = entry["claim"]["success_at_most"]
+    if not entry["rates"]:
+        return [f"The claimed limit of {100 * limit:g}% was not tested."]
+    attack = entry["attack"]
+    success, guess = attack["success"], max(attack["baselines"].values(), default=0.0)
+    done = "above" if entry["verdict"] == "refuted" else "which does not refute"
+    parts = [
+        f"{entry['claim']['attack']} by the {entry['claim']['adversary']} succeeds in {100 * success:.1f}% of its "
+        f"guesses over {entry['trials']} trainings, {done} the claimed limit of {100 * limit:g}% "
+        f"(p = {entry['p_value']:.1g})."
+    ]
+    if guess > limit:
+        parts.append(f"Guessing without an attack already finds {100 * guess:.1f}%: no method could keep this claim.")
+    return parts
+
+
+def _measured(entry: Mapping[str, Any]) -> str:
+    claimed = entry["claim"]["epsilon"]
+    if entry["unaudited"]:
+        return f"Not audited: {entry['unaudited']}."
+    if entry["epsilon_lower"] is None:
+        return "Not audited."
+    given = f", {entry['given']}" if entry["given"] and entry["epsilon_lower"] > 0 else ""
+    measured = (
+        f"The audit measures epsilon of at least {down(entry['epsilon_lower'])}{given} (p = {entry['p_value']:.1g})"
+    )
+    if entry["verdict"] == "refuted":
+        return f"{measured}, which refutes the claimed {claimed:g}."
+    return (
+        f"{measured}, which neither refutes nor confirms the claimed {claimed:g}; it could have certified at most "
+        f"{down(entry['ceiling'])}."
+    )
+
+
+def _proved(entry: Mapping[str, Any]) -> list[str]:
+    claimed, upper, adversary = entry["claim"]["epsilon"], entry["upper"], entry["claim"]["adversary"]
+    if upper is not None:
+        side = "at or below" if upper <= claimed * (1.0 + ACCURACY) else "above"
+        parts = [f"The tightest sound upper bound against the {adversary} is {up(upper)}, {side} the claim."]
+        if entry["verdict"] == "refuted" and upper <= claimed * (1.0 + ACCURACY):
+            parts.append(
+                "Theory supports this configuration, so what runs is not what is configured, or this is the rare "
+                "false alarm."
+            )
+        return parts
+    if entry["gap"]:
+        why = "; ".join(entry["explanations"].get(name, "") for name in entry["gap"].split(","))
+        return [f"No sound upper bound exists (gap {entry['gap']}{': ' + why if why.strip('; ') else ''})."]
+    return ["No theory speaks of it."]
+
+
+def summary_sentence(verdicts: Sequence[Verdict], claims: Sequence[Mapping[str, Any]], level: float) -> str:
+    """Return the counts of all verdicts, what they hold with, and what is missing."""
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
+    text = f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {counts}."
+    text += f" A true claim among them is refuted with probability at most {level:g}."
+    missing = sum(bool(entry["missing"]) for entry in claims)
+    if missing:
+        text += f" The evidence about {missing} of them is incomplete."
+    return text
+
+
+def down(value: float) -> str:
+    """Return a lower bound cut to two decimals, never rounded up."""
+    return _two_decimals(value, ROUND_FLOOR)
+
+
+def up(value: float) -> str:
+    """Return an upper bound at two decimals, rounded up from the nine digits to which accountants are right."""
+    return _two_decimals(float(f"{value:.9g}"), ROUND_CEILING)
+
+
+def _two_decimals(value: float, rounding: str) -> str:
+    return str(Decimal(repr(value)).quantize(Decimal("0.01"), rounding))

@@ -1,0 +1,307 @@
+"""`dpzv-audit verify`: every claim of a file with its evidence and verdict; the gate of a CI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpzv_audit.cli.common import (
+    DEFAULT_OUT,
+    DeviceOption,
+    JsonOption,
+    OutOption,
+    Output,
+    QuietOption,
+    SeedOption,
+    at_least,
+    check_choice,
+    choose_device,
+)
+from dpzv_audit.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpzv_audit.claims.gate import ClaimRun, Gate
+    from dpzv_audit.claims.load import ClaimsFile
+
+INTERRUPTED = 130
+STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
+
+ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
+OnlyOption = Annotated[
+    list[str] | None, typer.Option("--only", metavar="NAME", help="Verify this claim alone; may be given again.")
+]
+AlphaOption = Annotated[
+    float | None,
+    typer.Option(
+        "--alpha",
+        metavar="X",
+        help="Largest chance that any true claim of the file is refuted; by default the file's, else 1e-3.",
+    ),
+]
+MinutesOption = Annotated[
+    float | None, typer.Option("--max-minutes", metavar="X", help="Time for the whole file; then what there is counts.")
+]
+MaxTrialsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-trials", metavar="N", callback=at_least("--max-trials", 1), help="Trainings, or runs, for each claim."
+    ),
+]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 for an inconclusive claim too.")]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="overclaimed", help="Exit with 0 though a claim is overclaimed."),
+]
+NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Audit everything again and keep nothing.")]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="DIR", help="Where evidence is kept; by default dpzv-audit in the user's cache."),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-code", help="Import and run the mechanisms that the file names. Only your own files.")
+]
+RootOption = Annotated[
+    Path | None,
+    typer.Option("--root", metavar="DIR", help="Folder that score files must lie in; by default the file's own."),
+]
+LedgerOption = Annotated[
+    Path | None,
+    typer.Option("--ledger", metavar="FILE", help="Hold the error rate over all runs that use this file together."),
+]
+JUnitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")]
+SarifOption = Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")]
+SchemaOption = Annotated[
+    bool, typer.Option("--schema", help="Print the JSON schema of claims files, for editors; nothing else.")
+]
+CheckOption = Annotated[bool, typer.Option("--check", help="Check the file whole, run nothing, write nothing.")]
+
+
+def verify(
+    claims: ClaimsArgument = None,
+    only: OnlyOption = None,
+    alpha: AlphaOption = None,
+    max_minutes: MinutesOption = None,
+    max_trials: MaxTrialsOption = None,
+    strict: StrictOption = False,
+    allow: AllowOption = None,
+    trust_code: TrustOption = False,
+    root: RootOption = None,
+    ledger: LedgerOption = None,
+    junit: JUnitOption = None,
+    sarif: SarifOption = None,
+    no_cache: NoCacheOption = False,
+    cache: CacheOption = None,
+    resume: ResumeOption = False,
+    check: CheckOption = False,
+    schema: SchemaOption = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    out: OutOption = DEFAULT_OUT,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Verify every claim of a file, with evidence; the CI gate.
+
+    Each claim is refuted, overclaimed, supported or inconclusive. A true claim is refuted with probability at most
+    alpha over all claims of the file together. Exit code 1 for a refuted or overclaimed claim. An unchanged claim is
+    not audited again.
+
+    Example: dpzv-audit verify examples/claims.toml --junit junit.xml --sarif claims.sarif
+    """
+    if schema:
+        _print_schema()
+        return
+    if claims is None:
+        raise InputError("CLAIMS.TOML is missing: give the claims file, such as dpzv-audit verify claims.toml")
+    for verdict in allow or ():
+        check_choice("--allow", verdict, ("overclaimed",))
+    if max_minutes is not None and not 0 < max_minutes < float("inf"):
+        raise InputError(f"--max-minutes is {max_minutes}, must be a finite number above 0")
+    if alpha is not None and not 0.0 < alpha < 0.5:
+        raise InputError(f"--alpha is {alpha}, must lie strictly between 0 and 0.5")
+    if no_cache and (resume or cache):
+        raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
+    from dataclasses import replace
+
+    from dpzv_audit.claims.cache import Cache, default_cache
+    from dpzv_audit.claims.gate import Effort, Gate, place_of
+    from dpzv_audit.claims.ledger import read_ledger
+    from dpzv_audit.claims.load import load_claims
+
+    output = Output(as_json=as_json, quiet=quiet)
+    file = load_claims(claims)
+    file = file if alpha is None else replace(file, alpha=alpha)
+    file = file.only(only) if only else file
+    if ledger is not None:
+        read_ledger(ledger, file.alpha)  # a wrong one is told now, not after an hour of audits
+    gate = Gate(
+        file=file,
+        place=place_of(claims, root=root, trust_code=trust_code, device=choose_device(device)),
+        cache=Cache(None if no_cache else cache or default_cache()),
+        seed=seed,
+        resume=resume,
+        effort=Effort(max_minutes=max_minutes, max_trials=max_trials),
+    )
+    if check:
+        gate.prepare()
+        output.result({"schema": "dpzv-audit/verify-check/1", "claims": [placed.name for placed in file.claims]})
+        output.say(f"{claims}: {len(file.claims)} claims, all of them valid")
+        return
+    runs, interrupted = _gathered(gate, output)
+    result = _concluded(file, runs, ledger=ledger, interrupted=interrupted, seed=seed, allow=bool(allow), strict=strict)
+    from dpzv_audit.cli.verify_output import save
+
+    saved = save(result, out, gate.cache, junit=junit, sarif=sarif)
+    output.result(saved)
+    output.console.print(verdict_table(result["claims"]))
+    for entry in result["claims"]:
+        _print_sentence(output.console, entry)
+    output.say(result["sentence"])
+    output.path(saved["run"])
+    if interrupted:
+        typer.echo(f"dpzv-audit: interrupted; go on with: dpzv-audit verify {claims} --resume", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if result["failed"]:
+        raise typer.Exit(1)
+
+
+def _print_schema() -> None:
+    import json
+
+    from dpzv_audit.claims.schema import claims_schema
+
+    typer.echo(json.dumps(claims_schema(), indent=2))
+
+
+def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
+    """Validate every claim, then gather the evidence; also whether the user interrupted it."""
+    from dpzv_audit.claims.gate import Watcher
+
+    runs = gate.prepare()
+    with _live(output, [run.placed.name for run in runs]) as show:
+        gate.watcher = Watcher(status=show)
+        try:
+            gate.gather(runs)
+        except KeyboardInterrupt:
+            return runs, True
+    return runs, False
+
+
+@contextmanager
+def _live(output: Output, names: Sequence[str]) -> Iterator[Any]:
+    """Show what each claim is doing as a table on stderr while the block runs; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    status = ["waiting"] * len(names)
+
+    def table() -> Table:
+        shown = Table(box=None, pad_edge=False, show_header=False)
+        # A long file shows what is under way, not everything.
+        busy = [i for i, text in enumerate(status) if text not in ("waiting", "done", "from the cache")]
+        rows = range(len(names)) if len(names) <= 30 else busy[:30]
+        for index in rows:
+            shown.add_row(Text(names[index][:60]), Text(status[index]))
+        done = sum(text in ("done", "from the cache") or text.startswith(("the budget", "--max")) for text in status)
+        shown.add_row("", Text(f"{done} of {len(names)} claims done", style="dim"))
+        return shown
+
+    if output.quiet or not console.is_terminal:
+
+        def silent(index: int, text: str) -> None:
+            status[index] = text
+
+        yield silent
+        return
+    with Live(table(), console=console, transient=True, auto_refresh=False) as live:
+
+        def show(index: int, text: str) -> None:
+            status[index] = text
+            live.update(table(), refresh=True)
+
+        yield show
+
+
+def _concluded(
+    file: ClaimsFile,
+    runs: Sequence[ClaimRun],
+    *,
+    ledger: Path | None,
+    interrupted: bool,
+    seed: int,
+    allow: bool,
+    strict: bool,
+) -> dict[str, Any]:
+    """Return the result: verdicts by Holm's method at the file's alpha, or at the ledger's next level."""
+    from dpzv_audit.claims.ledger import append_entry, ledger_lock, read_ledger, refuted_over_time
+    from dpzv_audit.claims.result import verify_result
+    from dpzv_audit.claims.verdicts import holm
+
+    p_values = [run.evidence().p_value for run in runs]
+    level = file.alpha
+    if ledger is None:
+        refuted = holm(p_values, level)
+    else:
+        with ledger_lock(ledger):
+            book = read_ledger(ledger, file.alpha)
+            refuted, entry = refuted_over_time(book, [run.key for run in runs], p_values)
+            level = entry.level
+            if entry.refuted and not interrupted:
+                append_entry(ledger, book, entry)
+    return verify_result(
+        file,
+        runs,
+        refuted=refuted,
+        level=level,
+        seed=seed,
+        interrupted=interrupted,
+        allow_overclaimed=allow,
+        strict=strict,
+    )
+
+
+def verdict_table(claims: Sequence[dict[str, Any]]) -> Table:
+    """Return the verdicts in one glance: claim, verdict, claimed, measured, proved, p-value over the file."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from dpzv_audit.claims.result import down, up
+
+    table = Table(box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("claim", overflow="fold")
+    table.add_column("verdict", no_wrap=True)
+    for title in ("claimed", "measured", "proved", "p (Holm)"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for entry in claims:
+        if entry["form"] == "attack":
+            claimed = f"≤ {100 * entry['claim']['success_at_most']:g}%"
+            measured = f"{100 * entry['attack']['success']:.1f}%" if entry["rates"] else "–"
+            proved = ""
+        else:
+            claimed = f"≤ {entry['claim']['epsilon']:g}"
+            measured = "–" if entry["epsilon_lower"] is None else f"≥ {down(entry['epsilon_lower'])}"
+            proved = "–" if entry["upper"] is None else f"≤ {up(entry['upper'])}"
+        verdict = Text(entry["verdict"] + (" *" if entry["missing"] else ""), style=STYLES[entry["verdict"]])
+        table.add_row(Text(entry["name"]), verdict, claimed, measured, proved, f"{entry['adjusted_p_value']:.1g}")
+    return table
+
+
+def _print_sentence(console: Console, entry: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    text = Text.assemble((entry["name"], "bold"), ": ", entry["sentence"])
+    if entry["cached"]:
+        text.append(" [from the cache]", style="dim")
+    console.print(text)

@@ -1,0 +1,63 @@
+"""What `verify` leaves behind: the run folder with its report, and the files that a CI reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.cli.common import repeatable_command_line
+from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+
+
+def save(
+    result: Mapping[str, Any], out: Path, cache: Cache, *, junit: Path | None, sarif: Path | None
+) -> dict[str, Any]:
+    """Write the run folder, then JUnit, SARIF and the step summary; return what goes out as JSON."""
+    from reports.junit import to_junit
+    from reports.render import write_report
+    from reports.sarif import to_sarif
+    from reports.summary import to_summary
+
+    facts = environment([])
+    versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
+    stored = {**result, "command_line": repeatable_command_line(), "versions": versions}
+    name = run_name("verify", Path(str(result["claims_file"])).stem, seed=int(result["seed"]))
+    with write_run(out, name) as folder:
+        folder.write_json(RESULT_FILE, stored)
+        folder.write_json("environment.json", environment())
+        write_report(folder.path, drawings=cache)
+    for path, text in ((junit, to_junit), (sarif, to_sarif)):
+        if path is not None:
+            _write(path, text(stored))
+    summary = os.environ.get(SUMMARY_VARIABLE)
+    if summary:
+        _append(Path(summary), to_summary(stored))
+    return {**stored, "run": str(folder.path)}
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.name or path.is_dir():
+        raise InputError(f"{path} is a folder, must be a file to write to")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise AuditError(
+            f"{path}: cannot be written ({error.strerror}); give a file in a folder that exists"
+        ) from error
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise AuditError(f"{SUMMARY_VARIABLE} is {path}, which cannot be written ({error.strerror})") from error

@@ -1,0 +1,57 @@
+"""A verification as JUnit XML, the form that CI servers show: a test case a claim, a failure a verdict that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from reports.text import clean
+
+Mapped = Mapping[str, Any]
+
+
+def fails(verdict: str, options: Mapped) -> bool:
+    """Return whether a verdict fails the gate under the run's options."""
+    if verdict == "overclaimed":
+        return not options["allow_overclaimed"]
+    return verdict == "refuted" or (verdict == "inconclusive" and bool(options["strict"]))
+
+
+def to_junit(result: Mapped) -> str:
+    """Return JUnit XML of a result of `verify`: one suite; an inconclusive claim that passes counts as skipped."""
+    claims = result["claims"]
+    failed = [fails(entry["verdict"], result["options"]) for entry in claims]
+    skipped = [entry["verdict"] == "inconclusive" and not bad for entry, bad in zip(claims, failed, strict=True)]
+    seconds = sum(entry["seconds"] for entry in claims)
+    counts = {
+        "tests": str(len(claims)),
+        "failures": str(sum(failed)),
+        "errors": "0",
+        "skipped": str(sum(skipped)),
+        "time": f"{seconds:.3f}",
+    }
+    root = ElementTree.Element("testsuites", {"name": "dpzv-audit", **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": clean(result["claims_file"]), **counts})
+    for entry, bad, passed_over in zip(claims, failed, skipped, strict=True):
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            {
+                "classname": clean(result["claims_file"]),
+                "name": clean(entry["name"]),
+                "file": clean(result["claims_file"]),
+                "line": str(entry["line"]),
+                "time": f"{entry['seconds']:.3f}",
+            },
+        )
+        text = clean(entry["sentence"])
+        if bad:
+            failure = ElementTree.SubElement(case, "failure", {"type": entry["verdict"], "message": text})
+            failure.text = text
+        elif passed_over:
+            ElementTree.SubElement(case, "skipped", {"message": text})
+        else:
+            ElementTree.SubElement(case, "system-out").text = text
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"

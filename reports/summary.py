@@ -1,0 +1,27 @@
+"""A verification as a few lines of Markdown, for the step summary of a CI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.text import markdown
+from reports.verification import row_of
+
+MOST_ROWS = 500
+"""A step summary holds a megabyte at most."""
+
+
+def to_summary(result: Mapping[str, Any]) -> str:
+    """Return the verdicts on a claims file as a table in Markdown, and what the claims that are not supported lack."""
+    word = "failed" if result["failed"] else "passed"
+    lines = [f"## Privacy claims: {word}", "", markdown(result["sentence"]), ""]
+    lines += ["| claim | verdict | claimed | measured | proved | p |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    claims = result["claims"]
+    for entry in claims[:MOST_ROWS]:
+        lines.append("| " + " | ".join(markdown(cell) for cell in row_of(entry)) + " |")
+    if len(claims) > MOST_ROWS:
+        lines.append(f"\n{len(claims) - MOST_ROWS:,} more claims stand in the report.")
+    told = [entry for entry in claims if entry["verdict"] in ("refuted", "overclaimed")][:50]
+    lines += ["", *(f"- **{markdown(entry['name'])}**: {markdown(entry['sentence'])}" for entry in told)]
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,61 @@
+"""The files that others copy from: examples, the action, the hooks, the snippets of the CI page."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.gate import Gate, place_of
+from dpzv_audit.claims.load import load_claims
+from dpzv_audit.cli import app, commands
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted((ROOT / "examples").rglob("*.toml"))
+
+
+def parses(arguments):
+    """Whether the command line knows every flag of `dpzv-audit ARGUMENTS`."""
+    assert commands is not None
+    command = typer.main.get_command(app)
+    context = command.make_context("dpzv-audit", list(arguments))
+    context.command.get_command(context, arguments[0]).make_context(arguments[0], list(arguments[1:]), parent=context)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "/" + path.name)
+def test_every_example_file_is_valid_whole(path):
+    Gate(
+        file=load_claims(path), place=place_of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None)
+    ).prepare()
+
+
+def test_every_claim_of_the_papers_names_its_source():
+    claims = tomllib.loads((ROOT / "examples" / "papers.toml").read_text())["claim"]
+    assert all(re.match(r"00[0-4] |the repair|VAFL itself", claim["source"]) for claim in claims)
+    assert {claim["source"][:3] for claim in claims} >= {"000", "001", "002", "003"}
+    assert any("004" in claim["source"] for claim in claims)
+
+
+def test_the_flags_of_action_hooks_and_page_exist():
+    action = (ROOT / "action.yml").read_text()
+    command = re.search(r"dpzv-audit (verify .+?)\\\n", action, flags=re.DOTALL).group(1)
+    parses(shlex.split(command))
+    for entry, arguments in re.findall(
+        r"entry: dpzv-audit (.+)\n(?:.+\n)*?  args: \[(.+)\]", (ROOT / ".pre-commit-hooks.yaml").read_text()
+    ):
+        parses([*entry.split(), *re.findall(r'"([^"]+)"', arguments)])
+    page = (ROOT / "docs" / "ci.md").read_text()
+    found = re.findall(r"^ +(?:- )?dpzv-audit (verify .+)$", page, flags=re.MULTILINE)
+    found += re.findall(r"`dpzv-audit (verify [^`]+)`", page)
+    assert len(found) >= 4
+    for line in found:
+        parses(shlex.split(line))
+
+
+def test_the_action_hands_no_input_to_the_shell_as_code():
+    script = (ROOT / "action.yml").read_text().partition("runs:")[2]
+    for block in re.findall(r"run: (?:\|\n((?:        .+\n?)+)|(.+))", script):
+        assert "${{" not in "".join(block), "inputs reach a script through the environment alone"

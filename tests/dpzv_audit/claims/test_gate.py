@@ -1,0 +1,262 @@
+"""The gate: what it runs, what it trusts, what it keeps, and where it stops."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dpzv_audit import verify_claim
+from dpzv_audit.claims import cache as cache_module
+from dpzv_audit.claims import gate as gate_module
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.gate import Effort, Gate, place_of
+from dpzv_audit.claims.load import load_claims
+from dpzv_audit.claims.sources import TWO_STAGES
+from dpzv_audit.claims.verdicts import holm
+from dpzv_audit.errors import AuditError, InputError
+
+SCORES = """
+[[claim]]
+name = "false"
+scores = { in = "in.csv", out = "out.csv" }
+epsilon = 0.5
+
+[[claim]]
+name = "true"
+scores = { in = "in.csv", out = "out.csv" }
+epsilon = 4.5
+"""
+
+
+def gate_of(folder, text, *, cache=None, root=None, **options):
+    path = folder / "claims.toml"
+    path.write_text(text)
+    trust = options.pop("trust_code", False)
+    return Gate(
+        file=load_claims(path),
+        place=place_of(path, root=root, trust_code=trust, device="cpu"),
+        cache=Cache(cache),
+        **options,
+    )
+
+
+def gathered(folder, text, **options):
+    gate = gate_of(folder, text, **options)
+    runs = gate.prepare()
+    gate.gather(runs)
+    return runs
+
+
+def verdicts(runs, alpha=1e-3):
+    return holm([run.evidence().p_value for run in runs], alpha)
+
+
+def test_score_files_refute_what_is_false_alone(claims_folder):
+    runs = gathered(claims_folder, SCORES)
+    assert verdicts(runs) == (True, False)
+    evidence = runs[0].evidence()
+    assert 0.5 < evidence.epsilon_lower(1e-3) < 4.4 < evidence.ceiling(1e-3)
+    assert [look.weight for look in evidence.looks] == [1.0]
+
+
+def test_a_gaussian_promise_is_used_and_checked(claims_folder):
+    text = SCORES.replace('name = "false"', 'name = "false"\nexactly_gaussian = true').replace("0.5", "2.5")
+    run = gathered(claims_folder, text)[0]
+    assert [look.weight for look in run.looks] == [0.5, 0.5]
+    assert run.evidence().given(1e-3) == "given Gaussian noise"
+    assert verdicts([run]) == (True,)
+    rng = np.random.default_rng(1)
+    np.savetxt(claims_folder / "in.csv", rng.laplace(1.0, 1.0, 4000))
+    np.savetxt(claims_folder / "out.csv", rng.laplace(0.0, 1.0, 4000))
+    run = gathered(claims_folder, text)[0]
+    assert [look.weight for look in run.looks] == [0.5, 0.0]
+    assert "contradict" in run.looks[1].assumes
+
+
+@pytest.mark.parametrize("given", ["../secret.csv", "/etc/passwd", "a/../../secret.csv", "link.csv"])
+def test_score_files_lie_below_the_claims_file(claims_folder, given):
+    inner = claims_folder / "inner"
+    inner.mkdir()
+    (claims_folder / "secret.csv").write_text("1\n2\n")
+    (inner / "a").mkdir()
+    (inner / "link.csv").symlink_to(claims_folder / "secret.csv")
+    (inner / "out.csv").write_text("1\n2\n")
+    text = SCORES.replace('in = "in.csv"', f'in = "{given}"')
+    with pytest.raises(InputError, match=r"claims\.toml:4: claim 'false': scores.in is .* must lie below"):
+        gate_of(inner, text).prepare()
+    if given != "/etc/passwd":
+        gate_of(inner, text, root=claims_folder).prepare()
+
+
+def test_an_absent_score_file_is_named(claims_folder):
+    (claims_folder / "out.csv").unlink()
+    with pytest.raises(InputError, match=r"scores\.out is 'out\.csv', which is no file"):
+        gate_of(claims_folder, SCORES).prepare()
+
+
+def test_unchanged_claims_come_from_the_cache_and_changed_ones_do_not(claims_folder, monkeypatch):
+    kept = claims_folder / "cache"
+
+    def cached(text=SCORES, **options):
+        return [run.cached is not None for run in gathered(claims_folder, text, cache=kept, **options)]
+
+    assert cached() == [False, False]
+    first = [run.evidence() for run in gathered(claims_folder, SCORES)]
+    assert cached() == [True, True]
+    again = gathered(claims_folder, SCORES, cache=kept)
+    assert [run.evidence() for run in again] == first
+    assert cached("# moved down\n" + SCORES.replace('"true"', '"renamed"')) == [True, True]
+    assert cached(SCORES.replace("4.5", "4.6")) == [True, False]
+    assert cached(seed=1) == [False, False]
+    with (claims_folder / "in.csv").open("a") as file:
+        file.write("0.5\n")
+    assert cached() == [False, False]
+    monkeypatch.setattr(gate_module, "code_digest", lambda: "other code")
+    assert cached() == [False, False]
+    assert cached() == [True, True]
+
+
+def test_a_damaged_cache_counts_as_empty(claims_folder):
+    kept = claims_folder / "cache"
+    runs = gathered(claims_folder, SCORES, cache=kept)
+    for number, path in enumerate(sorted(kept.rglob("evidence.json"))):
+        path.write_text("{" if number else '{"p_value": 1}')
+    again = gathered(claims_folder, SCORES, cache=kept)
+    assert [run.cached for run in again] == [None, None]
+    assert [run.evidence() for run in again] == [run.evidence() for run in runs]
+
+
+def test_the_code_digest_covers_what_makes_evidence():
+    assert len(cache_module.code_digest()) == 64
+
+
+def mechanism_claim(name, factory="build", epsilon=1.0):
+    return f'[[claim]]\nname = "ours"\nmechanism = "{name}:{factory}"\nepsilon = {epsilon}\n'
+
+
+def test_no_code_is_imported_without_trust(mechanism_folder):
+    folder, name = mechanism_folder
+    with pytest.raises(InputError, match="--trust-code"):
+        gate_of(folder, mechanism_claim(name)).prepare()
+    assert not (folder / "imported").exists()
+    assert name not in sys.modules
+
+
+def test_a_trusted_mechanism_is_audited_from_beside_the_file(mechanism_folder):
+    folder, name = mechanism_folder
+    path = list(sys.path)
+    (run,) = gathered(folder, mechanism_claim(name), trust_code=True)
+    assert sys.path == path
+    assert verdicts([run]) == (True,)
+    assert [look.stage for look in run.looks] == ["first"], "the first look decides, so there is no second"
+
+
+@pytest.mark.parametrize(
+    ("factory", "error", "says"),
+    [
+        ("absent", InputError, "no callable absent"),
+        ("number", InputError, "no callable number"),
+        ("broken", AuditError, "ValueError: no such luck"),
+        ("wrong", AuditError, "gave 'nothing', must be a finite number"),
+    ],
+)
+def test_what_is_wrong_with_a_mechanism_is_one_line(mechanism_folder, factory, error, says):
+    folder, name = mechanism_folder
+    with pytest.raises(error, match=says) as caught:
+        gathered(folder, mechanism_claim(name, factory), trust_code=True)
+    assert "\n" not in str(caught.value)
+    assert "claims.toml:3: claim 'ours': " in str(caught.value)
+
+
+def test_an_absent_module_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="no module 'nowhere_at_all'"):
+        gate_of(tmp_path, mechanism_claim("nowhere_at_all.deep"), trust_code=True).prepare()
+
+
+def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
+    folder, name = mechanism_folder
+    kept = folder / "cache"
+    (run,) = gathered(
+        folder,
+        mechanism_claim(name, epsilon=30.0),
+        trust_code=True,
+        cache=kept,
+        effort=Effort(max_trials=1600),
+    )
+    assert run.trials == 1500
+    assert run.missing == "--max-trials 1600 ended the full look"
+    assert [look.weight for look in run.looks] == [0.2, 0.1], "a look cut off spends what was kept back for it"
+    assert not list(kept.rglob("evidence.json"))
+
+
+def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
+    folder, name = mechanism_folder
+    (run,) = gathered(folder, mechanism_claim(name), trust_code=True, effort=Effort(max_minutes=1e-9))
+    assert run.missing.startswith("the budget of 1e-09 minutes ended")
+    assert run.evidence().p_value == 1.0
+
+
+def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder):
+    folder, name = mechanism_folder
+    text, kept = mechanism_claim(name, epsilon=30.0), folder / "cache"
+    (whole,) = gathered(folder, text, trust_code=True)
+    module = sys.modules[name]
+    module.Mechanism.runs = 0
+    (folder / "stop_at").write_text("1700")
+    gate = gate_of(folder, text, trust_code=True, cache=kept)
+    runs = gate.prepare()
+    with pytest.raises(KeyboardInterrupt):
+        gate.gather(runs)
+    assert runs[0].missing == "interrupted in the full look"
+    assert [look.stage for look in runs[0].evidence().looks] == ["first"]
+    (folder / "stop_at").unlink()
+    module.Mechanism.runs = 0
+    (resumed,) = gathered(folder, text, trust_code=True, cache=kept, resume=True)
+    blocks = sum(len(stage.blocks) for stage in TWO_STAGES)
+    assert module.Mechanism.runs == 500 * (blocks - 3), "three blocks had ended before the interrupt"
+    assert resumed.evidence() == whole.evidence()
+
+
+def test_looks_of_one_claim_plan_to_spend_at_most_one_alpha():
+    from dpzv_audit.claims import sources
+
+    for stages in (sources.TWO_STAGES, sources.METHOD_STAGES):
+        assert sum(stage.weight for stage in stages) + sources.CUT_WEIGHT <= 1.0 + 1e-12
+    for stages in (sources.ALL_AT_ONCE, sources.ATTACK_STAGES):
+        assert sum(stage.weight for stage in stages) == 1.0
+    numbers = [number for stage in sources.METHOD_STAGES for number in stage.blocks]
+    assert len(set(numbers)) == len(numbers), "no two looks share a trial"
+
+
+def test_true_claims_are_seldom_refuted_with_every_look_taken():
+    # Randomised response at its exact epsilon, 60 gates at alpha 0.2 with two looks. False alarm: 1e-5.
+    truth = np.exp(1.0) / (1.0 + np.exp(1.0))
+
+    def mechanism(world, rng):
+        return float(world if rng.random() < truth else 1 - world)
+
+    refuted = sum(
+        verify_claim(mechanism=mechanism, epsilon=1.0, delta=1e-9, alpha=0.2, seed=seed, max_trials=1500).verdict
+        == "refuted"
+        for seed in range(60)
+    )
+    assert refuted <= binom.isf(1e-5, 60, 0.2)
+
+
+def test_verify_claim_from_python():
+    rng = np.random.default_rng(2)
+    scores = (rng.normal(3.0, 1.0, 2000), rng.normal(0.0, 1.0, 2000))
+    found = verify_claim(scores=scores, epsilon=1.0, name="ours")
+    assert found.verdict == "refuted"
+    assert str(found).startswith("REFUTED: ours\nThe audit measures epsilon of at least ")
+    assert found.fails()
+    assert verify_claim(scores=scores, epsilon=30.0).verdict == "inconclusive"
+    with pytest.raises(InputError, match=r"unknown key 'epsilonn': did you mean 'epsilon'\?"):
+        verify_claim(scores=scores, epsilonn=1.0)
+    with pytest.raises(InputError, match="must be a pair"):
+        verify_claim(scores=[1.0, 2.0, 3.0], epsilon=1.0)
+    with pytest.raises(InputError, match=r"scores\[0\]: row 2"):
+        verify_claim(scores=([1.0, np.nan], [1.0, 2.0]), epsilon=1.0)
+    with pytest.raises(InputError, match="both given"):
+        verify_claim(scores=scores, mechanism=lambda world, rng: 0.0, epsilon=1.0)

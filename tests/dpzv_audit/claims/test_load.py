@@ -1,0 +1,235 @@
+"""The claims file: what a valid one says, and the one line that every kind of mistake gets."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpzv_audit.claims.lines import key_lines
+from dpzv_audit.claims.load import LARGEST_FILE, load_claims, parse_claims
+from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
+from dpzv_audit.claims.schema import claims_schema
+from dpzv_audit.errors import InputError
+
+FILE = """\
+[defaults]
+delta = 1e-4
+alpha = 0.01
+
+[[claim]]
+name = "DPZV on digits, one curious client"
+method = "dpzv"
+epsilon = 1.0
+[claim.config]            # anything the method's config takes
+batch_size = 64
+
+[[claim]]
+name = "our own system"
+scores = { in = "in.csv", out = "out.csv" }
+epsilon = 2.0
+delta = 1e-5
+
+[[claim]]
+name = "labels stay hidden from a curious client"
+kind = "attack"
+method = "vafl"
+attack = "label_direct"
+success_at_most = 0.15
+
+[[claim]]
+name = "our own mechanism"
+mechanism = "our_pkg.vfl:build"
+epsilon = 2.0
+"""
+
+
+def parsed(text=FILE):
+    return parse_claims(text, Path("claims.toml"))
+
+
+def refusal(text):
+    with pytest.raises(InputError) as caught:
+        parsed(text)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert len(line) < 600
+    return line
+
+
+def told(text):
+    """What the parser says of `text`: nothing where it is valid; anything but an `InputError` fails the test."""
+    try:
+        parsed(text)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_the_four_forms_with_defaults_and_lines():
+    file = parsed()
+    assert file.alpha == 0.01
+    method, scores, attack, mechanism = (placed.claim for placed in file.claims)
+    assert isinstance(method, MethodClaim)
+    assert (method.epsilon, method.delta, method.dataset, method.config) == (1.0, 1e-4, "digits", {"batch_size": 64})
+    assert isinstance(scores, ScoresClaim)
+    assert (scores.scores.in_, scores.scores.out, scores.delta) == ("in.csv", "out.csv", 1e-5)
+    assert isinstance(attack, AttackClaim)
+    assert (attack.attack, attack.success_at_most, attack.adversary) == ("label_direct", 0.15, "client")
+    assert isinstance(mechanism, MechanismClaim)
+    assert mechanism.mechanism == "our_pkg.vfl:build"
+    assert [placed.line for placed in file.claims] == [5, 12, 18, 25]
+    assert file.claims[0].line_of("epsilon") == 8
+    assert file.claims[0].line_of("delta") == 5, "a key that a default gave stands where the claim does"
+
+
+def test_config_of_the_defaults_is_overridden_key_by_key():
+    text = FILE.replace("alpha = 0.01", "alpha = 0.01\n[defaults.config]\nepochs = 3\nbatch_size = 16")
+    assert parsed(text).claims[0].claim.config == {"epochs": 3, "batch_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("epsilon = 1.0", "epsilon = nan", 8, "epsilon is nan"),
+        ("epsilon = 1.0", "epsilon = -1.0", 8, "epsilon is -1.0, must be greater than 0"),
+        ("epsilon = 1.0", "epsilon = inf", 8, "epsilon is inf"),
+        ("epsilon = 1.0", "epsilon = true", 8, "epsilon is True"),
+        ("epsilon = 1.0", 'epsilon = "1"', 8, "epsilon is '1'"),
+        ("epsilon = 1.0", "epsilno = 1.0", 8, "did you mean 'epsilon'?"),
+        ("delta = 1e-4", "delta = 1.0", 2, "delta is 1.0"),
+        ("alpha = 0.01", "alpha = 0.0", 3, "alpha is 0.0"),
+        ("alpha = 0.01", "alfa = 0.01", 3, "did you mean 'alpha'?"),
+        ("[claim.config]", "[claim.confg]", 9, "did you mean 'config'?"),
+        ("our own mechanism", "our own system", 26, "two claims are called 'our own system' (the first in line 13)"),
+        ("our own mechanism", "a\\u202eb", 26, "U+202E"),
+        ("our own mechanism", "a\\u001b[2Jb", 26, "U+001B"),
+        ('out = "out.csv"', "out = 3", 14, "scores.out is 3"),
+        ('out = "out.csv"', 'outt = "out.csv"', 14, "did you mean 'out'?"),
+        ('"our_pkg.vfl:build"', '"our_pkg.vfl"', 27, "package.module:factory"),
+        ('kind = "attack"', 'kind = "attak"', 20, "must be epsilon or attack"),
+        ("success_at_most = 0.15", "success_at_most = 1.5", 23, "success_at_most is 1.5"),
+        ('method = "vafl"', 'scores = "vafl"', 21, "unknown key 'scores'"),
+        ('mechanism = "our_pkg.vfl:build"\n', "", 25, "none of the keys method, scores and mechanism"),
+        ("scores = { in", 'method = "dpzv"\nscores = { in', 12, "has the keys method and scores"),
+        ('method = "dpzv"', 'method = "dpzv"\nadversary = "cleint"', 8, "adversary is 'cleint'"),
+        ("[defaults]", "[default]", 1, "did you mean 'defaults'?"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_place(old, new, line, says):
+    assert old in FILE
+    line_told = refusal(FILE.replace(old, new, 1))
+    assert line_told.startswith(f"claims.toml:{line}: "), line_told
+    assert says in line_told
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no [[claim]]"),
+        ("claim = 3", "array of tables"),
+        ("claim = [1]", "array of tables"),
+        ("[[claim]]\nname = ", "is no TOML"),
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ("a = " + "9" * 5000, "is no TOML"),
+        ("a = " + "{a=" * 2000, "nested too deeply"),
+        ("\x00", "is no TOML"),
+        ("[[claim]]\nname = 'x'\nepsilon = 1\nmethod = 'dpzv'\n[claim.config]\na" + ".a" * 3000 + " = 1", ""),
+    ],
+)
+def test_what_is_no_claims_file_gets_one_line(text, says):
+    assert says in told(text)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    big, binary = tmp_path / "big.toml", tmp_path / "binary.toml"
+    big.write_bytes(b"# " + b"x" * (10_000_000))
+    binary.write_bytes(b"\xff\xfe")
+    for path, says in (
+        (big, f"larger than {LARGEST_FILE:,} bytes"),
+        (binary, "byte 1 is not UTF-8"),
+        (tmp_path, "cannot be read"),
+        (tmp_path / "none.toml", "cannot be read"),
+        (Path("a\x00b"), "null byte"),
+    ):
+        with pytest.raises(InputError, match=says):
+            load_claims(path)
+
+
+def test_a_name_with_markup_is_text_like_any_other():
+    assert parsed(FILE.replace("our own system", "<script>alert(1)</script>")).claims[1].name.startswith("<script>")
+
+
+def test_the_digest_depends_on_everything_but_name_and_source():
+    first = parsed().claims[0].digest()
+    assert parsed(FILE.replace("DPZV on digits, one curious client", "other")).claims[0].digest() == first
+    assert parsed("\n" + FILE).claims[0].digest() == first
+    for old, new in (("epsilon = 1.0", "epsilon = 1.5"), ("batch_size = 64", "batch_size = 32"), ("1e-4", "1e-6")):
+        assert parsed(FILE.replace(old, new, 1)).claims[0].digest() != first
+
+
+def test_only_keeps_the_named_claims_and_knows_the_nearest_name():
+    assert [placed.name for placed in parsed().only(["our own system"]).claims] == ["our own system"]
+    with pytest.raises(InputError, match="did you mean 'our own system'"):
+        parsed().only(["our own sistem"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=300))
+def test_no_text_at_all_breaks_the_parser(text):
+    assert "\n" not in told(text)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _toml(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if value is None:
+        return '""'
+    return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(["name", "epsilon", "delta", "scores", "config", "method", "adversary", "kind", "mechanism"]),
+    _VALUES,
+)
+def test_no_value_of_any_key_breaks_the_parser(key, value):
+    base = {"name": '"n"', "method": '"dpzv"', "epsilon": "1.0"}
+    text = "[[claim]]\n" + "\n".join(f"{k} = {v}" for k, v in {**base, key: _toml(value)}.items())
+    assert "\n" not in told(text)
+
+
+def test_lines_of_dotted_keys_strings_and_comments():
+    text = (
+        'a.b = 1\ns = """\n[x]\ny = 2\n"""\n# [z]\nl = [\n 1, # ]\n 2]\n'
+        '[t]\n"q r" = 1\n[[u]]\nv = 1\n[[u]]\nv = 2\n[u.w]\nx = 1\n'
+    )
+    lines = key_lines(text)
+    assert lines[("a",)] == lines[("a", "b")] == 1
+    assert lines[("s",)] == 2
+    assert lines[("l",)] == 7
+    assert lines[("t", "q r")] == 11
+    assert (lines[("u", 0, "v")], lines[("u", 1, "v")], lines[("u", 1, "w", "x")]) == (13, 15, 17)
+    assert ("x",) not in lines
+    assert ("z",) not in lines
+
+
+def test_the_schema_is_json_and_names_every_key_of_every_form():
+    schema = json.loads(json.dumps(claims_schema()))
+    text = json.dumps(schema)
+    for key in ("success_at_most", "mechanism", "scores", "in", "alpha", "adversary", "neighbours"):
+        assert f'"{key}"' in text
+    for reference in schema["properties"]["claim"]["items"]["anyOf"]:
+        definition = schema["$defs"][reference["$ref"].rsplit("/", 1)[1]]
+        assert definition["additionalProperties"] is False
+        assert "name" in definition["required"]

@@ -1,0 +1,172 @@
+"""Verdicts are pure functions of p-values and upper bounds; Holm's method holds the error rate of the file."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from dpzv_audit.auditing.significance import LEAST_P, FixedTest, fixed_test
+from dpzv_audit.claims.betting import success_p_value
+from dpzv_audit.claims.verdicts import (
+    VERDICTS,
+    adjusted_p_values,
+    combined_p_value,
+    decide,
+    exit_code,
+    holm,
+    stopping_level,
+)
+
+P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
+
+
+def step_down(p_values, alpha):
+    """Holm's method as he wrote it: from the smallest p-value up, until one is not below its level."""
+    refuted = [False] * len(p_values)
+    for rank, index in enumerate(np.argsort(p_values, kind="stable")):
+        if p_values[index] > alpha / (len(p_values) - rank):
+            break
+        refuted[index] = True
+    return tuple(refuted)
+
+
+@given(P_VALUES, st.sampled_from([1e-3, 0.05, 0.3]))
+def test_holm_is_the_step_down_procedure(p_values, alpha):
+    # Products such as 3 * (0.05 / 3) round: thresholds a hair away decide nothing.
+    if all(abs(p * (len(p_values) - k) - alpha) > 1e-12 for p in p_values for k in range(len(p_values))):
+        assert holm(p_values, alpha) == step_down(p_values, alpha)
+
+
+@given(P_VALUES)
+def test_adjusted_p_values_never_fall_below_the_raw_ones_and_keep_their_order(p_values):
+    adjusted = adjusted_p_values(p_values)
+    for p, a in zip(p_values, adjusted, strict=True):
+        assert p <= a <= 1.0
+    for (p, a), (q, b) in itertools.combinations(zip(p_values, adjusted, strict=True), 2):
+        if p < q:
+            assert a <= b
+
+
+def test_holm_refutes_what_bonferroni_does_and_sometimes_more():
+    assert holm([0.004, 0.012], 0.02) == (True, True)  # Bonferroni alone would ask for 0.01 twice
+    assert holm([0.011, 0.001, 0.9], 0.03) == (True, True, False)
+    assert holm([0.016, 0.011], 0.02) == (False, False)
+    assert holm([], 0.05) == ()
+
+
+def test_looks_share_one_alpha():
+    assert combined_p_value([]) == 1.0
+    assert combined_p_value([(0.01, 0.2), (0.01, 0.7)]) == pytest.approx(0.01 / 0.7)
+    assert combined_p_value([(0.9, 0.2)]) == 1.0
+
+
+def test_the_verdicts_of_the_table():
+    assert decide(refuted=True, theory=True, upper=0.5, claimed=1.0) == "refuted"
+    assert decide(refuted=False, theory=True, upper=0.5, claimed=1.0) == "supported"
+    assert decide(refuted=False, theory=True, upper=1.0, claimed=1.0) == "supported"
+    assert decide(refuted=False, theory=True, upper=1.0 + 1e-8, claimed=1.0) == "overclaimed"
+    assert decide(refuted=False, theory=True, upper=1.0 + 1e-15, claimed=1.0) == "supported"
+    assert decide(refuted=False, theory=True, upper=None, claimed=1.0) == "overclaimed"
+    assert decide(refuted=False, theory=False, upper=None, claimed=1.0) == "inconclusive"
+    assert decide(refuted=False, theory=False, upper=None, claimed=None) == "inconclusive"
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize(("allow", "strict"), [(a, b) for a in (False, True) for b in (False, True)])
+def test_exit_codes_as_specified(verdict, allow, strict):
+    expected = {
+        "refuted": 1,
+        "overclaimed": 0 if allow else 1,
+        "supported": 0,
+        "inconclusive": 1 if strict else 0,
+    }[verdict]
+    assert exit_code([verdict], allow_overclaimed=allow, strict=strict) == expected
+    assert exit_code([verdict, "refuted"], allow_overclaimed=allow, strict=strict) == 1
+
+
+def test_the_stopping_level_moves_only_with_files_of_more_than_a_thousand_claims():
+    assert stopping_level(1e-3, 1) == stopping_level(1e-3, 1000) == 1e-6
+    assert stopping_level(1e-3, 5000) == pytest.approx(1e-7)
+
+
+def exact_test(**changes):
+    base = {
+        "name": "clopper-pearson",
+        "delta": 1e-5,
+        "n_in": 1000,
+        "n_out": 1000,
+        "false_positives": 3,
+        "false_negatives": 400,
+        "strict_on_fpr": True,
+        "share": 0.8,
+        "rule": "",
+    }
+    return FixedTest(**{**base, **changes})
+
+
+@pytest.mark.parametrize("name", ["clopper-pearson", "gaussian"])
+@pytest.mark.parametrize("errors", [(3, 400), (0, 0), (0, 700), (50, 120)])
+def test_a_p_value_is_the_error_at_which_the_bound_passes_the_claim(name, errors):
+    test = exact_test(name=name, false_positives=errors[0], false_negatives=errors[1])
+    for claimed in (0.1, 1.0, 3.0):
+        p = test.p_value(claimed)
+        if LEAST_P < p < 0.99:
+            assert test.epsilon_lower(p * 1.001) > claimed >= test.epsilon_lower(p * 0.999)
+        assert test.p_value(claimed + 0.5) >= p
+
+
+def test_a_p_value_of_nothing_is_one():
+    assert exact_test(n_in=0, n_out=0, false_positives=0, false_negatives=0).p_value(0.1) == 1.0
+    assert exact_test(false_positives=600).p_value(0.1) == 1.0
+    assert fixed_test([1.0] * 7, [0.0] * 7, delta=1e-5, design_error=0.01).p_value(0.01) == 1.0
+
+
+def test_zero_false_positives_give_the_closed_form():
+    # Clopper-Pearson at zero counts: 1 - u^(1/n); with everything spent on it and no false negative the bound is known.
+    test = exact_test(false_positives=0, false_negatives=0, share=0.5, delta=1e-5)
+    p = test.p_value(2.0)
+    limit = 1.0 - (0.5 * p) ** (1.0 / 1000)
+    assert np.log((1.0 - 1e-5 - limit) / limit) == pytest.approx(2.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("error", [0.05, 0.2])
+def test_p_values_of_true_claims_are_not_too_small(error):
+    # Randomised response at its exact epsilon: p <= u in at most a share u of 800 audits. False alarm: 1e-5 a case.
+    rng = np.random.default_rng(7)
+    truth = np.exp(1.0) / (1.0 + np.exp(1.0))
+    p_values = [
+        fixed_test(
+            (rng.random(400) < truth) * 1.0, (rng.random(400) >= truth) * 1.0, delta=1e-9, design_error=0.05, seed=k
+        ).p_value(1.0)
+        for k in range(800)
+    ]
+    assert sum(p <= error for p in p_values) <= binom.isf(1e-5, 800, error)
+
+
+def test_the_rule_has_the_power_to_refute_a_false_claim():
+    rng = np.random.default_rng(1)
+    inside, outside = rng.normal(1.0, 1.0, 10_000), rng.normal(0.0, 1.0, 10_000)  # epsilon 4.38 at delta 1e-5
+    plain = fixed_test(inside, outside, delta=1e-5, design_error=1e-4)
+    given_gaussian = fixed_test(inside, outside, name="gaussian", delta=1e-5, design_error=1e-4)
+    assert plain.p_value(1.0) < 1e-6
+    assert given_gaussian.p_value(2.5) < 1e-6
+    assert given_gaussian.p_value(4.5) > 0.1
+    assert plain.ceiling(0.05) > plain.epsilon_lower(0.05)
+
+
+def test_bets_on_an_attack_that_succeeds_win_at_once():
+    assert success_p_value([1.0] * 8, 0.15) < 1e-5
+    assert success_p_value([], 0.15) == 1.0
+    assert success_p_value([0.1] * 50, 0.15) == 1.0
+    assert success_p_value([0.3] * 64, 0.15) < 1e-6
+
+
+@pytest.mark.parametrize("limit", [0.15, 0.5, 0.9])
+def test_bets_against_a_true_limit_seldom_win(limit):
+    # 600 fair games looked at throughout: 1/p >= 20 in at most a share 0.05. False alarm: 1e-5 a case.
+    rng = np.random.default_rng(3)
+    wins = sum(success_p_value((rng.random(60) < limit) * 1.0, limit) <= 0.05 for _ in range(600))
+    assert wins <= binom.isf(1e-5, 600, 0.05)

@@ -1,0 +1,83 @@
+"""The pytest plugin in a project that uses it: messages, alpha shared over the session, pytest-xdist."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpzv_audit.claims.api import spent_evenly
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own-mechanism"
+TESTS = """
+def sharp(world, rng):
+    return float(world) + 0.01 * rng.normal()
+
+def dull(world, rng):
+    return rng.normal()
+
+def test_refuted(privacy_audit):
+    privacy_audit(mechanism=sharp, epsilon=1.0, name="our claim")
+
+def test_strict(privacy_audit):
+    privacy_audit(mechanism=dull, epsilon=1.0, max_trials=500, strict=True)
+
+def test_fine(privacy_audit):
+    found = privacy_audit(mechanism=dull, epsilon=1.0, max_trials=500)
+    assert found.entry["level"] == 0.03 / 3 / 2
+    again = privacy_audit(mechanism=dull, epsilon=1.0, max_trials=500)
+    assert again.entry["level"] == 0.03 / 3 / 6
+
+def test_wrong(request):
+    assert request.config.getini("dpzv_audit_alpha") == "0.03"
+"""
+
+
+def pytest_in(folder, *arguments, ini="[pytest]\ndpzv_audit_alpha = 0.03\n"):
+    (folder / "pytest.ini").write_text(ini)
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
+    root = str(Path(__file__).parents[2])
+    environment["PYTHONPATH"] = root
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "dpzv_audit.pytest_plugin", "-p", "xdist", "-q", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_session_fails_with_the_claim_and_the_reason(tmp_path, workers):
+    (tmp_path / "test_ours.py").write_text(TESTS)
+    code, text = pytest_in(tmp_path, *workers)
+    assert code == 1, text
+    assert re.search(r"2 failed, 2 passed", text), text
+    assert "REFUTED: our claim" in text
+    assert "which refutes the claimed 1" in text
+    assert "INCONCLUSIVE: test_strict" in text
+    assert "Traceback" not in text
+
+
+def test_a_wrong_alpha_is_told(tmp_path):
+    (tmp_path / "test_ours.py").write_text("def test_one(privacy_audit):\n    pass\n")
+    code, text = pytest_in(tmp_path, ini="[pytest]\ndpzv_audit_alpha = 3\n")
+    assert code == 1
+    assert "dpzv_audit_alpha is '3', must be a number between 0 and 0.5" in text
+
+
+def test_the_example_project_passes_its_own_audit(tmp_path):
+    for file in ("noisy_vfl.py", "test_privacy.py"):
+        (tmp_path / file).write_text((EXAMPLE / file).read_text())
+    code, text = pytest_in(tmp_path)
+    assert code == 0, text
+
+
+def test_all_claims_of_a_session_spend_at_most_alpha():
+    spent = sum(spent_evenly(0.01, 4, call) for _ in range(4) for call in range(1, 200))
+    assert spent < 0.01
