@@ -120,7 +120,7 @@ def write_report(
     if "json" in formats:
         files.append(folder / RESULT_FILE)
     if "junit" in formats:
-        files.append(_write_atomically(folder / VERDICT_FORMATS["junit"], to_junit(result)))
+        files.append(write_atomically(folder / VERDICT_FORMATS["junit"], to_junit(result)))
     if "sarif" in formats:
-        files.append(_write_atomically(folder / VERDICT_FORMATS["sarif"], to_sarif(result)))
+        files.append(write_atomically(folder / VERDICT_FORMATS["sarif"], to_sarif(result)))
     return files

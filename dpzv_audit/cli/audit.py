@@ -113,7 +113,7 @@ def audit(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bound epsilon from below: by training here, from scores, or of your own.
+    """Bound epsilon from below: a method here, scores, a mechanism.
 
     With --method, plays a distinguishing game, a stack of trainings in each world (with --simulate, their scalars
     alone), and sets the lower bound beside every upper bound. With --scores nothing is trained: one file holds an
