@@ -12,6 +12,7 @@ from reports.model import Block, Column, Picture, Prose, Section, Table, Tile, V
 from reports.runs_figure import runs_figure
 from reports.svg import label_of
 from reports.text import clean, lower_bound, number, percent, proportion, upper_bound, words
+from reports.wealth_figure import wealth_figure
 
 Mapped = Mapping[str, Any]
 
@@ -157,6 +158,17 @@ def _runs_blocks(known: Mapped) -> list[Block]:
     return [Picture(name="figure-runs", svg=drawing, alt=label_of(drawing), caption=caption)]
 
 
+def _wealth_blocks(known: Mapped) -> list[Block]:
+    drawing = wealth_figure(known)
+    if not drawing:
+        return []
+    caption = (
+        "A gambler who bets against the claim, pair by pair, each bet chosen before the pair is seen. If the claim is "
+        "true the wealth is not expected to grow; where it reaches the line the claim is refuted, whenever one looks."
+    )
+    return [Picture(name="figure-wealth", svg=drawing, alt=label_of(drawing), caption=caption)]
+
+
 def section(known: Mapped) -> Section | None:
     """Return the privacy section; None where the result says nothing about privacy."""
     privacy = known.get("privacy") or {}
@@ -171,6 +183,7 @@ def section(known: Mapped) -> Section | None:
         blocks.append(Picture(name="figure-epsilon", svg=drawing, alt=label_of(drawing), caption=caption))
     blocks += _tradeoff_blocks(known)
     blocks += _runs_blocks(known)
+    blocks += _wealth_blocks(known)
     blocks += estimator_blocks(_estimators(known), privacy.get("empirical_lower"))
     blocks += bound_blocks(privacy)
     gaps = gap_table(privacy)

@@ -114,6 +114,13 @@ RESULT: Shape = {
         "confidence": "number",
         "note": "text",
     },
+    "wealth": {
+        "epsilon": "number",
+        "pairs": ["number"],
+        "log10_wealth": ["number"],
+        "goal": "number",
+        "refuted_at": "number",
+    },
     "by_runs": [{"runs": "number", "estimator": "text", "epsilon_lower": "number", "assumes": "text"}],
     "utility": {
         "test_accuracy": MEASURED,

@@ -15,7 +15,7 @@ from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
-from dpzv_audit.evaluation.lower import bounds_by_runs, collected, score_files
+from dpzv_audit.evaluation.lower import bounds_by_runs, collected, score_files, wealth_by_pairs
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
 from dpzv_audit.evaluation.sections import provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
@@ -204,6 +204,9 @@ def _outcome(
         "sentence": f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}",
         "tradeoff": tradeoff,
         "by_runs": bounds_by_runs(scores, delta=game.config.delta, confidence=audit.confidence, seed=seed),
+        "wealth": None
+        if game.config.epsilon is None
+        else wealth_by_pairs(scores, epsilon=game.config.epsilon, delta=game.config.delta, confidence=audit.confidence),
         "protects": method.protects(game.config),
         **facts,
         "compute": compute,

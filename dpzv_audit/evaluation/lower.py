@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpzv_audit.auditing import audit_scores
+from dpzv_audit.auditing.betting import BettingTest
 from dpzv_audit.auditing.engine import Collected, Effort, Trials, collect
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart
 from dpzv_audit.auditing.games.transcript import Floats
@@ -21,6 +22,7 @@ from dpzv_audit.evidence import EmpiricalBound
 _ON_THE_GAUSSIAN_PART = ("gaussian", "curve")
 _LEAST_RUNS = 50
 _SIZES = 8
+_WEALTH_POINTS = 200
 
 
 def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
@@ -108,6 +110,31 @@ def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed:
         for n in sizes
         for bound in lower_bounds(_first(scores, n / total), delta=delta, confidence=confidence, seed=seed)
     ]
+
+
+def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> dict[str, Any] | None:
+    """Return the wealth of the betting test against the claim, pair by pair in the order of the runs; None without one.
+
+    `pairs` and `log10_wealth` hold at most `_WEALTH_POINTS` points, the last pair and the highest among them;
+    `refuted_at` is the first pair at which the wealth reached 1 / (1 - confidence), or None. Claims above 300 are past
+    what the test can write down.
+    """
+    pairs = min(len(scores.in_scores), len(scores.out_scores))
+    if pairs == 0 or not epsilon <= 300.0:
+        return None
+    test = BettingTest([epsilon], delta=delta, confidence=confidence, keep_path=True)
+    test.update(scores.in_scores[:pairs], scores.out_scores[:pairs])
+    path = test.path[:, 0] / math.log(10.0)
+    goal = -math.log10(1.0 - confidence)
+    reached = np.flatnonzero(path >= goal)
+    kept = np.unique(np.r_[np.linspace(0, pairs - 1, _WEALTH_POINTS).astype(np.intp), int(path.argmax())])
+    return {
+        "epsilon": epsilon,
+        "pairs": (kept + 1).tolist(),
+        "log10_wealth": path[kept].tolist(),
+        "goal": goal,
+        "refuted_at": int(reached[0]) + 1 if reached.size else None,
+    }
 
 
 def _first(scores: GameScores, share: float) -> GameScores:

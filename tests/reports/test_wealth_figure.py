@@ -1,0 +1,41 @@
+"""The wealth of the betting test by pairs."""
+
+import numpy as np
+import pytest
+
+from dpzv_audit.auditing.games.outcome import GameScores
+from dpzv_audit.evaluation.lower import wealth_by_pairs
+from reports.wealth_figure import wealth_figure
+
+
+def scores(mu, pairs=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    return GameScores(in_scores=rng.normal(mu, 1.0, pairs), out_scores=rng.normal(0.0, 1.0, pairs), kind="residual-sum")
+
+
+def test_wealth_grows_against_a_false_claim_and_says_where_it_refutes():
+    found = wealth_by_pairs(scores(2.0), epsilon=0.5, delta=1e-5, confidence=0.95)
+    path = np.array(found["log10_wealth"])
+    assert found["goal"] == pytest.approx(-np.log10(0.05))
+    assert 20 < found["refuted_at"] < 1000
+    before = np.array(found["pairs"]) < found["refuted_at"]
+    assert np.all(path[before] < found["goal"])
+    assert path.max() > found["goal"]
+    drawn = wealth_figure({"wealth": found})
+    for words in ("wealth against", "refuted from here on", f"reached at pair {found['refuted_at']}", "pairs of runs"):
+        assert words in drawn
+
+
+def test_wealth_against_a_true_claim_stays_below_the_goal():
+    # A true claim is refuted with probability 0.05 at most by Ville's inequality: at goal 1e4 with 1e-4 (fixed seed).
+    found = wealth_by_pairs(scores(0.5), epsilon=3.0, delta=1e-5, confidence=1.0 - 1e-4)
+    assert found["refuted_at"] is None
+    assert max(found["log10_wealth"]) < found["goal"]
+    assert "never reached" in wealth_figure({"wealth": found})
+
+
+def test_without_a_wealth_nothing_is_drawn():
+    assert wealth_by_pairs(scores(0.0), epsilon=301.0, delta=1e-5, confidence=0.95) is None
+    assert wealth_figure({}) == ""
+    assert wealth_figure({"wealth": {"pairs": [1], "log10_wealth": [0.0], "goal": 1.3, "epsilon": 1.0}}) == ""
+    assert wealth_figure({"wealth": {"pairs": ["x", 2], "log10_wealth": [0.0, "y"], "goal": 1.3, "epsilon": 1.0}}) == ""
