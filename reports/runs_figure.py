@@ -39,6 +39,9 @@ def runs_figure(result: Mapping[str, Any]) -> str:
 
     def paint(axes: Axes) -> None:
         axes.set_xscale("log")
+        # The default writes powers as mathematics, which a drawing with plain text shows as its source.
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
         if claimed is not None:
             axes.axhline(claimed, color=svg.INK, linestyle=(0, (5, 2.5)), label=f"claimed {number(claimed)}")
         for index, (name, points) in enumerate(lines.items()):

@@ -19,6 +19,7 @@ def test_every_estimator_has_its_line_and_the_claim_its_level():
     for words in ("clopper-pearson", "gaussian (assumes)", "claimed 1.5", "certified", "runs in each world"):
         assert words in drawn
     assert "clopper-pearson 0.9 from 800" in drawn
+    assert "mathdefault" not in drawn
 
 
 def test_less_than_two_numbers_of_runs_draw_nothing():

@@ -80,3 +80,11 @@ def test_json_reads_back_and_holds_no_markup(value: object) -> None:
     assert json.loads(shown) == value
     assert not set(shown) & set("<>&")
     assert shown.isascii()
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [(0.95, "95%"), (0.999, "99.9%"), (0.975, "97.5%"), (1 - 0.05 / 3, "98.33%"), (0.99999, "99.999%")],
+)
+def test_confidence_has_the_digits_that_matter(level, shown):
+    assert text.percent(level) == shown
