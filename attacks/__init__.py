@@ -1,56 +1,48 @@
 """All attacks, from their adversaries' views, with metrics and controls.
 
-Adding one is one file and one line in `ATTACKS`.
+Adding one is one file with a `SPEC` and one line in `ATTACKS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from attacks.mount import AttackOutcome, AttackSetting, mount_label_direct
-from dpzv_audit.errors import InputError, unknown_name
+from attacks import (
+    feature_inversion,
+    gradient_estimation,
+    label_completion,
+    label_completion_active,
+    label_direct,
+    label_direction,
+    label_inversion,
+    label_norm,
+    label_probe,
+    label_scalar,
+    label_spectral,
+    membership_lira,
+    membership_loss,
+    membership_rmia,
+)
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec
+from dpzv_audit.errors import unknown_name
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
-
-
-@dataclass(frozen=True)
-class AttackSpec:
-    """An attack as users name it: who can mount it, what it needs of the method, and the function that runs it."""
-
-    name: str
-    summary: str
-    adversaries: tuple[str, ...]
-    requires: dict[str, object]
-    """Method options that the attack needs; training is set up with them, and says so."""
-    requires_because: str
-    mount: Callable[[AttackSetting], AttackOutcome]
-
-    def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
-        """Method options with what this attack requires; `InputError` in one line where it does not apply."""
-        if adversary not in self.adversaries:
-            raise InputError(
-                f"--adversary is {adversary!r}, but {self.name} is mounted by {' or '.join(self.adversaries)}"
-            )
-        for key, value in self.requires.items():
-            if options.get(key, value) != value:
-                raise InputError(
-                    f"{self.name} does not apply with {key} {options[key]!r}, needs {value!r}: {self.requires_because}"
-                )
-        return {**options, **self.requires}
-
 
 ATTACKS: dict[str, AttackSpec] = {
     spec.name: spec
     for spec in (
-        AttackSpec(
-            "label_direct",
-            "labels from gradients at summed logits, or from scalars by which they are estimated (Fu et al. 2022)",
-            ("client", "eavesdropper"),
-            {"top_model": False},
-            "the attack reads the gradient at logits that the server only sums",
-            mount_label_direct,
-        ),
+        label_direct.SPEC,
+        label_probe.SPEC,
+        label_scalar.SPEC,
+        label_completion.SPEC,
+        label_completion_active.SPEC,
+        label_inversion.SPEC,
+        label_norm.SPEC,
+        label_direction.SPEC,
+        label_spectral.SPEC,
+        gradient_estimation.SPEC,
+        membership_loss.SPEC,
+        membership_lira.SPEC,
+        membership_rmia.SPEC,
+        feature_inversion.SPEC,
     )
 }
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from attacks.contract import AttackSetting
+from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.federation import Turn
+from mechanisms.config import DPZVConfig, ZerothOrderConfig
+from mechanisms.federation import ClientBehaviour, Turn
 
 DUMMY_STD = 0.3
 """Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers."""
@@ -63,3 +66,20 @@ class QueryingClient:
         key = (self._client, number, which)
         rows = [stream(self._seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in self._replicas]
         return torch.from_numpy(np.stack(rows)).to(device=turn.device, dtype=turn.dtype)
+
+
+def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, ClientBehaviour]:
+    """The querying client where the adversary is a client of a method that answers queries; nobody otherwise."""
+    config = setting.config
+    if setting.adversary != "client" or not isinstance(config, DPZVConfig | ZerothOrderConfig):
+        return {}
+    client = QueryingClient(
+        ADVERSARY_CLIENT,
+        queries=setting.queries,
+        smoothing=config.smoothing,
+        steps_per_pass=len(setting.dataset.train) // config.batch_size,
+        seed=setting.seed,
+        replicas=replicas,
+        one_sided=isinstance(config, ZerothOrderConfig),
+    )
+    return {ADVERSARY_CLIENT: client}

@@ -8,16 +8,20 @@ dummy outputs c +- lambda u gets a measurement of it back, and so an estimate. A
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.gradient_estimates import correlation, label_prior_std, minimum_norm, ridge
+from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.curious import querying_client
+from attacks.gradient_estimates import correlation, forward_difference_error, label_prior_std, minimum_norm, ridge
 from attacks.label_rules import RULES
+from attacks.mount_labels import mount_labels
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.seeds import Purpose, stream
+from mechanisms import METHODS
+from mechanisms.config import CZOFOConfig, DPZVConfig, ZerothOrderConfig
 from mechanisms.messages import Message
 from mechanisms.views import View
 
@@ -25,8 +29,8 @@ ESTIMATORS = ("ridge", "minimum-norm", "correlation")
 
 
 @dataclass(frozen=True)
-class Knowledge:
-    """What the threat model lets the attacker know beside its view: public parameters of the method.
+class Channel:
+    """Public parameters of the channel that the attack reads.
 
     `noise_std` is the standard deviation of the noise on a scalar, `smoothing` is lambda, and `batches` is the number
     of batches in a pass over the data.
@@ -40,18 +44,7 @@ class Knowledge:
     smoothing: float
 
 
-@dataclass(frozen=True)
-class LabelGuesses:
-    """Guessed labels (answers, K, B), place by place in the batches of the attacked rounds.
-
-    `ids` (answers, K, B) says which records those are, or is None where the attacker does not know.
-    """
-
-    labels: Tensor
-    ids: Tensor | None
-
-
-def from_gradients(view: View, known: Knowledge, client: int = 1, *, rule: str = "argmin") -> LabelGuesses:
+def from_gradients(view: View, known: Channel, client: int = 1, *, rule: str = "argmin") -> LabelGuesses:
     """Read labels off the per-record gradients of one client's first pass over the data (first-order methods).
 
     That client's mail is a whole pass: an eavesdropper that sees more of it sees no label more.
@@ -62,7 +55,7 @@ def from_gradients(view: View, known: Knowledge, client: int = 1, *, rule: str =
     return LabelGuesses(labels, torch.stack(ids) if ids else None)
 
 
-def from_scalars(view: View, known: Knowledge, *, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
+def from_scalars(view: View, known: Channel, *, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
     """Estimate each record's gradient from the answers to a `QueryingClient`'s queries, and read off the labels.
 
     The directions are the difference of the two uploads over their distance: the client's own messages. The answer is
@@ -86,7 +79,7 @@ def from_scalars(view: View, known: Knowledge, *, rule: str = "argmin", estimato
 
 
 def from_shared_directions(
-    view: View, known: Knowledge, client: int, *, rule: str = "argmin", estimator: str = "ridge"
+    view: View, known: Channel, client: int, *, rule: str = "argmin", estimator: str = "ridge"
 ) -> LabelGuesses:
     """The same for VFL-CZOFO, where the server perturbs a client's embedding along directions that the client knows.
 
@@ -100,9 +93,7 @@ def from_shared_directions(
     return LabelGuesses(_rule(rule)(estimate).unflatten(0, (len(answers), -1)), torch.stack(ids) if ids else None)
 
 
-def from_wire(
-    view: View, known: Knowledge, *, seed: int, rule: str = "argmin", estimator: str = "ridge"
-) -> LabelGuesses:
+def from_wire(view: View, known: Channel, *, seed: int, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
     """An eavesdropper's attempt on scalar methods: it sees the answers, and must draw its own directions."""
     answers = _first_pass(view.received("scalar") or view.received("losses"), known.batches)
     scalars = torch.stack([m.payload for m in answers]).double()
@@ -112,11 +103,11 @@ def from_wire(
     scalars = scalars.flatten(2)[..., 0] if scalars.dim() > 2 else scalars
     shape = (*scalars.shape, known.batch_size, known.classes)
     directions = torch.from_numpy(stream(seed, Purpose.ATTACK).standard_normal(shape)).to(scalars.device)
-    one = Knowledge(known.classes, known.batch_size, known.batches, 1, known.noise_std, known.smoothing)
+    one = Channel(known.classes, known.batch_size, known.batches, 1, known.noise_std, known.smoothing)
     return LabelGuesses(_guess(scalars, directions, one, rule, estimator), None)
 
 
-def _guess(scalars: Tensor, directions: Tensor, known: Knowledge, rule: str, estimator: str) -> Tensor:
+def _guess(scalars: Tensor, directions: Tensor, known: Channel, rule: str, estimator: str) -> Tensor:
     """Labels (answers, K, B) from scalars (answers * q, K) and directions (answers * q, K, B, c)."""
     rounds, replicas = scalars.shape
     answers = rounds // known.queries
@@ -125,7 +116,7 @@ def _guess(scalars: Tensor, directions: Tensor, known: Knowledge, rule: str, est
     return _rule(rule)(_estimate(stacked, per_batch, known, estimator)).view(answers, replicas, -1)
 
 
-def _estimate(directions: Tensor, scalars: Tensor, known: Knowledge, estimator: str) -> Tensor:
+def _estimate(directions: Tensor, scalars: Tensor, known: Channel, estimator: str) -> Tensor:
     """Per-record gradients (n, B, c) from directions (n, q, B, c) and scalars (n, q) or (n, q, B)."""
     estimates: dict[str, Callable[[], Tensor]] = {
         "correlation": lambda: correlation(directions, scalars),
@@ -151,13 +142,61 @@ def _rule(name: str) -> Callable[[Tensor], Tensor]:
     return RULES[name]
 
 
-def correctness(guesses: LabelGuesses, ids: Tensor, labels: np.ndarray) -> np.ndarray:
-    """Whether each guess is right, booleans (K, guesses): for scoring alone.
+def infer(view: View, known: Knowledge) -> LabelGuesses:
+    """Guess the labels from whatever this method sends: gradients, scalars, or scalars along shared directions."""
+    channel = channel_of(known)
+    if known.method.downlink == "gradient":
+        return from_gradients(view, channel, known.client, rule=known.rule)
+    if view.adversary.kind == "eavesdropper":
+        return from_wire(view, channel, seed=known.seed, rule=known.rule, estimator=known.estimator)
+    if isinstance(known.config, CZOFOConfig):
+        return from_shared_directions(view, channel, known.client, rule=known.rule, estimator=known.estimator)
+    return from_scalars(view, channel, rule=known.rule, estimator=known.estimator)
 
-    Args:
-        guesses: What an attack returned.
-        ids: True ids (answers, K, B) of the attacked batches, from a `BatchLog`.
-        labels: True labels, (N,).
+
+def channel_of(known: Knowledge) -> Channel:
+    """The channel's public parameters; `noise_std` is DPZV's noise, or the error of a forward difference.
+
+    A central difference has no error of first order in lambda: noise is all there is.
     """
-    truth = torch.from_numpy(labels).to(ids.device)[ids]
-    return (guesses.labels == truth).transpose(0, 1).flatten(1).cpu().numpy()
+    config = known.config
+    smoothing = error = 0.0
+    if isinstance(config, DPZVConfig):
+        smoothing, error = config.smoothing, known.sigma
+    elif isinstance(config, ZerothOrderConfig | CZOFOConfig):
+        smoothing = config.smoothing
+        records = 1 if isinstance(config, CZOFOConfig) and config.scalars == "record" else config.batch_size
+        error = forward_difference_error(smoothing, known.classes, records=records)
+    return Channel(known.classes, config.batch_size, known.batches, known.queries, error, smoothing)
+
+
+def unfit(setting: AttackSetting) -> str | None:
+    """What of `setting` the attack cannot work on, before anything is trained."""
+    if setting.config.sampler == "poisson":
+        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
+    if setting.rule not in RULES:
+        raise unknown_name("rule", setting.rule, RULES)
+    if setting.estimator not in ESTIMATORS:
+        raise unknown_name("estimator", setting.estimator, ESTIMATORS)
+    return None
+
+
+def on_split(setting: AttackSetting) -> AttackSetting:
+    """The same attack on split learning without a top model, where per-record gradients name every label."""
+    split = METHODS["split"]
+    config = split.configure(top_model=False, epochs=1, batch_size=setting.config.batch_size)
+    return replace(setting, method=split, config=config, adversary="client", queries=1, trials=1, rule="argmin")
+
+
+SPEC = AttackSpec(
+    name="label_direct",
+    summary="labels from gradients at summed logits, or from scalars by which they are estimated (Fu et al. 2022)",
+    adversaries=("client", "eavesdropper"),
+    infer=infer,
+    mounted_by=mount_labels,
+    positive=Positive("label_direct on split without a top model: must be 1", on_split, 1.0),
+    requires={"top_model": False},
+    requires_because="the attack reads the gradient at logits that the server only sums",
+    unfit=unfit,
+    behave=querying_client,
+)

@@ -87,6 +87,69 @@ def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     return replace(exact, low=min(exact.low, clustered.low), high=max(exact.high, clustered.high))
 
 
+def mean_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
+    """Return the mean of proportions `values` (trials,), by independent trials, with Student's t interval in [0, 1].
+
+    `n` is how many records they stand on. One trial, or trials that all agree, have no spread to judge by: the
+    interval is then Hoeffding's for one trial of `n` independent records.
+    """
+    check_probability("confidence", confidence)
+    rates = np.asarray(values, np.float64)
+    if rates.ndim != 1 or rates.size == 0 or not np.all((rates >= 0) & (rates <= 1)):
+        raise InputError(f"values is {values!r}, must hold at least one proportion")
+    mean = float(rates.mean())
+    if rates.size == 1 or np.ptp(rates) == 0:
+        half = float(np.sqrt(np.log(2.0 / (1.0 - confidence)) / (2.0 * n)))
+    else:
+        half = float(stdtrit(rates.size - 1, (1.0 + confidence) / 2.0) * rates.std(ddof=1) / np.sqrt(rates.size))
+    return Interval(value=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
+
+
+def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
+    """Return the mean of `values` (clusters,) in [-1, 1] with Student's t interval; of one value all of [-1, 1].
+
+    `n` is how many cosines they stand on.
+    """
+    check_probability("confidence", confidence)
+    cosines = np.asarray(values, np.float64)
+    if cosines.ndim != 1 or cosines.size == 0 or not np.all(np.abs(cosines) <= 1.0 + 1e-12):
+        raise InputError(f"values is {values!r}, must hold at least one cosine")
+    mean = float(np.clip(cosines.mean(), -1.0, 1.0))
+    if cosines.size == 1:
+        return Interval(value=mean, low=-1.0, high=1.0, n=n, confidence=confidence)
+    quantile = float(stdtrit(cosines.size - 1, (1.0 + confidence) / 2.0))
+    half = quantile * float(cosines.std(ddof=1)) / float(np.sqrt(cosines.size))
+    return Interval(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
+
+
+def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the area under the ROC curve, mean over trials, with an interval over trials.
+
+    Args:
+        scores: (trials, records), raw: the larger the likelier positive. Ties count half.
+        positive: booleans (trials, records), both kinds in every trial.
+        confidence: strictly between 0 and 1.
+
+    For one trial the interval is Hoeffding's for a two-sample U-statistic, of the smaller kind's count.
+
+    Raises:
+        InputError: shapes that differ, a score that is not finite, or a trial with one kind only.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    values, truth = np.asarray(scores, np.float64), np.asarray(positive, bool)
+    if values.shape != truth.shape or values.ndim != 2:
+        raise InputError(f"scores has shape {values.shape} and positive {truth.shape}, must be one (trials, records)")
+    if not np.isfinite(values).all():
+        raise InputError("scores holds a number that is not finite; every score must be")
+    if not np.all(truth.any(1) & ~truth.all(1)):
+        raise InputError("positive is the same for all records of a trial, must hold both kinds")
+    areas = [float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)]
+    fewest = int(np.minimum(truth.sum(1), (~truth).sum(1)).min())
+    found = mean_interval(areas, fewest, confidence)
+    return replace(found, n=int(truth.size))
+
+
 def majority_baseline(labels: ArrayLike, classes: int) -> float:
     """Return the success of always guessing the commonest of `labels`, integers (records,) < `classes`."""
     return float(_frequencies(labels, classes).max())

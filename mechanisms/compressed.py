@@ -6,13 +6,13 @@ pulling that one gradient back through its present model each time (Q = 1 is spl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from mechanisms.config import CompressedConfig
-from mechanisms.federation import Federation, TrainingData
+from mechanisms.federation import Federation, GradientBehaviour, TrainingData
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.perturbation import momentum_step
 from mechanisms.protection import ChannelNoise
@@ -30,6 +30,7 @@ class CompressedRun:
         *,
         seed: int,
         replicas: Sequence[int],
+        behaviours: Mapping[int, GradientBehaviour] | None = None,
         observers: Sequence[Observer] = (),
         device: str = "cpu",
     ) -> None:
@@ -38,6 +39,7 @@ class CompressedRun:
             data, config, seed=seed, replicas=replicas, observers=observers, device=device
         )
         self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
+        fed.local_rules.update(behaviours or {})
         self.round = 0
 
     def own_tensors(self) -> dict[str, Tensor]:
@@ -81,7 +83,6 @@ class CompressedRun:
                     output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs[number - 1])
                     output = batch.cleared(output)
                 client_gradient, _ = pullback(self._noise.through_clip(output, answer), at_inputs=False)
-                momentum_step(
-                    client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum
-                )
+                step = fed.local_gradient(number, client_gradient)
+                momentum_step(client.parameters.flat, client.momentum, step, config.client_rate, config.momentum)
         self.round += 1

@@ -50,6 +50,18 @@ class ClientBehaviour(Protocol):
         """The two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
 
 
+class GradientBehaviour(Protocol):
+    """A client of a first-order method that steps by something else than the gradient that it computed."""
+
+    first_pass_repeats: int
+
+    def own_gradient(self, gradient: Tensor) -> Tensor:
+        """What to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""
+
+
+Behaviour = ClientBehaviour | GradientBehaviour
+
+
 @dataclass
 class ClientState:
     """One client's own things: features, model, batches. `momentum` is the buffer of its steps, (K, d_m)."""
@@ -82,6 +94,13 @@ class TrainingData:
     classes: int
     vocabulary: int | None = None
     """Number of token ids where the features are such, else None."""
+    selection: Tensor | None = None
+    """(K, N): which row of `features` each replica trains on as its record i (shadow models); None: row i."""
+
+    @property
+    def records(self) -> int:
+        """Number N of records that a replica trains on."""
+        return self.features[0].shape[0] if self.selection is None else self.selection.shape[1]
 
     @classmethod
     def of(
@@ -159,7 +178,7 @@ class Federation:
         self.stack = len(self.replicas)
         self.device = device
         self.dtype = dtype_of(config)
-        self.records = data.features[0].shape[0]
+        self.records = data.records
         self.batch_size = config.batch_size
         if config.batch_size > self.records:
             raise InputError(f"batch_size is {config.batch_size}, must be at most the {self.records} training records")
@@ -177,6 +196,8 @@ class Federation:
             transformer=config.transformer,
         )
         self.width = config.embedding if config.top_model else data.classes
+        self.local_rules: dict[int, GradientBehaviour] = {}
+        """Clients of first-order methods, by number, that step by a rule of their own."""
         self.clients = [
             self._client(number, features, model, config, seed)
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
@@ -233,8 +254,16 @@ class Federation:
 
     def inputs(self, client: ClientState, batch: Batch) -> Tensor:
         """This client's features of `batch`, shape (K, B, *feature shape)."""
-        rows = client.features.index_select(0, batch.flat)
+        chosen = batch.flat
+        if self.data.selection is not None:
+            chosen = self.data.selection.gather(1, batch.ids).flatten()
+        rows = client.features.index_select(0, chosen)
         return rows.view(*batch.ids.shape, *rows.shape[1:])
+
+    def local_gradient(self, number: int, gradient: Tensor) -> Tensor:
+        """What client `number` steps by, (K, d): its gradient, unless it has a rule of its own."""
+        rule = self.local_rules.get(number)
+        return gradient if rule is None else rule.own_gradient(gradient)
 
     def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
         """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
@@ -262,7 +291,7 @@ class Federation:
             if overrides and number in overrides:
                 rows = table.new_zeros(self.stack, self.records, self.width)
             else:
-                rows = protect(self.embed_all(client, client.features))
+                rows = protect(self._own_records(self.embed_all(client, client.features)))
             sent = quantise(rows, bits)
             size = None if bits is None else message_bits(sent[0].numel(), bits)
             table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", sent, bits=size))
@@ -270,6 +299,12 @@ class Federation:
         # The scratch row at the end takes what padded places write and is never counted.
         self.table = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
         self._columns = tuple(self.table[:, slot] for slot in self.slots)
+
+    def _own_records(self, embeddings: Tensor) -> Tensor:
+        """Embeddings (K, N, width) of what each replica trains on, of those of all rows of the features."""
+        if self.data.selection is None:
+            return embeddings
+        return embeddings.gather(1, self.data.selection.unsqueeze(2).expand(-1, -1, self.width))
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""

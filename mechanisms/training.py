@@ -22,7 +22,7 @@ from mechanisms.config import (
 )
 from mechanisms.czofo import CZOFORun
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import ClientBehaviour, Federation, TrainedStack, TrainingData
+from mechanisms.federation import Federation, TrainedStack, TrainingData
 from mechanisms.messages import Observer
 from mechanisms.plan import Plan, plan
 from mechanisms.vafl import VAFLRun
@@ -75,7 +75,7 @@ def train(
     *,
     seed: int,
     replicas: Sequence[int] = (0,),
-    behaviours: Mapping[int, ClientBehaviour] | None = None,
+    behaviours: Mapping[int, Any] | None = None,
     observers: Sequence[Observer] = (),
     device: str = "cpu",
     progress: Progress | None = None,
@@ -90,7 +90,8 @@ def train(
         config: Which method, and how; see `mechanisms.config`.
         seed: Seed of every stream; replica k draws from streams of its own, whatever stack it is in.
         replicas: Numbers of the K replicas.
-        behaviours: Clients of a method with two uploads, by number from 1, that do not follow the protocol.
+        behaviours: Clients, by number from 1, that do not follow the protocol: a `ClientBehaviour` of zeroth-order
+            methods, a `GradientBehaviour` of first-order ones.
         observers: See every message; `ViewRecorder` keeps an adversary's view.
         device: `cpu` or `cuda`.
         progress: Called after every epoch with the number of rounds done.
@@ -108,7 +109,7 @@ def train(
     if behaviours:
         _check_behaviours(config, behaviours, clients=len(data.features))
         common["behaviours"] = behaviours
-    records, clients = data.features[0].shape[0], len(data.features)
+    records, clients = data.records, len(data.features)
     if isinstance(config, ProtectedConfig):
         config = calibrated(config, records=records, clients=clients, seed=seed)
     the_plan: Plan | None = None
@@ -147,12 +148,15 @@ def _run_of(config: TrainingConfig) -> Callable[..., Run]:
     raise InputError(f"config is a {type(config).__name__}, must be one of a method: {kinds}")
 
 
-def _check_behaviours(config: TrainingConfig, behaviours: Mapping[int, ClientBehaviour], *, clients: int) -> None:
+def _check_behaviours(config: TrainingConfig, behaviours: Mapping[int, Any], *, clients: int) -> None:
     numbers = ", ".join(map(str, behaviours))
-    if not isinstance(config, DPZVConfig | ZerothOrderConfig):
+    zeroth_order = isinstance(config, DPZVConfig | ZerothOrderConfig)
+    first_order = isinstance(config, VAFLConfig | CompressedConfig)
+    does = "uploads" if zeroth_order else "own_gradient" if first_order else ""
+    if not all(hasattr(behaviour, does) for behaviour in behaviours.values()):
         raise InputError(
             f"behaviours are given for client {numbers} of a {type(config).__name__}, must be left out: "
-            "a client that deviates chooses the two uploads of a zeroth-order method"
+            "a client that deviates chooses the two uploads of a zeroth-order method, or its step in a first-order one"
         )
     if not set(behaviours) <= set(range(1, clients + 1)):
         raise InputError(f"behaviours are given for client {numbers}, must be for clients 1 to {clients}")

@@ -5,12 +5,12 @@ The active client sends its embeddings; the server refreshes its table, steps, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from mechanisms.config import VAFLConfig
-from mechanisms.federation import Federation, TrainingData
+from mechanisms.federation import Federation, GradientBehaviour, TrainingData
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.perturbation import momentum_step
 from mechanisms.plan import active_clients
@@ -28,6 +28,7 @@ class VAFLRun:
         *,
         seed: int,
         replicas: Sequence[int],
+        behaviours: Mapping[int, GradientBehaviour] | None = None,
         observers: Sequence[Observer] = (),
         device: str = "cpu",
     ) -> None:
@@ -37,6 +38,7 @@ class VAFLRun:
         )
         self._active = active_clients(config, len(fed.clients), seed)
         self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
+        fed.local_rules.update(behaviours or {})
         self.round = 0
         fed.fill_table(protect=self._noise.embeddings)
 
@@ -74,5 +76,6 @@ class VAFLRun:
             Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
         )
         client_gradient, _ = pullback(self._noise.through_clip(output, answer), at_inputs=False)
-        momentum_step(client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum)
+        step = fed.local_gradient(number, client_gradient)
+        momentum_step(client.parameters.flat, client.momentum, step, config.client_rate, config.momentum)
         self.round += 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpzv_audit.errors import InputError
-from reports import measured, privacy
+from reports import matrix, measured, privacy
 from reports.model import Code, Prose, Report, Section
 from reports.shape import split_result
 from reports.text import clean, to_json
@@ -16,6 +16,7 @@ SCHEMAS = {
     "dpzv-audit/train/1": "Training report",
     "dpzv-audit/audit/1": "Audit report",
     "dpzv-audit/audit-scores/1": "Audit of scores",
+    "dpzv-audit/matrix/1": "Matrix of attacks",
 }
 
 
@@ -32,6 +33,8 @@ def check_schema(result: Mapping[str, Any], place: str = "result") -> str:
 def _title(known: Mapping[str, Any], schema: str) -> str:
     name = {k: clean(known.get(k) or "") for k in ("attack", "method", "dataset", "adversary")}
     on = f" on {name['dataset']}" if name["dataset"] else ""
+    if schema == "dpzv-audit/matrix/1":
+        return f"Methods against attacks{on}"
     if name["attack"] and name["method"]:
         return f"{name['attack']} against {name['method']}{on}"
     if schema == "dpzv-audit/train/1" and name["method"]:
@@ -84,6 +87,7 @@ def report_content(result: Mapping[str, Any]) -> Report:
     schema = check_schema(result)
     known, other = split_result(_common_form(result))
     sections = (
+        matrix.section(known),
         privacy.section(known),
         measured.game_section(known),
         measured.success_section(known),

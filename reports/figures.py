@@ -119,7 +119,7 @@ def success_figure(result: Mapping[str, Any]) -> str:
         _paint_rows(axes, len(rows))
         axes.set_xlim(-0.01, 1.01)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-        axes.set_xlabel("proportion of labels inferred")
+        axes.set_xlabel(short(known.get("metric") or "labels found"))
         if chance is not None:
             _paint_reference(axes, chance, len(rows))
         for index, row in enumerate(rows):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from reports.model import Block, Code, Column, Picture, Prose, Report, Section, Table
-from reports.text import markdown
+from reports.text import MISSING, markdown
 
 
 def _cell(text: str, column: Column, strong: bool) -> str:
     if not text:
         return " "
+    if column.kind == "link" and text != MISSING:
+        return f"[report]({text})"
     shown = markdown(text)
     return f"**{shown}**" if strong and column.kind != "code" else shown
 

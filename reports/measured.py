@@ -9,7 +9,7 @@ from typing import Any
 from reports.figures import chance_level, control_label, success_figure
 from reports.model import Block, Column, Picture, Prose, Section, Table, Tile, hoisted
 from reports.svg import label_of
-from reports.text import MISSING, clean, exact, number, percent, proportion
+from reports.text import MISSING, clean, exact, lower_bound, number, percent, proportion
 from reports.training_figures import accuracy_figure, bytes_figure, staleness_figure
 
 Mapped = Mapping[str, Any]
@@ -88,6 +88,7 @@ def success_section(known: Mapped) -> Section | None:
     )
     rows += [_measurement_row(k.replace("_", " "), "baseline", v) for k, v in (known.get("baselines") or {}).items()]
     rows += _controls(known.get("controls"))
+    rows += [_measurement_row(k, "measure", v) for k, v in (known.get("measures") or {}).items()]
     if not rows:
         return None
     blocks: list[Block] = []
@@ -99,8 +100,39 @@ def success_section(known: Mapped) -> Section | None:
             "best guess that sees nothing."
         )
         blocks.append(Picture(name="figure-success", svg=drawing, alt=label_of(drawing), caption=caption))
-    blocks.append(_measurement_table("Attack success, as a proportion of labels", rows))
+    metric = clean(known.get("metric") or "labels found")
+    blocks.append(_measurement_table(f"Attack success: {metric}", rows))
+    blocks += _curves(known.get("curves") or {})
+    certified = known.get("certified") or {}
+    if certified.get("epsilon_lower") is not None:
+        blocks.append(Prose(text=_certified(certified)))
     return Section(anchor="attack", title="The attack", blocks=tuple(blocks))
+
+
+def _curves(curves: Mapped) -> list[Block]:
+    """A table of each curve: a column a key of its rows."""
+    blocks: list[Block] = []
+    for name, rows in curves.items():
+        if not rows:
+            continue
+        keys = list(rows[0])
+        cells = tuple(tuple(_cell(row.get(k)) for k in keys) for row in rows)
+        columns = tuple(Column(title=clean(k), kind="number") for k in keys)
+        blocks.append(Table(caption=clean(name), columns=columns, rows=cells))
+    return blocks
+
+
+def _cell(value: object) -> str:
+    return clean(value) if isinstance(value, str) else number(value)
+
+
+def _certified(bound: Mapped) -> str:
+    return (
+        f"Epsilon that the attack's own scores certify: at least {lower_bound(bound.get('epsilon_lower'))} at delta "
+        f"{number(bound.get('delta'))} and {percent(bound.get('confidence'))} confidence, from "
+        f"{number(bound.get('n_in'))} + {number(bound.get('n_out'))} runs; so many runs could certify at most "
+        f"{lower_bound(bound.get('ceiling'))}."
+    )
 
 
 def game_section(known: Mapped) -> Section | None:

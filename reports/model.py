@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["text", "number", "code"]
+Kind = Literal["text", "number", "code", "link"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A table's column: its heading and whether its cells are words, numbers or code."""
+    """A table's column: its heading and whether its cells are words, numbers, code or paths of files."""
 
     title: str
     kind: Kind = "text"

@@ -61,7 +61,7 @@ def render_markdown(result: Mapping[str, Any]) -> str:
     return to_markdown(report_content(result))
 
 
-def _write_atomically(path: Path, text: str) -> Path:
+def write_atomically(path: Path, text: str) -> Path:
     """Write `text` so that `path` holds either what it held before or all of the new text."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
@@ -89,11 +89,11 @@ def write_report(folder: Path, formats: Collection[str] = ("html", "md")) -> lis
     report = report_content({**result, "measured": measured} if measured else result)
     files = []
     if "html" in formats:
-        files.append(_write_atomically(folder / "report.html", to_html(report)))
+        files.append(write_atomically(folder / "report.html", to_html(report)))
     if "md" in formats:
-        files.append(_write_atomically(folder / "report.md", to_markdown(report)))
+        files.append(write_atomically(folder / "report.md", to_markdown(report)))
         pictures = [b for section in report.sections for b in section.blocks if isinstance(b, Picture)]
-        files += [_write_atomically(folder / f"{p.name}.svg", p.svg) for p in pictures]
+        files += [write_atomically(folder / f"{p.name}.svg", p.svg) for p in pictures]
     if "json" in formats:
         files.append(folder / RESULT_FILE)
     return files

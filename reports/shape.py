@@ -19,6 +19,8 @@ INTERVAL: Shape = {
     "confidence": "number",
     "what": "text",
     "server_rate": "number",
+    "kind": "text",
+    "expected": "number",
 }
 MEASURED: Shape = (INTERVAL, "number")
 RANGE: Shape = {"lower": "number", "estimate": "number", "upper": "number"}
@@ -49,7 +51,26 @@ BOUND: Shape = {
     "note": "text",
     "mu": "number",
 }
+CELL: Shape = {
+    "attack": "text",
+    "adversary": "text",
+    "method": "text",
+    "epsilon": "number",
+    "state": "text",
+    "reason": "text",
+    "metric": "text",
+    "success": "number",
+    "low": "number",
+    "high": "number",
+    "reference": "number",
+    "damage": "number",
+    "controls_hold": "flag",
+    "accuracy": "number",
+    "run": "text",
+}
 RESULT: Shape = {
+    "cells": [CELL],
+    "self_checks": [{"attack": "text", "what": "text", "value": "number", "expected": "number", "holds": "flag"}],
     "schema": "text",
     "method": "text",
     "dataset": "text",
@@ -57,7 +78,11 @@ RESULT: Shape = {
     "adversary": "text",
     "sentence": "text",
     "protects": "text",
+    "metric": "text",
     "success": INTERVAL,
+    "measures": {"*": INTERVAL},
+    "certified": ESTIMATOR,
+    "curves": {"*": [{"*": "plain"}]},
     "baselines": {"*": MEASURED},
     "controls": {"*": MEASURED},
     "privacy": {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,20 +35,40 @@ from dpzv_audit.cli.options import (
     SigmaOption,
     TrialsOption,
     choose,
+    parsed_settings,
 )
-from dpzv_audit.errors import InputError, check_probability
+from dpzv_audit.errors import AuditError, InputError, check_probability
+
+if TYPE_CHECKING:
+    from attacks import AttackSetting, AttackSpec
 
 AttackOption = Annotated[
     str, typer.Option("--attack", metavar="NAME", help="Attack to mount; see `dpzv-audit list attacks`.")
 ]
-AdversaryOption = Annotated[str, typer.Option("--adversary", metavar="client|eavesdropper", help="Who attacks.")]
+AdversaryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--adversary", metavar="NAME", help="Who attacks; by default the first that the attack is for (often client)."
+    ),
+]
+AttackSetOption = Annotated[
+    list[str] | None,
+    typer.Option("--attack-set", metavar="KEY=VALUE", help="An option of the attack; may be given several times."),
+]
 QueriesOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--queries",
         metavar="Q",
         callback=at_least("--queries", 1),
-        help="How often the curious client asks about each batch of its first pass.",
+        help="How often the curious client asks about each batch of its first pass; by default the attack's own.",
+    ),
+]
+SelfCheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--self-check",
+        help="Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.",
     ),
 ]
 RuleOption = Annotated[
@@ -69,8 +90,9 @@ def attack(
     method: MethodOption = "dpzv",
     attack: AttackOption = "label_direct",
     data: DataFlags,
-    adversary: AdversaryOption = "client",
-    queries: QueriesOption = 1,
+    adversary: AdversaryOption = None,
+    attack_settings: AttackSetOption = None,
+    queries: QueriesOption = None,
     rule: RuleOption = "argmin",
     estimator: EstimatorOption = "ridge",
     trials: TrialsOption = 64,
@@ -81,6 +103,7 @@ def attack(
     calibration: CalibrationOption = None,
     sigma: SigmaOption = None,
     settings: SetOption = None,
+    self_check: SelfCheckOption = False,
     runs: RunsOption = 2000,
     chunk: ChunkOption = 256,
     confidence: ConfidenceOption = 0.95,
@@ -98,14 +121,15 @@ def attack(
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
     """
-    from attacks import attack_named
+    from attacks import AttackSetting, attack_named
     from attacks.label_direct import ESTIMATORS
     from attacks.label_rules import RULES
-    from attacks.mount import AttackSetting
 
     output = Output(as_json=as_json, quiet=quiet)
     check_probability("--confidence", confidence)
     spec = attack_named(attack)
+    adversary = spec.adversaries[0] if adversary is None else adversary
+    own = parsed_settings("--attack-set", attack_settings or [], spec.options)
     check_choice("--rule", rule, RULES)
     check_choice("--estimator", estimator, ESTIMATORS)
     choice = choose(
@@ -121,31 +145,38 @@ def attack(
             "sigma": sigma,
         },
         quiet=quiet,
-        require=lambda options: spec.check(adversary, options),
+        require=partial(spec.check, adversary),
     )
-    if queries > 1 and (adversary != "client" or choice.method.downlink != "scalar"):
+    asks = adversary == "client" and choice.method.downlink != "gradient"
+    if queries is not None and queries > 1 and not asks:
         raise InputError(
-            f"--queries is {queries}, but only a curious client of a method with a scalar downlink asks; must be 1"
+            f"--queries is {queries}, must be 1: only a curious client of a method that sends scalars asks"
         )
+    queries = queries or (spec.queries if asks else 1)
     where = choose_device(device)
+    setting = AttackSetting(
+        method=choice.method,
+        config=choice.config,
+        dataset=choice.dataset,
+        adversary=adversary,
+        queries=queries,
+        rule=rule,
+        estimator=estimator,
+        trials=trials,
+        seed=seed,
+        device=where,
+        confidence=confidence,
+        options=own,
+    )
+    if self_check:
+        _self_check(output, spec, setting)
+        return
     with output.progress() as bars:
         from dpzv_audit.evaluation import AuditPlan, attack_result
 
         result = attack_result(
             spec,
-            AttackSetting(
-                method=choice.method,
-                config=choice.config,
-                dataset=choice.dataset,
-                adversary=adversary,
-                queries=queries,
-                rule=rule,
-                estimator=estimator,
-                trials=trials,
-                seed=seed,
-                device=where,
-                confidence=confidence,
-            ),
+            setting,
             AuditPlan(runs=runs, chunk=chunk, confidence=confidence),
             reporter=progress_reporter(bars),
         )
@@ -156,3 +187,31 @@ def attack(
     attack_table(output.console, result)
     output.say(result["sentence"])
     output.path(saved["run"])
+
+
+FALSE_ALARM = 1e-3
+"""Probability with which all controls of a self-check together fail a correct build."""
+
+
+def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> None:
+    """Mount the attack for its controls alone, print them, and fail where one misses what it must give."""
+    from dataclasses import replace
+
+    from dpzv_audit.cli.summary import self_check_table
+
+    # A positive and a negative control share the error.
+    outcome = spec.mount(replace(setting, confidence=1.0 - FALSE_ALARM / 2.0))
+    output.result(
+        {
+            "schema": "dpzv-audit/self-check/1",
+            "attack": spec.name,
+            "method": setting.method.name,
+            "dataset": setting.dataset.name,
+            "controls": outcome.controls,
+            "holds": all(control.holds for control in outcome.controls.values()),
+        }
+    )
+    self_check_table(output.console, spec.name, outcome.controls)
+    failed = [name.replace("_", " ") for name, control in outcome.controls.items() if not control.holds]
+    if failed:
+        raise AuditError(f"{spec.name} fails its own controls: {', '.join(failed)}; none of its numbers can be trusted")

@@ -73,8 +73,8 @@ def audit(
     *,
     scores: ScoresOption = None,
     method: MethodOption = None,
-    mechanism: MechanismOption = None,
     data: DataFlags,
+    mechanism: MechanismOption = None,
     adversary: AdversaryOption = "client",
     neighbours: NeighboursOption = "replace-label",
     canary: CanaryOption = "worst-case",
@@ -113,7 +113,7 @@ def audit(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bound epsilon from below: by training here, from scores, or of your own.
+    """Bound epsilon from below: a method here, scores, a mechanism.
 
     With --method, plays a distinguishing game, a stack of trainings in each world (with --simulate, their scalars
     alone), and sets the lower bound beside every upper bound. With --scores nothing is trained: one file holds an
@@ -133,7 +133,9 @@ def audit(
     output = Output(as_json=as_json, quiet=quiet)
     if calibrate_check:
         if scores is not None or method is not None or mechanism is not None:
-            raise InputError("--calibrate-check audits mechanisms of its own, must stand without --scores and --method")
+            raise InputError(
+                "--calibrate-check audits mechanisms of its own, must stand without --scores, --method and --mechanism"
+            )
         calibrate_check_command(
             audits=audits,
             delta=DEFAULT_DELTA if delta is None else delta,

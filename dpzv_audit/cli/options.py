@@ -158,7 +158,7 @@ def choose(
         if key in flags and key not in spec.config.model_fields:
             cure = "; its noise is --set dp_sigma, on what --set dp names" if "dp" in spec.config.model_fields else ""
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
-    set_here = _parsed(settings or [], spec.config.model_fields, flags)
+    set_here = parsed_settings("--set", settings or [], spec.config.model_fields, flags)
     options = chosen = {**flags, **set_here}
     for key in ("epsilon", "calibration"):
         if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
@@ -192,7 +192,9 @@ def configure(method: str, given: dict[str, Any], settings: list[str] | None) ->
         if key not in spec.config.model_fields:
             raise InputError(f"--{key.replace('_', '-')} does not apply to method {method}, which adds no noise")
     with named_by_flag(tuple(flags)):
-        return spec, spec.configure(**{**flags, **_parsed(settings or [], spec.config.model_fields, flags)})
+        return spec, spec.configure(
+            **{**flags, **parsed_settings("--set", settings or [], spec.config.model_fields, flags)}
+        )
 
 
 def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
@@ -217,18 +219,23 @@ def _named_by_set(message: str, keys: list[str]) -> str:
     return f"--set {', '.join(keys)}: {message.removeprefix(whole)}" if keys and message.startswith(whole) else message
 
 
-def _parsed(settings: list[str], known: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """`KEY=VALUE` pairs; a value is read as JSON where it is JSON (numbers, true, null, lists), else as a word."""
+def parsed_settings(
+    flag: str, settings: list[str], known: Iterable[str], flags: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """`KEY=VALUE` pairs of `flag`; a value is read as JSON where it is JSON (numbers, true, null, lists), else a word.
+
+    Raises `InputError` for a key that is not `known` or that one of `flags` gives already.
+    """
     values: dict[str, Any] = {}
     for item in settings:
         name, separator, text = item.partition("=")
         key = name.replace("-", "_")
         if not separator or not key:
-            raise InputError(f"--set is {item!r}, must be KEY=VALUE, such as momentum=0.9")
+            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as momentum=0.9")
         if key not in known:
-            raise unknown_name("--set", key, known)
-        if key in flags:
-            raise InputError(f"--set {item} contradicts --{key.replace('_', '-')}, give one of them")
+            raise unknown_name(flag, key, known)
+        if flags and key in flags:
+            raise InputError(f"{flag} {item} contradicts --{key.replace('_', '-')}, give one of them")
         try:
             values[key] = json.loads(text)
         except ValueError:

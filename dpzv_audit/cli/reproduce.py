@@ -65,7 +65,7 @@ def reproduce(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run one table or figure of a source paper and print ours beside theirs.
+    """Run a table or figure of a source paper, ours beside theirs.
 
     Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --seeds 3
     """

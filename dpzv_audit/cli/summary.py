@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from attacks.contract import Control
+
 
 def save(
     result: Mapping[str, Any], out: Path, command: str, seed: int, files: Mapping[str, bytes] | None = None
@@ -61,13 +63,30 @@ def save_table(result: Mapping[str, Any], out: Path, name: str, seed: int, table
 def attack_table(console: Console, result: Mapping[str, Any]) -> None:
     """Print success beside baselines and controls, and the three epsilons."""
     table = _table(f"{result['attack']} on {result['method']}, {result['dataset']}, by the {result['adversary']}")
-    table.add_row("success", *_measured(result["success"]))
+    table.add_row(f"success: {result['metric']}", *_measured(result["success"]))
     for name, value in result["baselines"].items():
-        table.add_row(f"baseline: {name}", f"{value:.3f}", "")
+        table.add_row(f"baseline: {name}", *(_measured(value) if isinstance(value, Mapping) else (f"{value:.3f}", "")))
     for name, control in result["controls"].items():
         table.add_row(f"control: {name.replace('_', ' ')}", *_measured(control))
+    for name, value in result["measures"].items():
+        if not name.startswith("recall of class"):  # the report has them
+            table.add_row(name, *_measured(value))
+    if result["certified"]:
+        bound = result["certified"]
+        words = f"{100 * bound['confidence']:g}%, from {bound['n_in']} + {bound['n_out']} scores of the attack"
+        table.add_row("epsilon that the attack certifies", _number(bound["epsilon_lower"], np.floor), words)
     _accuracy_rows(table, result["utility"])
     _privacy_rows(table, result["privacy"])
+    console.print(table)
+
+
+def self_check_table(console: Console, attack: str, controls: Mapping[str, Control]) -> None:
+    """Print each control of an attack, what it must give, and whether it does."""
+    table = _table(f"self-check of {attack}")
+    for name, control in controls.items():
+        verdict = "holds" if control.holds else "FAILS"
+        words = f"{verdict}: {control.what}; {100 * control.confidence:g}%: {control.low:.3f} to {control.high:.3f}"
+        table.add_row(f"{name.replace('_', ' ')} ({control.kind})", f"{control.value:.3f}", words)
     console.print(table)
 
 

@@ -6,14 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from attacks import AttackSpec
-from attacks.mount import CONTROL_WORDS, AttackSetting
+from attacks.contract import AttackOutcome, AttackSetting
+from dpzv_audit.auditing import audit_scores
+from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence import to_jsonable
+from mechanisms.config import DPZVConfig
 from mechanisms.controls import frozen_clients
 from mechanisms.federation import TrainingData, dtype_of
+
+DEFAULT_DELTA = 1e-5
+"""Delta of a certified epsilon where the method claims none."""
 
 
 def attack_result(
@@ -27,9 +33,10 @@ def attack_result(
     reporter = reporter or silent()
     setting = _with_progress(setting, reporter)
     outcome = spec.mount(setting)
+    trained_on = outcome.dataset or setting.dataset
     privacy, tradeoff = privacy_sections(
         setting.config,
-        setting.dataset,
+        trained_on,
         outcome.plan,
         adversary=setting.adversary,
         audit=audit,
@@ -44,34 +51,55 @@ def attack_result(
         "dataset": setting.dataset.name,
         "attack": spec.name,
         "adversary": setting.adversary,
+        "metric": outcome.metric,
         "success": to_jsonable(outcome.success),
-        "baselines": outcome.baselines,
-        "controls": {
-            name: {**to_jsonable(control), "what": CONTROL_WORDS[name]} for name, control in outcome.controls.items()
-        },
+        "baselines": to_jsonable(outcome.baselines),
+        "controls": to_jsonable(outcome.controls),
+        "measures": to_jsonable(outcome.measures),
+        "curves": to_jsonable(outcome.curves),
+        "certified": _certified(outcome, setting),
         "privacy": privacy,
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, privacy),
         "tradeoff": tradeoff,
-        "utility": utility_section(outcome.trained, setting.dataset, _frozen_control(setting), setting.confidence),
+        "utility": utility_section(
+            outcome.trained, setting.dataset, _frozen_control(setting, trained_on), setting.confidence
+        ),
         **costs(outcome.trained, setting.method, setting.config),
         "attack_setting": {
             "queries": setting.queries,
             "rule": setting.rule,
             "estimator": setting.estimator,
             "trials": setting.trials,
-            "set_up": f"trained with {_listed(spec.requires)}: {spec.requires_because}",
+            **spec.own_options(setting),
+            **_set_up(spec),
         },
         **provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk),
     }
 
 
-def _listed(options: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in options.items())
+def _certified(outcome: AttackOutcome, setting: AttackSetting) -> Result | None:
+    """The epsilon that the attack's own scores certify, where it plays a game of one pair of neighbours a run."""
+    if outcome.in_out is None:
+        return None
+    delta = setting.config.delta if isinstance(setting.config, DPZVConfig) else DEFAULT_DELTA
+    (bound,) = audit_scores(
+        *outcome.in_out, delta=delta, confidence=setting.confidence, estimators=("clopper-pearson",), seed=setting.seed
+    )
+    certified: Result = to_jsonable(bound)
+    return certified
 
 
-def _frozen_control(setting: AttackSetting) -> Result:
+def _set_up(spec: AttackSpec) -> Mapping[str, str]:
+    """What training was set up with because the attack needs it, in words."""
+    if not spec.requires:
+        return {}
+    listed = ", ".join(f"{key} {value}" for key, value in spec.requires.items())
+    return {"set_up": f"trained with {listed}: {spec.requires_because}"}
+
+
+def _frozen_control(setting: AttackSetting, dataset: VerticalDataset) -> Result:
     """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
-    data = TrainingData.of(setting.dataset, dtype=dtype_of(setting.config), device=setting.device)
+    data = TrainingData.of(dataset, dtype=dtype_of(setting.config), device=setting.device)
     frozen = frozen_clients(
         data,
         setting.config,

@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.mount import AttackOutcome
+from attacks.contract import AttackOutcome
 from dpzv_audit.evaluation.common import Result
 from dpzv_audit.evaluation.privacy import NO_NOISE
+from dpzv_audit.evidence import Interval
 
 
 def attack_sentence(attack: str, adversary: str, outcome: AttackOutcome, privacy: Result) -> str:
     """What the numbers of an attack mean, in words: success against the best that needs no attack, then the claim."""
-    success, control = outcome.success, outcome.controls["shuffled_labels"]
-    guess = max(outcome.baselines.values())
-    percent = f"{100 * success.value:.1f}% of labels ({100 * success.low:.1f} to {100 * success.high:.1f}%)"
-    if success.low > guess:
-        against = f"above the {100 * guess:.1f}% of guessing without an attack"
-    elif success.high < guess:
-        against = f"below the {100 * guess:.1f}% of always guessing the commonest label"
+    success = outcome.success
+    if outcome.metric == "labels found":
+        text = _labels_found(attack, adversary, outcome)
     else:
-        against = f"no better than the {100 * guess:.1f}% of guessing without an attack"
-    shuffled = f"with shuffled labels it finds {100 * control.value:.1f}%"
-    return f"{attack} by the {adversary} finds {percent}, {against}; {shuffled}. {privacy_sentence(privacy)}"
+        number = f"{success.value:.3f} ({success.low:.3f} to {success.high:.3f})"
+        text = f"{attack} by the {adversary} reaches {number} in {outcome.metric}, {_against(outcome)}"
+    for name, control in outcome.controls.items():
+        if not control.holds:
+            text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"
+    return f"{text}. {privacy_sentence(privacy)}"
+
+
+def _labels_found(attack: str, adversary: str, outcome: AttackOutcome) -> str:
+    success, control = outcome.success, outcome.controls["shuffled_labels"]
+    percent = f"{100 * success.value:.1f}% of labels ({100 * success.low:.1f} to {100 * success.high:.1f}%)"
+    if success.low > outcome.chance:
+        against = f"above the {100 * outcome.chance:.1f}% of guessing without an attack"
+    elif success.high < outcome.chance:
+        against = f"below the {100 * outcome.chance:.1f}% of always guessing the commonest label"
+    else:
+        against = f"no better than the {100 * outcome.chance:.1f}% of guessing without an attack"
+    text = f"{attack} by the {adversary} finds {percent}, {against}"
+    for name, value in outcome.baselines.items():
+        if isinstance(value, Interval):
+            beats = "above" if success.low > value.high else "below" if success.high < value.low else "no better than"
+            text += f", {beats} the {100 * value.value:.1f}% of {name}"
+    return f"{text}; with shuffled labels it finds {100 * control.value:.1f}%"
+
+
+def _against(outcome: AttackOutcome) -> str:
+    chance = outcome.chance
+    if outcome.success.low > chance:
+        return f"above the {chance:.3f} of knowing nothing"
+    if outcome.success.high < chance:
+        return f"below the {chance:.3f} of knowing nothing"
+    return f"not to be told from the {chance:.3f} of knowing nothing"
 
 
 def train_sentence(method: str, utility: Result, privacy: Result) -> str:

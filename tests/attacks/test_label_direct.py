@@ -7,17 +7,16 @@ import pytest
 import torch
 
 from attacks import attack_named
+from attacks.contract import AttackSetting, LabelGuesses
 from attacks.curious import DUMMY_STD, QueryingClient
 from attacks.label_direct import (
-    Knowledge,
-    LabelGuesses,
-    correctness,
+    Channel,
     from_gradients,
     from_scalars,
     from_shared_directions,
     from_wire,
 )
-from attacks.mount import AttackSetting, mount_label_direct
+from attacks.mount_labels import correctness
 from dpzv_audit.data.digits import load_digits
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
@@ -53,6 +52,10 @@ def dataset(records=48, clients=3, classes=4, seed=0):
         return Records(features=blocks, labels=generator.integers(classes, size=count))
 
     return VerticalDataset("random", part(records), part(4), classes, "random blocks", {})
+
+
+def mount_label_direct(of):
+    return attack_named("label_direct").mount(of)
 
 
 def setting(method="dpzv", data=None, *, options=None, **rest):
@@ -323,7 +326,7 @@ def test_results_follow_the_seed(method):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"options": {"top_model": True}}, "top_model is True, must be False"),
+        ({"options": {"top_model": True}}, "label_direct does not apply with top_model True, needs False"),
         ({"options": {"sampler": "poisson"}}, "sampler is 'poisson', must be shuffled or uniform"),
         ({"rule": "argmax"}, "rule is 'argmax': did you mean 'argmin'"),
         ({"estimator": "rigde"}, "estimator is 'rigde': did you mean 'ridge'"),
@@ -413,7 +416,7 @@ def test_the_attack_needs_its_view_alone():
     recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
     client = QueryingClient(1, queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
     train(data, one.config, seed=0, replicas=(0, 1), behaviours={1: client}, observers=(recorder, log))
-    known = Knowledge(4, 8, 6, 2, 0.0, one.config.smoothing)
+    known = Channel(4, 8, 6, 2, 0.0, one.config.smoothing)
     guesses = from_scalars(recorder.view, known)
     copied = View(recorder.view.adversary, list(recorder.view.messages))
     assert torch.equal(guesses.labels, from_scalars(copied, known).labels)
@@ -430,7 +433,7 @@ def test_shared_directions_are_those_of_the_clients_own_notes():
     data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
     recorder, log = ViewRecorder(Adversary("client", (2,))), BatchLog("scalar", (2,))
     train(data, one.config, seed=0, replicas=(0, 1), observers=(recorder, log))
-    known = Knowledge(4, 8, 6, 1, 1e-4, one.config.smoothing)
+    known = Channel(4, 8, 6, 1, 1e-4, one.config.smoothing)
     guesses = from_shared_directions(recorder.view, known, 2)
     assert torch.equal(guesses.ids, log.stacked()[:6])
     assert sorted(guesses.ids[:, 1].flatten().tolist()) == list(range(48))
@@ -450,7 +453,7 @@ def test_correctness_scores_place_by_place():
 
 
 def test_an_empty_view_is_one_line():
-    view, known = View(Adversary("client", (1,))), Knowledge(4, 8, 6, 2, 0.0, 1e-3)
+    view, known = View(Adversary("client", (1,))), Channel(4, 8, 6, 2, 0.0, 1e-3)
     with pytest.raises(InputError, match="holds no answer"):
         from_gradients(view, known)
     with pytest.raises(InputError, match="holds 0 answers"):

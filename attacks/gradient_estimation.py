@@ -1,0 +1,217 @@
+"""Estimation of gradients from scalar feedback, by number of queries (paper 002, section VI-B; linear regression).
+
+A client that chose its uploads, or shares its directions with the server, received scalars s_j = <g, u_j> + error and
+knows every u_j; an eavesdropper sees the scalars and must draw its own. The unknown g is the gradient of a batch's
+loss at the logits. Cosine similarity and relative error against the true one are measured as a function of q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Control, Knowledge, Positive, control
+from attacks.curious import querying_client
+from attacks.gradient_estimates import correlation, label_prior_std, minimum_norm, ridge
+from attacks.label_direct import channel_of
+from attacks.metrics import cosine_interval, cosine_similarity, relative_error
+from attacks.mount_labels import positive_control
+from attacks.run import ADVERSARY_CLIENT, attacked_run, permuted_labels
+from attacks.truth import GradientTruth
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import Interval
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import METHODS
+from mechanisms.config import CZOFOConfig, DPZVConfig
+from mechanisms.views import View
+
+COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)
+"""Numbers of queries at which estimates are made, as far as the answers reach."""
+
+
+@dataclass(frozen=True)
+class GradientEstimates:
+    """Estimates (answers, K, B, c) by estimator and number of queries, of the gradients at the attacked batches."""
+
+    by_queries: dict[tuple[str, int], Tensor]
+
+    @property
+    def best(self) -> Tensor:
+        """What the attacker goes by: ridge, which knows the noise, at the most queries."""
+        most = max(q for name, q in self.by_queries if name == "ridge")
+        return self.by_queries["ridge", most]
+
+
+def infer(view: View, known: Knowledge) -> GradientEstimates:
+    """Estimate the gradient at every attacked batch from the first q of its answers, for each q of `COUNTS`."""
+    scalars, directions = measurements(view, known)
+    answers, replicas, queries = scalars.shape[:3]
+    flat_s, flat_u = scalars.flatten(0, 1), directions.flatten(0, 1)
+    dimension = flat_u[0, 0].numel() if scalars.dim() == 3 else flat_u.shape[-1]
+    error, prior = channel_of(known).noise_std, label_prior_std(known.classes)
+    found: dict[tuple[str, int], Tensor] = {}
+    for q in sorted({*(n for n in COUNTS if n < queries), queries}):
+        s, u = flat_s[:, :q], flat_u[:, :q]
+        found["correlation", q] = correlation(u, s)
+        found["minimum norm", q] = minimum_norm(u, s)
+        found["ridge", q] = ridge(u, s, noise_std=error, prior_std=prior)
+        if q >= dimension:
+            # From the dimension on the smallest fit is the ordinary least squares one.
+            found["least squares", q] = found["minimum norm", q]
+        found["ridge, directions unknown", q] = ridge(_drawn(known, u, q), s, noise_std=error, prior_std=prior)
+    return GradientEstimates({key: value.unflatten(0, (answers, replicas)) for key, value in found.items()})
+
+
+def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
+    """Directions of one's own, for want of the true ones."""
+    return torch.from_numpy(stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(tuple(like.shape))).to(like)
+
+
+def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Scalars (answers, K, q) or (answers, K, q, B), per unit of the smoothing, and directions (answers, K, q, B, c).
+
+    Directions are what a client's own uploads differ by, or those that VFL-CZOFO shares; an eavesdropper draws them.
+    """
+    channel = channel_of(known)
+    received = view.received("scalar") or view.received("losses")
+    if not received:
+        raise InputError("the view holds no answer from the server")
+    shared = isinstance(known.config, CZOFOConfig)
+    # An outsider does not know which answers are about one batch.
+    q = 1 if shared or view.adversary.kind == "eavesdropper" else known.queries
+    answers = min(known.batches, len(received) // q)
+    if answers == 0:
+        raise InputError(f"the view holds {len(received)} answers, fewer than the {q} queries of one batch")
+    told = torch.stack([m.payload for m in received[: answers * q]]).double()
+    if received[0].kind == "losses":
+        scalars = ((told[..., 1] - told[..., 0]) / channel.smoothing).unflatten(0, (answers, q)).transpose(1, 2)
+    elif shared:
+        scalars = told / channel.smoothing
+    else:
+        scalars = told.unflatten(0, (answers, q)).transpose(1, 2)
+    width = known.classes
+    if view.adversary.kind == "eavesdropper":
+        shape = (*scalars.shape[:3], known.config.batch_size, width)
+        return scalars, _drawn(known, scalars.new_empty(shape), 0)
+    if shared:
+        return scalars, view.noted(known.client, "direction")[:answers].double()
+    pairs = torch.stack([m.payload for m in view.sent("embeddings")[: answers * q]]).double()
+    if received[0].kind == "losses":
+        directions = (pairs[:, :, 1] - pairs[:, :, 0]) / channel.smoothing
+    else:
+        directions = (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * channel.smoothing)
+    return scalars, directions.unflatten(0, (answers, q)).transpose(1, 2)
+
+
+def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
+    """Train, estimate, and measure against the true gradients, which an observer of all messages works out."""
+    labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
+    truth = _truth(setting, labels)
+    run = attacked_run(spec, setting, observers=(truth,))
+    estimates: GradientEstimates = spec.infer(run.view, run.known)
+    real = truth.gradients()[: len(estimates.best)]
+    permuted = permuted_labels(setting)
+    other = _truth(setting, torch.from_numpy(permuted).to(setting.device))
+    control_run = attacked_run(spec, setting, labels=permuted, first_replica=setting.trials, observers=(other,))
+    shuffled: GradientEstimates = spec.infer(control_run.view, control_run.known)
+    of_true_labels = other.label_parts(labels)[: len(shuffled.best)]
+    controls: dict[str, Control] = {
+        "shuffled_labels": control(
+            _cosine(shuffled.best, of_true_labels, setting.confidence),
+            what="trained on permuted labels, compared with what the true ones contribute to gradients: must be 0",
+            kind="negative",
+            expected=0.0,
+        )
+    }
+    if setting.with_positive:
+        controls["positive"] = positive_control(spec, setting)
+    return AttackOutcome(
+        success=_cosine(estimates.best, real, setting.confidence),
+        baselines={"a constant": 0.0},
+        controls=controls,
+        trained=run.trained,
+        plan=run.plan,
+        metric="cosine of the estimated with the true gradient",
+        chance=0.0,
+        curves={"gradient estimates by number of queries": curve(estimates, real)},
+    )
+
+
+def curve(estimates: GradientEstimates, truth: Tensor) -> list[dict[str, float | int | str]]:
+    """Rows of estimator, queries, mean cosine and mean relative error over batches and replicas."""
+    rows: list[dict[str, float | int | str]] = []
+    real = truth.flatten(2).cpu().numpy()
+    for (name, q), estimate in estimates.by_queries.items():
+        guess = estimate.flatten(2).cpu().numpy()
+        rows.append(
+            {
+                "estimator": name,
+                "queries": q,
+                "cosine": float(cosine_similarity(guess, real).mean()),
+                "relative error": float(relative_error(guess, real).mean()),
+            }
+        )
+    return rows
+
+
+def _cosine(estimate: Tensor, truth: Tensor, confidence: float) -> Interval:
+    """Mean cosine of batches' gradients (answers, K, B, c), with an interval over trials, of one over batches."""
+    cosines = cosine_similarity(estimate.flatten(2).cpu().numpy(), truth.flatten(2).cpu().numpy())
+    clusters = cosines.mean(0) if cosines.shape[1] > 1 else cosines[:, 0]
+    return cosine_interval(clusters, cosines.size, confidence)
+
+
+def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:
+    shared = isinstance(setting.config, CZOFOConfig)
+    outside = setting.adversary == "eavesdropper"
+    return GradientTruth(
+        labels=labels,
+        clients=setting.dataset.clients,
+        classes=setting.dataset.classes,
+        repeats=1 if shared or outside else setting.queries,
+        answered=None if outside else ADVERSARY_CLIENT,
+        central=isinstance(setting.config, DPZVConfig),
+    )
+
+
+def unfit(setting: AttackSetting) -> str | None:
+    """Why there is nothing to estimate."""
+    if setting.method.downlink == "gradient":
+        return "its server sends the gradient itself, so there is nothing to estimate"
+    if setting.config.sampler == "poisson":
+        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
+    return None
+
+
+def exactly(setting: AttackSetting) -> AttackSetting:
+    """As many queries as unknowns of a batch of one, without noise, by a client: the gradient itself, twice over."""
+    dpzv = METHODS["dpzv"]
+    queries = 2 * setting.dataset.classes
+    config = dpzv.configure(
+        top_model=False,
+        batch_size=1,
+        calibration="none",
+        client_rate=0.0,
+        dtype="float64",
+        smoothing=1e-4,
+        epochs=1,
+    )
+    return replace(setting, method=dpzv, config=config, adversary="client", queries=queries, trials=1)
+
+
+SPEC = AttackSpec(
+    name="gradient_estimation",
+    summary="gradients of batches from scalars, by number of queries: correlation, minimum norm, ridge, least squares",
+    adversaries=("client", "eavesdropper"),
+    infer=infer,
+    mounted_by=mount_gradients,
+    positive=Positive("twice as many queries as unknowns, no noise: must be 1", exactly, 0.999),
+    requires={"top_model": False},
+    requires_because="the gradient is that at logits that the server only sums",
+    suggests={"batch_size": 8, "epochs": 16},
+    queries=128,
+    unfit=unfit,
+    behave=querying_client,
+)

@@ -1,0 +1,270 @@
+"""Mounts attacks on membership: targets, their control and the shadow models train as replicas of one run.
+
+Records come in pairs, and a coin for each pair and replica says which of the two it trains on: the relation is
+replace-record, every record is in with probability one half, and every replica trains on equally many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Population, control
+from attacks.metrics import auc_interval, rate_interval
+from attacks.mount_labels import positive_control
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.evidence import Interval
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import METHODS, TrainingConfig, train
+from mechanisms.config import DPZVConfig
+from mechanisms.federation import Federation, TrainedStack, TrainingData, dtype_of
+from mechanisms.plan import Plan, plan
+from mechanisms.replicas import ParameterStack
+from mechanisms.views import Adversary, View
+
+LOW_RATES = (0.01, 0.001)
+"""False positive rates at which true positive rates are reported."""
+
+
+@dataclass(frozen=True)
+class ShadowRun:
+    """Models trained on coin flips: confidences (K, P) and outside (K, n), members (K, P), and the trained stack."""
+
+    confidence: np.ndarray
+    outside: np.ndarray
+    members: np.ndarray
+    trained: TrainedStack
+
+
+def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
+    """Train targets, control targets and shadow models as one stack; score who was a member of which target."""
+    check_count("--trials", setting.trials)
+    own = spec.own_options(setting)
+    targets, shadows = setting.trials, own["shadows"]
+    pool = pool_of(setting, own["pool"])
+    the_plan = _plan(setting.config, pool, setting)
+    coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
+    run = train_on_coins(pool, setting, coins, replicas=range(2 * targets + shadows))
+    known = _knowledge(spec, setting, run, slice(0, targets), slice(2 * targets, None), the_plan)
+    view = View(Adversary("release"))
+    members = run.members[:targets]
+    scores: np.ndarray = spec.infer(view, known)
+    # The control targets trained on coins of their own; the attack is scored against the coins of the others.
+    of_control = _knowledge(spec, setting, run, slice(targets, 2 * targets), slice(2 * targets, None), the_plan)
+    controls = {
+        "other_members": control(
+            auc_interval(spec.infer(view, of_control), members, setting.confidence),
+            what="trained on other members than the true ones: must be at chance",
+            kind="negative",
+            expected=0.5,
+        )
+    }
+    if setting.with_positive:
+        controls["positive"] = positive_control(spec, setting)
+    return AttackOutcome(
+        success=auc_interval(scores, members, setting.confidence),
+        baselines={"a constant score": 0.5},
+        controls=controls,
+        trained=only(run.trained, targets),
+        plan=the_plan,
+        metric="area under the ROC curve",
+        chance=0.5,
+        measures=low_rates(scores, members, setting.confidence),
+        curves={"receiver operating characteristic": roc(scores, members)},
+        in_out=pair_scores(scores, coins[:targets], setting.seed),
+        dataset=trained_on(pool, coins[0]),
+    )
+
+
+def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
+    """`size` records (an even number) of the training part, drawn by the seed; the test part stays.
+
+    Raises:
+        InputError: The data have fewer, or half of them is less than a batch.
+    """
+    dataset = setting.dataset
+    size = min(size, len(dataset.train)) // 2 * 2
+    if size // 2 < setting.config.batch_size:
+        raise InputError(
+            f"option pool gives {size // 2} records to train on, must be at least the batch of "
+            f"{setting.config.batch_size}: half of the pool is trained on"
+        )
+    rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(len(dataset.train))[:size])
+    return replace(dataset, train=_rows(dataset.train, rows))
+
+
+def _rows(records: Records, rows: np.ndarray) -> Records:
+    return Records(
+        features=tuple(np.ascontiguousarray(block[rows]) for block in records.features), labels=records.labels[rows]
+    )
+
+
+def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
+    """Fair coins (K, pairs), each replica's from a stream of its own."""
+    coins: np.ndarray = np.stack([stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs) for k in replicas])
+    return coins
+
+
+def chosen_rows(coins: np.ndarray) -> np.ndarray:
+    """Rows (K, pairs) of the pool that coins (K, pairs) choose: of records 2i and 2i + 1 one."""
+    rows: np.ndarray = 2 * np.arange(coins.shape[1]) + coins
+    return rows
+
+
+def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
+    """The records that one replica trains on, as a data set: what an accountant and a control of accuracy take."""
+    return replace(pool, train=_rows(pool.train, chosen_rows(coins[None])[0]))
+
+
+def train_on_coins(
+    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
+) -> ShadowRun:
+    """Train one replica a row of `coins` and ask every released model about all records of the pool."""
+    config = setting.config
+    rows = chosen_rows(coins)
+    data = TrainingData.of(pool, dtype=dtype_of(config), device=setting.device, labels=pool.train.labels[rows])
+    selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
+    trained = train(
+        selected, config, seed=setting.seed, replicas=replicas, device=setting.device, progress=setting.progress
+    )
+    members = np.zeros((len(coins), len(pool.train)), dtype=bool)
+    np.put_along_axis(members, rows, True, axis=1)
+    confidence, outside = (
+        confidences(trained, data, config, blocks, labels, replicas=replicas, device=setting.device)
+        for blocks, labels in ((data.features, pool.train.labels), (data.test_features, pool.test.labels))
+    )
+    return ShadowRun(confidence, outside, members, trained)
+
+
+@torch.no_grad()
+def confidences(
+    trained: TrainedStack,
+    data: TrainingData,
+    config: TrainingConfig,
+    blocks: Sequence[torch.Tensor],
+    labels: np.ndarray,
+    *,
+    replicas: Sequence[int],
+    device: str,
+) -> np.ndarray:
+    """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
+
+    `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-1e6 where a model has
+    no finite answer.
+    """
+    parties = Federation(data, config, seed=0, replicas=replicas, device=device)
+    for client, parameters in zip(parties.clients, trained.clients, strict=True):
+        client.parameters.flat.copy_(parameters.flat)
+    embeddings = [parties.embed_all(c, block) for c, block in zip(parties.clients, blocks, strict=True)]
+    logits = parties.server.forward(trained.server, torch.stack(embeddings, 2).flatten(2)).double()
+    place = torch.from_numpy(labels).to(device).expand(len(logits), -1).unsqueeze(2)
+    own = logits.gather(2, place).squeeze(2)
+    others = logits.scatter(2, place, -torch.inf).logsumexp(2)
+    found: np.ndarray = (own - others).cpu().numpy()
+    finite: np.ndarray = np.clip(np.nan_to_num(found, nan=0.0), -1e6, 1e6)
+    return finite
+
+
+def _knowledge(
+    spec: AttackSpec, setting: AttackSetting, run: ShadowRun, targets: slice, shadows: slice, the_plan: Plan | None
+) -> Knowledge:
+    size = run.members.shape[1] // 2
+    return Knowledge(
+        method=setting.method,
+        config=setting.config,
+        classes=setting.dataset.classes,
+        records=size,
+        batches=size // setting.config.batch_size,
+        sigma=the_plan.sigma if the_plan else 0.0,
+        replicas=(),
+        seed=setting.seed,
+        queries=1,
+        rule=setting.rule,
+        estimator=setting.estimator,
+        options=spec.own_options(setting),
+        client=0,
+        population=Population(
+            confidence=run.confidence[targets],
+            outside=run.outside[targets],
+            shadows=run.confidence[shadows],
+            shadows_outside=run.outside[shadows],
+            members=run.members[shadows],
+        ),
+    )
+
+
+def _plan(config: TrainingConfig, pool: VerticalDataset, setting: AttackSetting) -> Plan | None:
+    if not isinstance(config, DPZVConfig):
+        return None
+    return plan(config, records=len(pool.train) // 2, clients=pool.clients, seed=setting.seed)
+
+
+def only(trained: TrainedStack, count: int) -> TrainedStack:
+    """The first `count` replicas of a stack."""
+
+    def first(stack: ParameterStack) -> ParameterStack:
+        return ParameterStack(stack.flat[:count], stack.layout)
+
+    return replace(
+        trained,
+        clients=tuple(first(c) for c in trained.clients),
+        server=first(trained.server),
+        correct=trained.correct[:count],
+        loss=trained.loss[:count],
+    )
+
+
+def low_rates(scores: np.ndarray, members: np.ndarray, confidence: float) -> dict[str, Interval]:
+    """True positive rates at low false positive rates, over all targets; intervals allow for dependence in a target.
+
+    The threshold is the smallest at which at most that share of non-members is called a member; ties count as such.
+    """
+    inside = scores[members].reshape(len(scores), -1)
+    outside = np.sort(scores[~members])[::-1]
+    found = {}
+    for rate in LOW_RATES:
+        threshold = outside[int(rate * outside.size)]
+        found[f"true positive rate at {100 * rate:g}% false positives"] = rate_interval(inside > threshold, confidence)
+    return found
+
+
+def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:
+    """Rows of false and true positive rate on a grid that is fine where false positives are rare."""
+    inside, outside = np.sort(scores[members]), np.sort(scores[~members])
+    rates = np.concatenate(([0.0], np.logspace(-3, 0, points)))
+    rows = []
+    for rate in rates:
+        allowed = int(rate * outside.size)
+        threshold = outside[outside.size - 1 - allowed] if allowed < outside.size else -np.inf
+        above = inside.size - int(np.searchsorted(inside, threshold, side="right"))
+        rows.append({"false positive rate": float(rate), "true positive rate": above / inside.size})
+    return rows
+
+
+def pair_scores(scores: np.ndarray, coins: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Scores of one game of replace-record: (in, out), one pair of records a target, drawn before anything is seen.
+
+    The score is how much likelier the pair's second record is a member than its first. Scores of one target
+    depend on each other, so that one pair a target is all that the estimators' independence allows.
+    """
+    targets, pairs = coins.shape
+    which = stream(seed, Purpose.CANARY, 2).integers(pairs, size=targets)
+    rows = np.arange(targets)
+    difference = scores[rows, 2 * which + 1] - scores[rows, 2 * which]
+    second = coins[rows, which] == 1
+    if second.all() or not second.any():
+        return None
+    return difference[second], difference[~second]
+
+
+def overfitted(setting: AttackSetting) -> AttackSetting:
+    """Split learning far past the point where it fits its few records: no noise, and much to remember."""
+    method = METHODS["split"]
+    size = setting.config.batch_size
+    config = method.configure(batch_size=min(size, 16), epochs=100, server_rate=0.05, client_rate=0.05)
+    options = {"pool": min(256, len(setting.dataset.train)), "shadows": 64}
+    return replace(setting, method=method, config=config, adversary="release", trials=16, options=options)

@@ -1,0 +1,197 @@
+"""One training under attack: the adversary plays its part, its view is recorded, and its knowledge is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, OwnParty, SomeFeatures
+from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import train
+from mechanisms.config import DPZVConfig
+from mechanisms.federation import TrainedStack, TrainingData, dtype_of
+from mechanisms.messages import Observer
+from mechanisms.models import default_architectures
+from mechanisms.plan import Plan, plan
+from mechanisms.replicas import ParameterStack, evaluator_for
+from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
+
+ADVERSARY_CLIENT = 1
+"""The client that is curious; which one makes no difference to a server that sums."""
+
+_CONTROLS_CLIENT = ("client", "malicious-client")
+
+
+@dataclass(frozen=True)
+class AttackedRun:
+    """A stack of trainings that was attacked; `log` holds the true batch ids, for scoring alone."""
+
+    view: View
+    known: Knowledge
+    log: BatchLog
+    trained: TrainedStack
+    plan: Plan | None
+    repeats: int
+    """How many answers the adversary got about each batch of its first pass."""
+
+
+def attacked_run(
+    spec: AttackSpec,
+    setting: AttackSetting,
+    *,
+    labels: np.ndarray | None = None,
+    first_replica: int = 0,
+    observers: Sequence[Observer] = (),
+) -> AttackedRun:
+    """Train `setting.trials` replicas with the adversary in place.
+
+    Args:
+        spec: The attack, which may play a client.
+        setting: What is attacked, and how.
+        labels: (trials, N) training labels in place of the true ones: labels permuted before training.
+        first_replica: Number of the first replica: an attack and its control must not share their luck.
+        observers: Observers beside the adversary's, such as one that keeps the truth for scoring.
+
+    Raises:
+        InputError: The configuration does not fit the attack or the data.
+    """
+    check_count("--trials", setting.trials)
+    check_count("--queries", setting.queries)
+    config, dataset = setting.config, setting.dataset
+    data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
+    plays = setting.adversary in _CONTROLS_CLIENT
+    adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
+    attacked = (ADVERSARY_CLIENT,) if plays or setting.method.downlink == "gradient" else None
+    recorder, log = ViewRecorder(adversary), BatchLog(setting.method.downlink, attacked)
+    replicas = range(first_replica, first_replica + setting.trials)
+    behaviours = dict(spec.behave(setting, replicas))
+    the_plan = _plan(setting, behaviours)
+    trained = train(
+        data,
+        config,
+        seed=setting.seed,
+        replicas=replicas,
+        behaviours=behaviours or None,
+        observers=(recorder, log, *observers),
+        device=setting.device,
+        progress=setting.progress,
+    )
+    options = spec.own_options(setting)
+    known = Knowledge(
+        method=setting.method,
+        config=config,
+        classes=dataset.classes,
+        records=len(dataset.train),
+        batches=len(dataset.train) // config.batch_size,
+        sigma=the_plan.sigma if the_plan else 0.0,
+        replicas=tuple(replicas),
+        seed=setting.seed,
+        queries=setting.queries,
+        rule=setting.rule,
+        estimator=setting.estimator,
+        options=options,
+        client=ADVERSARY_CLIENT,
+        rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
+        share_of_ones=float((dataset.train.labels == 1).mean()),
+        own=own_party(data, setting, trained, replicas) if plays else None,
+        few=few_labels(data.labels, setting, options["labels_per_class"], replicas) if spec.few_labels else None,
+    )
+    if setting.adversary == "server":
+        known = replace(known, some=some_features(data, setting, options["known_records"]))
+    repeats = behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1
+    return AttackedRun(recorder.view, known, log, trained, the_plan, repeats)
+
+
+def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
+    """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
+    config = setting.config
+    if not isinstance(config, DPZVConfig):
+        return None
+    found = plan(
+        config,
+        records=len(setting.dataset.train),
+        clients=setting.dataset.clients,
+        seed=setting.seed,
+        behaviours=behaviours,
+    )
+    rounds = found.rounds_by_client[ADVERSARY_CLIENT - 1]
+    if behaviours and rounds < setting.queries:
+        raise InputError(
+            f"--epochs {config.epochs} gives client {ADVERSARY_CLIENT} "
+            f"{rounds} rounds, too few for --queries {setting.queries}"
+        )
+    return found
+
+
+def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack, replicas: Sequence[int]) -> OwnParty:
+    """What the adversary's client owns: its block of features and its model, before and after training."""
+    config, place = setting.config, ADVERSARY_CLIENT - 1
+    models, _ = default_architectures(
+        tuple(tuple(f.shape[1:]) for f in data.features),
+        data.classes,
+        embedding=config.embedding,
+        hidden=config.hidden,
+        top_model=config.top_model,
+        client_model=config.client_model,
+        vocabulary=data.vocabulary,
+    )
+    evaluator = evaluator_for(models[place], stack=len(replicas), device=setting.device)
+    initial = ParameterStack.initial(
+        evaluator.layout,
+        seed=setting.seed,
+        party=ADVERSARY_CLIENT,
+        replicas=replicas,
+        dtype=dtype_of(config),
+        device=setting.device,
+    )
+    return OwnParty(
+        ADVERSARY_CLIENT, data.features[place], data.test_features[place], evaluator, initial, trained.clients[place]
+    )
+
+
+def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas: Sequence[int]) -> FewLabels:
+    """`per_class` records of each class of the labels that were trained on, drawn anew for each replica.
+
+    Raises:
+        InputError: A class has fewer records than that.
+    """
+    rows = labels.cpu().numpy()
+    rows = np.broadcast_to(rows, (len(replicas), rows.shape[-1]))
+    least = min(int((row == c).sum()) for row in rows[:1] for c in range(setting.dataset.classes))
+    if per_class > least:
+        raise InputError(
+            f"option labels_per_class is {per_class}, must be at most {least}: a class has no more records"
+        )
+    drawn = []
+    for row, replica in zip(rows, replicas, strict=True):
+        generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
+        wanted = [np.flatnonzero(row == c) for c in range(setting.dataset.classes)]
+        drawn.append(np.concatenate([generator.choice(ids, per_class, replace=False) for ids in wanted]))
+    ids = np.stack(drawn)
+    of = np.take_along_axis(rows, ids, axis=1)
+    return FewLabels(torch.from_numpy(ids).to(setting.device), torch.from_numpy(of).to(setting.device))
+
+
+def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:
+    """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
+    records = data.records
+    ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(records)[: min(count, records // 2)]
+    chosen = torch.from_numpy(np.sort(ids))
+    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1].cpu()[chosen])
+
+
+def permuted_labels(setting: AttackSetting) -> np.ndarray:
+    """Training labels (trials, N), permuted in each trial by a stream of its own: what negative controls train on."""
+    labels = setting.dataset.train.labels
+    return np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
+
+
+def quiet(setting: AttackSetting) -> AttackSetting:
+    """`setting` without progress: for controls whose rounds nobody counts."""
+    return replace(setting, progress=None, with_positive=False)

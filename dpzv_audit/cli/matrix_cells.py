@@ -1,0 +1,143 @@
+"""One cell of a matrix: an attack on a method as a run folder of its own, kept where a finished one is there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attacks import AttackSetting, attack_named
+from attacks.mount import DoesNotApply
+from dpzv_audit.checkpoints import run_key
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.options import choose
+from dpzv_audit.errors import AuditError
+from dpzv_audit.evaluation import AuditPlan, attack_result
+from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
+from dpzv_audit.runs import environment, json_text, slug, write_run
+from reports.render import write_atomically, write_report
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellTask:
+    """Everything that a cell depends on, so that it can be done by any process; `positive`: the attack's control."""
+
+    method: str
+    epsilon: float | None
+    attack: str
+    adversary: str
+    data: DataFlags
+    epochs: int | None
+    batch_size: int | None
+    seeds: int
+    seed: int
+    confidence: float
+    device: str
+    folder: str
+    positive: bool = False
+
+    @property
+    def name(self) -> str:
+        """The cell's folder: readable, and different for different tasks."""
+        parts = [self.attack, self.adversary, self.method]
+        parts += [] if self.epsilon is None else [f"eps{self.epsilon:g}"]
+        facts = {key: str(value) for key, value in asdict(self).items() if key != "folder"}
+        return slug("-".join([*parts, "control"] if self.positive else parts), limit=80) + "-" + run_key(facts)[:6]
+
+
+def check_task(task: CellTask) -> None:
+    """`InputError` where the options that all cells share are wrong, before any of them runs."""
+    _setting(task)
+
+
+def run_cell(task: CellTask) -> dict[str, Any]:
+    """The cell of `task`: read back where it is finished, else run; a failure is a cell that says so.
+
+    Every exception of a cell becomes its reason, so that one cell never takes the others with it.
+    """
+    kept = Path(task.folder) / task.name / "cell.json"
+    if kept.is_file():
+        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+    named = {
+        "attack": task.attack,
+        "adversary": task.adversary,
+        "method": task.method,
+        "epsilon": task.epsilon,
+        "positive": task.positive,
+    }
+    try:
+        cell = {**named, **(_positive(task) if task.positive else _measured(task))}
+    except DoesNotApply as error:
+        cell = {**named, **unmeasured_cell("does not apply", str(error))}
+    except AuditError as error:
+        return {**named, **unmeasured_cell("failed", str(error))}
+    except Exception as error:
+        return {**named, **unmeasured_cell("failed", f"{type(error).__name__}: {error}")}
+    _keep(task, cell)
+    return cell
+
+
+def _keep(task: CellTask, cell: dict[str, Any]) -> None:
+    """Write `cell.json` into the cell's run folder, the last file of it: a cell with one is finished."""
+    folder = Path(task.folder) / task.name
+    if not folder.is_dir():
+        with write_run(Path(task.folder), task.name) as run:
+            run.write_json("cell.json", cell)
+        return
+    write_atomically(folder / "cell.json", json_text(cell))
+
+
+def _setting(task: CellTask) -> AttackSetting:
+    import torch
+
+    torch.set_num_threads(1)
+    spec = attack_named(task.attack)
+    choice = choose(
+        task.method,
+        task.data,
+        quiet=True,
+        settings=None,
+        given={"epochs": task.epochs, "batch_size": task.batch_size, "epsilon": task.epsilon},
+        require=partial(spec.check, task.adversary),
+    )
+    asks = task.adversary == "client" and choice.method.downlink != "gradient"
+    return AttackSetting(
+        method=choice.method,
+        config=choice.config,
+        dataset=choice.dataset,
+        adversary=task.adversary,
+        queries=spec.queries if asks else 1,
+        trials=task.seeds,
+        seed=task.seed,
+        device=task.device,
+        confidence=task.confidence,
+        with_positive=False,
+    )
+
+
+def _measured(task: CellTask) -> dict[str, Any]:
+    spec = attack_named(task.attack)
+    result = attack_result(spec, _setting(task), AuditPlan(runs=0, confidence=task.confidence))
+    folder = Path(task.folder)
+    with write_run(folder, task.name) as run:
+        run.write_json("result.json", result)
+        run.write_json("environment.json", environment([]))
+        write_report(run.path)
+    return measured_cell(result, f"{folder.name}/{run.path.name}/report.html")
+
+
+def _positive(task: CellTask) -> dict[str, Any]:
+    """The attack where it must succeed: the same whatever the method."""
+    from attacks.mount_labels import positive_control
+
+    found = positive_control(attack_named(task.attack), _setting(task))
+    return {
+        "state": "measured",
+        "what": found.what,
+        "value": found.value,
+        "expected": found.expected,
+        "holds": found.holds,
+    }

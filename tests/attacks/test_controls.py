@@ -1,0 +1,138 @@
+"""Every attack's controls: the rules of attacks.md hold for all in the registry, and controls can fail."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attacks import ATTACKS
+from attacks.contract import Control, LabelGuesses
+from attacks.mount import DoesNotApply
+from dpzv_audit.data.breast_cancer import load_breast_cancer
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import ADVERSARIES
+from mechanisms import METHODS
+
+from .conftest import small_setting
+
+FALSE_ALARM = 1e-3
+"""Over all negative controls together; each gets its share (Bonferroni)."""
+CHEAP = {
+    "label_completion": {"steps": 150},
+    "label_completion_active": {"steps": 150},
+    "membership_loss": {"pool": 256},
+    "membership_lira": {"pool": 256, "shadows": 16},
+    "membership_rmia": {"pool": 256, "shadows": 16},
+}
+TRIALS = {"label_probe": 48, "label_norm": 32}
+"""More where a trial has few guesses, or luck that all of them share."""
+EPOCHS = {"membership_loss": 40, "membership_lira": 40, "membership_rmia": 40, "label_norm": 10}
+
+
+def fitting(name, digits, **rest):
+    """A setting in which the attack applies: binary data or digits, a method without noise."""
+    spec = ATTACKS[name]
+    for data in (digits, load_breast_cancer()):
+        for method in ("dpzv", "split"):
+            setting = small_setting(
+                spec,
+                method,
+                data,
+                options={"batch_size": 32, "epochs": EPOCHS.get(name, 4), **rest.get("options", {})},
+                queries=spec.queries if spec.queries == 1 else 16,
+                trials=TRIALS.get(name, 8),
+                options_of_attack=CHEAP.get(name, {}),
+                with_positive=rest.get("with_positive", False),
+            )
+            if spec.unfit(setting) is None:
+                return spec, setting
+    raise AssertionError(f"{name} applies to nothing")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_negative_controls_are_at_chance_all_together(name, digits):
+    """Each control's interval, at its share of 1e-3 over the registry, holds what knowing nothing gives."""
+    spec, setting = fitting(name, digits)
+    setting = replace(setting, confidence=1.0 - FALSE_ALARM / len(ATTACKS))
+    outcome = spec.mount(setting)
+    negative = {key: c for key, c in outcome.controls.items() if c.kind == "negative"}
+    assert negative
+    for key, control in negative.items():
+        assert control.holds, (key, control)
+        # The interval says something: a success of one half more than chance would lie outside it.
+        assert control.high < control.expected + 0.5 * (1.0 - control.expected), (key, control)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_specification_of_an_attack_is_whole(name):
+    spec = ATTACKS[name]
+    assert spec.name == name
+    assert spec.adversaries
+    assert set(spec.adversaries) <= set(ADVERSARIES)
+    assert "\n" not in spec.summary
+    assert bool(spec.requires) == bool(spec.requires_because)
+    assert 0.5 < spec.positive.least <= 1.0
+    with pytest.raises(InputError, match=f"{name} is mounted by"):
+        spec.check("nobody", {})
+    for key, value in spec.requires.items():
+        with pytest.raises(DoesNotApply, match=f"{name} does not apply with {key}"):
+            spec.check(spec.adversaries[0], {key: not value})
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, digits):
+    spec = ATTACKS[name]
+    reason = spec.unfit(small_setting(spec, method, digits))
+    if reason is not None:
+        assert reason
+        assert "\n" not in reason
+        with pytest.raises(DoesNotApply, match=f"{name} does not apply to {method}: "):
+            spec.mount(small_setting(spec, method, digits))
+
+
+@pytest.mark.parametrize("method", ["dpzv", "vafl"])
+def test_an_attack_that_peeks_at_the_truth_fails_its_negative_control(method, digits):
+    """The control can fail: guesses that follow the true labels, not those trained on, are found out."""
+    truth = torch.from_numpy(digits.train.labels)
+    honest = ATTACKS["label_direct"]
+
+    def peeking(view, known):
+        found = honest.infer(view, known)
+        return LabelGuesses(truth[found.ids], found.ids)
+
+    spec = replace(honest, infer=peeking)
+    outcome = spec.mount(small_setting(spec, method, digits, options={"batch_size": 64, "epochs": 4}))
+    assert outcome.success.value == 1.0
+    assert not outcome.controls["shuffled_labels"].holds
+
+
+def test_an_attack_that_guesses_fails_its_positive_control(digits):
+    honest = ATTACKS["label_direct"]
+
+    def guessing(view, known):
+        found = honest.infer(view, known)
+        return LabelGuesses(torch.zeros_like(found.labels), found.ids)
+
+    spec = replace(honest, infer=guessing)
+    outcome = spec.mount(small_setting(spec, "vafl", digits, options={"batch_size": 64, "epochs": 4}))
+    assert not outcome.controls["positive"].holds
+    assert outcome.controls["shuffled_labels"].holds
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "expected", "holds"),
+    [
+        ("negative", 0.4, 0.6, 0.5, True),
+        ("negative", 0.51, 0.6, 0.5, False),
+        ("negative", 0.3, 0.49, 0.5, False),
+        ("positive", 0.9, 1.0, 1.0, True),
+        ("positive", 0.9, 0.99, 1.0, False),
+        ("positive", 0.97, 1.0, 0.95, True),
+    ],
+)
+def test_a_control_holds_where_its_interval_says_so(kind, low, high, expected, holds):
+    made = Control(
+        value=(low + high) / 2, low=low, high=high, n=9, confidence=0.95, what="", kind=kind, expected=expected
+    )
+    assert made.holds is holds

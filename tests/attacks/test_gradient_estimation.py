@@ -1,0 +1,101 @@
+"""Estimation of gradients through the real training paths, by number of queries."""
+
+import pytest
+import torch
+
+from attacks.gradient_estimation import SPEC
+from attacks.truth import GradientTruth
+from dpzv_audit.errors import InputError
+from mechanisms import train
+from mechanisms.federation import TrainingData
+
+from .conftest import random_dataset, small_setting
+
+EXACT = {"batch_size": 4, "epochs": 30, "dtype": "float64", "smoothing": 1e-4, "client_rate": 0.0}
+
+
+def rows(outcome):
+    table = outcome.curves["gradient estimates by number of queries"]
+    return {(row["estimator"], row["queries"]): (row["cosine"], row["relative error"]) for row in table}
+
+
+@pytest.mark.parametrize("method", ["dpzv", "zoo-vfl", "syn-zoo-vfl", "cascaded"])
+def test_exact_from_the_dimension_on_without_noise(method):
+    """4 records of 4 classes are 16 unknowns; 20 queries of a method whose clients stand still give them all."""
+    data = random_dataset(records=40)
+    outcome = SPEC.mount(small_setting(SPEC, method, data, options=EXACT, queries=20, trials=2, with_positive=False))
+    found = rows(outcome)
+    assert found["least squares", 20][0] > 0.99999
+    assert found["least squares", 20][1] < 5e-3
+    assert found["minimum norm", 10][1] > 0.1
+    assert found["minimum norm", 1][0] < found["minimum norm", 3][0] < found["minimum norm", 10][0]
+    assert abs(found["ridge, directions unknown", 20][0]) < 0.5
+    assert outcome.success.value > 0.99999
+
+
+def test_a_record_at_a_time_needs_as_many_queries_as_classes():
+    """VFL-CZOFO shares its directions: an honest client of 8 of them knows each record's 4 coordinates exactly."""
+    options = {"directions": 8, "scalars": "record", "dtype": "float64", "smoothing": 1e-6}
+    outcome = SPEC.mount(small_setting(SPEC, "czofo", options=options, trials=2, with_positive=False))
+    cosine, error = rows(outcome)["least squares", 8]
+    assert cosine > 0.99999
+    assert error < 1e-3
+
+
+def test_noise_is_what_keeps_the_gradient_apart():
+    data = random_dataset(records=40)
+    clean, noisy = (
+        SPEC.mount(small_setting(SPEC, data=data, options={**EXACT, "sigma": s}, queries=20, with_positive=False))
+        for s in (0.0, 100.0)
+    )
+    assert clean.success.low > 0.999
+    # A cosine of 16 unknown coordinates has a standard deviation of 1/4; 40 of them are far below this on average.
+    assert abs(noisy.success.value) < 0.3
+
+
+@pytest.mark.parametrize("method", ["dpzv", "cascaded", "czofo"])
+def test_an_eavesdropper_estimates_nothing(method):
+    outcome = SPEC.mount(small_setting(SPEC, method, adversary="eavesdropper", trials=12, with_positive=False))
+    assert outcome.success.low <= 0.0 <= outcome.success.high
+    assert outcome.success.high - outcome.success.low < 0.4
+
+
+def test_controls_come_out_as_they_must(digits):
+    outcome = SPEC.mount(small_setting(SPEC, data=digits, options={"epochs": 8}, queries=64, trials=6))
+    assert outcome.success.low > 0.5
+    assert set(outcome.controls) == {"shuffled_labels", "positive"}
+    assert all(control.holds for control in outcome.controls.values())
+    assert outcome.controls["positive"].value > 0.999
+
+
+@pytest.mark.parametrize("method", ["vafl", "split"])
+def test_the_truth_is_the_gradient_that_a_first_order_server_sends(method):
+    data = random_dataset()
+    one = small_setting(SPEC, method, data, options={"batch_size": 8, "top_model": False}, trials=2)
+    labels = torch.from_numpy(data.train.labels)
+    truth = GradientTruth(labels=labels, clients=3, classes=4, repeats=1, answered=2, central=False)
+    sent = []
+
+    class Mail:
+        def on_message(self, message):
+            if message.kind == "gradient" and message.receiver == 2:
+                sent.append(message.payload * 8)
+
+        def on_note(self, *note):
+            pass
+
+    train(
+        TrainingData.of(data, dtype=torch.float32, device="cpu"),
+        one.config,
+        seed=0,
+        replicas=(0, 1),
+        observers=(truth, Mail()),
+    )
+    assert len(sent) > 5
+    assert torch.allclose(truth.gradients(), torch.stack(sent).double(), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
+def test_where_the_gradient_is_sent_there_is_nothing_to_estimate(method):
+    with pytest.raises(InputError, match=f"gradient_estimation does not apply to {method}: its server sends"):
+        SPEC.mount(small_setting(SPEC, method))

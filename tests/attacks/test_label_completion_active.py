@@ -1,0 +1,52 @@
+"""The malicious local optimiser, and the active attack through the real training paths."""
+
+import pytest
+import torch
+
+from attacks.label_completion_active import SPEC, MaliciousOptimiser
+from dpzv_audit.errors import InputError
+from mechanisms import train
+from mechanisms.federation import TrainingData
+
+from .conftest import random_dataset, small_setting
+
+
+def test_gradients_grow_where_they_keep_their_sign_and_never_shrink():
+    optimiser = MaliciousOptimiser()
+    first = torch.tensor([[1.0, 1.0, 1.0, 0.0, 1.0]])
+    assert torch.equal(optimiser.own_gradient(first), first)
+    second = torch.tensor([[0.5, -2.0, 100.0, 3.0, 0.0]])
+    kept = second.clone()
+    expected = torch.tensor([[0.5 * 1.5, -2.0 * 1.0, 100.0 * 5.0, 3.0, 0.0]])
+    assert torch.allclose(optimiser.own_gradient(second), expected)
+    # The storage may be written again; what is compared with is what was there.
+    second.zero_()
+    assert torch.allclose(optimiser.own_gradient(kept), kept * torch.tensor([[2.0, 2.0, 2.0, 2.0, 1.0]]))
+
+
+@pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
+def test_only_the_adversarys_model_steps_by_its_rule(method):
+    """Of the first round of its own on, client 1's parameters differ from an honest run's; at the first they do not."""
+    one = small_setting(SPEC, method, random_dataset(), options={"epochs": 1, "batch_size": 16})
+    data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
+    honest = train(data, one.config, seed=0)
+    played = train(data, one.config, seed=0, behaviours={1: MaliciousOptimiser()})
+    same = torch.equal(honest.clients[0].flat, played.clients[0].flat)
+    # One round of client 1 among three in an asynchronous epoch has nothing to compare with yet.
+    assert same is (method == "vafl")
+    if same:
+        assert torch.equal(honest.clients[1].flat, played.clients[1].flat)
+
+
+def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
+    outcome = SPEC.mount(
+        small_setting(SPEC, "split", digits, options={"batch_size": 64}, options_of_attack={"steps": 200}, trials=2)
+    )
+    assert outcome.controls["positive"].value > 0.95
+    assert outcome.controls["positive"].holds
+    assert outcome.success.value > outcome.chance
+
+
+def test_scalars_leave_no_gradient_to_scale():
+    with pytest.raises(InputError, match="there is no gradient to scale"):
+        SPEC.mount(small_setting(SPEC, "dpzv"))

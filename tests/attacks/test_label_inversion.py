@@ -1,0 +1,56 @@
+"""Labels from the gradient of a client's own linear model."""
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.label_inversion import SPEC, own_gradient, solve
+from attacks.run import attacked_run
+from dpzv_audit.errors import InputError
+
+from .conftest import random_dataset, small_setting
+
+
+def test_a_batch_no_larger_than_the_features_and_one_is_solved_exactly():
+    """Three features and a one: four records' gradients follow from the gradient of the model, up to precision."""
+    outcome = SPEC.mount(
+        small_setting(SPEC, "split", options={"batch_size": 4, "epochs": 1, "dtype": "float64"}, with_positive=False)
+    )
+    assert outcome.success.value == 1.0
+    assert outcome.controls["shuffled_labels"].value < 0.6
+
+
+def test_larger_batches_hide_labels_better(digits):
+    small, large = (
+        SPEC.mount(small_setting(SPEC, "vafl", digits, options={"batch_size": b}, trials=2, with_positive=False))
+        for b in (4, 64)
+    )
+    assert small.success.value > 0.9
+    assert 0.2 < large.success.value < small.success.value - 0.2
+    assert large.controls["shuffled_labels"].value < 0.2
+
+
+def test_what_it_takes_from_the_mail_is_the_models_own_gradient():
+    """The sum over records is the gradient that the client's model gets by its own backward pass."""
+    one = small_setting(SPEC, "split", options={"dtype": "float64"}, trials=2)
+    run = attacked_run(SPEC, one)
+    first = run.view.received("gradient")[0]
+    features = run.known.own.features[first.ids]
+    inputs = torch.cat((features, torch.ones_like(features[..., :1])), 2)
+    _, pullback = run.known.own.evaluator.forward_with_pullback(run.known.own.initial, features)
+    flat, _ = pullback(first.payload)
+    expected = torch.cat((flat[:, :12].unflatten(1, (4, 3)), flat[:, 12:].unsqueeze(2)), 2).mT
+    assert torch.allclose(own_gradient(inputs, first.payload), expected)
+
+
+def test_the_smallest_solution_fits():
+    generator = np.random.default_rng(0)
+    inputs = torch.from_numpy(generator.standard_normal((2, 7, 4)))
+    gradient = torch.from_numpy(generator.standard_normal((2, 4, 3)))
+    assert torch.allclose(inputs.mT @ solve(inputs, gradient), gradient)
+
+
+@pytest.mark.parametrize("method", ["dpzv", "czofo", "cascaded"])
+def test_it_needs_a_gradient(method):
+    with pytest.raises(InputError, match="its server sends no gradient of a record"):
+        SPEC.mount(small_setting(SPEC, method, random_dataset()))

@@ -1,0 +1,196 @@
+"""Membership attacks: targets, control and shadow models as replicas of one run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attacks import ATTACKS
+from attacks.contract import AttackSetting
+from attacks.membership_lira import PSEUDO_COUNT, fits
+from attacks.membership_rmia import shares_beaten
+from attacks.mount_membership import (
+    chosen_rows,
+    coins_of,
+    low_rates,
+    overfitted,
+    pair_scores,
+    pool_of,
+    roc,
+    train_on_coins,
+)
+from dpzv_audit.errors import InputError
+from mechanisms import METHODS
+
+from .conftest import CONFIDENCE, random_dataset, small_setting
+
+MEMBERSHIP = [name for name, spec in ATTACKS.items() if name.startswith("membership")]
+
+
+def mounted(name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, **config):
+    spec = ATTACKS[name]
+    setting = AttackSetting(
+        method=METHODS[method],
+        config=METHODS[method].configure(**config),
+        dataset=data,
+        adversary="release",
+        trials=trials,
+        confidence=confidence,
+        options=options or {},
+        with_positive=False,
+    )
+    return spec.mount(setting)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "least"),
+    [
+        ("membership_loss", {"shadows": 2}, 0.55),
+        ("membership_lira", {"shadows": 64}, 0.65),
+        ("membership_lira", {"shadows": 64, "variant": "offline"}, 0.6),
+        ("membership_rmia", {"shadows": 64}, 0.55),
+    ],
+)
+def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
+    """128 records fitted for 100 epochs without noise; the interval over targets at 1 - 1e-4 clears the bar."""
+    outcome = mounted(
+        name, digits, options={"pool": 256, **options}, batch_size=16, epochs=100, server_rate=0.05, client_rate=0.05
+    )
+    assert outcome.success.low > least
+    assert outcome.controls["other_members"].holds
+    one_percent = outcome.measures["true positive rate at 1% false positives"]
+    if name == "membership_lira":
+        assert one_percent.low > 0.02
+    assert len(outcome.in_out[0]) + len(outcome.in_out[1]) == 16
+
+
+def test_dpzv_sound_at_epsilon_one_keeps_its_members_apart(digits):
+    """No test at 1e-3 tells the area from 0.5, and one that saw a real leak of 0.04 would have."""
+    outcome = mounted(
+        "membership_lira",
+        digits,
+        method="dpzv-sound",
+        confidence=1 - 1e-3,
+        trials=48,
+        options={"pool": 256, "shadows": 32},
+        batch_size=16,
+        epochs=40,
+        epsilon=1.0,
+    )
+    assert outcome.success.low <= 0.5 <= outcome.success.high
+    assert outcome.success.high - outcome.success.low < 0.08
+
+
+def test_the_positive_control_is_part_of_the_outcome(digits):
+    outcome = ATTACKS["membership_lira"].mount(
+        replace(
+            small_setting(ATTACKS["membership_lira"], "vafl", digits, options={"epochs": 2}),
+            options={"pool": 64, "shadows": 4},
+        )
+    )
+    assert outcome.controls["positive"].value > 0.65
+    assert outcome.controls["positive"].holds
+    assert outcome.dataset is not None
+    assert len(outcome.dataset.train) == 32
+
+
+def test_every_record_is_in_half_of_the_replicas_and_each_pair_is_in_once():
+    coins = coins_of(0, range(200), 30)
+    rows = chosen_rows(coins)
+    assert rows.shape == (200, 30)
+    assert np.array_equal(rows // 2, np.tile(np.arange(30), (200, 1)))
+    # 6,000 fair coins: within 5 standard errors of a half.
+    assert abs(coins.mean() - 0.5) < 5 * 0.5 / np.sqrt(6000)
+    assert np.array_equal(coins_of(0, [7], 30)[0], coins[7])
+
+
+def test_members_are_what_a_replica_trained_on():
+    """A replica's released model depends on the records that `members` names and on no other."""
+    data = random_dataset(records=20)
+    spec = ATTACKS["membership_loss"]
+    setting = small_setting(spec, "split", data, options={"batch_size": 5, "epochs": 2})
+    pool = pool_of(setting, 20)
+    coins = coins_of(0, range(3), 10)
+    run = train_on_coins(pool, setting, coins, replicas=range(3))
+    changed = replace(pool, train=replace(pool.train, labels=(pool.train.labels + ~run.members[1]) % 4))
+    again = train_on_coins(changed, setting, coins, replicas=range(3))
+    assert np.array_equal(run.trained.server.flat[1], again.trained.server.flat[1])
+    assert not np.array_equal(run.trained.server.flat[0], again.trained.server.flat[0])
+    assert run.members.sum(1).tolist() == [10, 10, 10]
+
+
+def test_confidence_is_the_log_odds_of_the_label():
+    data = random_dataset(records=20)
+    setting = small_setting(ATTACKS["membership_loss"], "split", data, options={"top_model": False, "batch_size": 5})
+    pool = pool_of(setting, 20)
+    run = train_on_coins(pool, setting, coins_of(0, range(2), 10), replicas=range(2))
+    logits = np.zeros((2, 20, 4))
+    for client, block in zip(run.trained.clients, pool.train.features, strict=True):
+        views = {name: value.double().numpy() for name, value in client.views.items()}
+        (weight,) = (v for v in views.values() if v.ndim == 3)
+        (bias,) = (v for v in views.values() if v.ndim == 2)
+        logits += np.einsum("nf,kcf->knc", block.astype(float), weight) + bias[:, None]
+    p = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
+    own = p[:, np.arange(20), pool.train.labels]
+    assert np.allclose(run.confidence, np.log(own / (1 - own)), atol=1e-5)
+    assert run.outside.shape == (2, 4)
+
+
+def test_fits_are_means_and_variances_of_the_chosen_models():
+    generator = np.random.default_rng(0)
+    confidence, chosen = generator.standard_normal((50, 6)), generator.random((50, 6)) < 0.5
+    mean, variance = fits(confidence, chosen)
+    for record in range(6):
+        own = confidence[chosen[:, record], record]
+        assert mean[record] == pytest.approx(own.mean())
+        alone = own.var(ddof=1)
+        # Leaning on the pooled variance moves it by its share of the weight.
+        weight = PSEUDO_COUNT / (len(own) - 1 + PSEUDO_COUNT)
+        assert abs(variance[record] - (1 - weight) * alone) < 2 * weight
+
+
+def test_shares_beaten_counts_the_population():
+    shares = shares_beaten(np.array([0.5, 2.0, 4.0]), np.array([1.0, 2.0, 3.0]), 2.0)
+    assert shares.tolist() == [0.0, 1 / 3, 2 / 3]
+
+
+def test_low_rates_and_the_curve_count_ties_against_the_attacker():
+    scores = np.array([[3.0, 2.0, 2.0, 1.0, 0.0, 0.0] * 50])
+    members = np.array([[True, True, False, True, False, False] * 50])
+    found = low_rates(scores, members, 0.95)
+    assert found["true positive rate at 1% false positives"].value == pytest.approx(1 / 3)
+    rows = roc(scores, members)
+    assert rows[0] == {"false positive rate": 0.0, "true positive rate": 1 / 3}
+    assert rows[-1] == {"false positive rate": 1.0, "true positive rate": 1.0}
+
+
+def test_one_pair_a_target_plays_the_game():
+    coins = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
+    scores = np.zeros((4, 4))
+    rows = chosen_rows(coins)
+    np.put_along_axis(scores, rows, 1.0, axis=1)
+    inside, outside = pair_scores(scores, coins, 0)
+    assert set(inside) == {1.0}
+    assert set(outside) == {-1.0}
+    assert len(inside) + len(outside) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "config", "message"),
+    [
+        ({"pool": 10}, {}, "option pool gives 5 records to train on, must be at least the batch of 8"),
+        ({"variant": "onlin"}, {}, "option variant is 'onlin', must be online or offline"),
+        ({"shadow": 3}, {}, "did you mean 'shadows'"),
+    ],
+)
+def test_what_does_not_apply_is_one_line(options, config, message):
+    spec = ATTACKS["membership_lira"]
+    with pytest.raises(InputError, match=message) as caught:
+        spec.mount(small_setting(spec, "split", options=config, options_of_attack=options))
+    assert "\n" not in str(caught.value)
+
+
+def test_overfitting_is_without_noise():
+    setting = overfitted(small_setting(ATTACKS["membership_lira"], "dpzv"))
+    assert setting.method.name == "split"
+    assert setting.config.epochs == 100
