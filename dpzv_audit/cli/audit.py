@@ -73,8 +73,8 @@ def audit(
     *,
     scores: ScoresOption = None,
     method: MethodOption = None,
-    mechanism: MechanismOption = None,
     data: DataFlags,
+    mechanism: MechanismOption = None,
     adversary: AdversaryOption = "client",
     neighbours: NeighboursOption = "replace-label",
     canary: CanaryOption = "worst-case",
@@ -133,7 +133,9 @@ def audit(
     output = Output(as_json=as_json, quiet=quiet)
     if calibrate_check:
         if scores is not None or method is not None or mechanism is not None:
-            raise InputError("--calibrate-check audits mechanisms of its own, must stand without --scores and --method")
+            raise InputError(
+                "--calibrate-check audits mechanisms of its own, must stand without --scores, --method and --mechanism"
+            )
         calibrate_check_command(
             audits=audits,
             delta=DEFAULT_DELTA if delta is None else delta,

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,8 +134,8 @@ def test_planted_mechanisms_by_name(answer, run):
     result = answer("--mechanism", "planted:noise-over-b")
     assert [row["verdict"] for row in result["rows"]] == ["refuted"]
     assert result["sentence"] == "1 of 1 mechanisms got the verdict they must get."
-    done = run("--mechanism", "planted:noise-over-b")
-    assert "noise scaled for B times" in " ".join(done.stdout.split())
+    assert "| noise scaled for B times the sensitivity too little |" in Path(result["run"], "table.md").read_text()
+    assert "noise-over-b" in run("--mechanism", "planted:noise-over-b").stdout
     assert run("--mechanism", "planted:noise-over-b", "--fail-on", "refuted").exit_code == 1
     # With two runs a side nothing can be refuted: the verdict is wrong, and the command says so.
     assert run("--mechanism", "planted:noise-over-b", "--runs", "2").exit_code == 3
