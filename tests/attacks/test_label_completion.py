@@ -27,10 +27,10 @@ def test_labels_in_features_are_found_with_few_labels_and_the_baselines_say_so(d
     """Whoever reads planted labels needs no training: the baselines find them as well, which is their point."""
     planted = labels_in_own_features(digits)
     outcome = mounted("split", planted, with_positive=False)
-    assert outcome.success.value > 0.85
-    assert outcome.baselines[RAW].value > 0.85
-    assert outcome.baselines[UNTRAINED].value > 0.7
-    assert outcome.measures["held-out records"].value > 0.85
+    assert outcome.success.value > 0.75
+    assert outcome.baselines[RAW].value > 0.75
+    assert outcome.baselines[UNTRAINED].value > 0.6
+    assert outcome.measures["held-out records"].value > 0.75
     assert outcome.measures["label among the 3 likeliest"].value >= outcome.success.value
     # 40 of 1,408 records are given; none of them is guessed.
     assert outcome.success.n == 3 * (1408 - 40)

@@ -4,10 +4,11 @@ import pytest
 
 from dpzv_audit.cli import main
 from dpzv_audit.cli.data_options import DataFlags, load_data
-from dpzv_audit.cli.options import DATASET_DEFAULTS, GRADIENT_DEFAULTS, choose, dataset_defaults
+from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
 from dpzv_audit.data.files import DATA_VARIABLE
 from dpzv_audit.errors import InputError
+from dpzv_audit.training_defaults import DATASET_DEFAULTS, GRADIENT_DEFAULTS
 from mechanisms import METHODS
 
 ROWS = "a,b,kind,y\n" + "".join(f"{i},{2 * i},{'xyz'[i % 3]},{i % 2}\n" for i in range(100))
