@@ -20,9 +20,10 @@ README = HERE.parent / "README.md"
 MARK = "@@@ end of output @@@"
 
 
-def environment() -> dict[str, str]:
-    """The commands of the environment that runs this file, in a terminal of 100 columns."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+def environment(folder: Path) -> dict[str, str]:
+    """The commands of the environment that runs this file, in a terminal of 100 columns; nothing cached."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "COLUMNS": "100", "DPZV_AUDIT_CACHE": str(folder / "cache")}
 
 
 def shown(text: str) -> str:
@@ -36,7 +37,7 @@ def commands(block: str) -> list[str]:
     for line in block.splitlines():
         if line.startswith("$ "):
             found.append(line[2:])
-        elif line.startswith("> "):
+        elif line == ">" or line.startswith("> "):
             found[-1] += "\n" + line[2:]
     return found
 
@@ -51,11 +52,11 @@ def console(block: str, folder: Path) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
-        env=environment(),
+        env=environment(folder),
     )
     parts: list[str] = []
     for command, output in zip(wanted, done.stdout.split(MARK + "\n"), strict=False):
-        parts.append("$ " + command.replace("\n", "\n> "))
+        parts.append("$ " + command.replace("\n", "\n> ").replace("> \n", ">\n"))
         if shown(output):
             parts.append(shown(output))
     return "\n".join(parts) + "\n"

@@ -73,8 +73,10 @@ def test_the_whole_grid_up_to_a_hundred_thousand_rounds(relation, delta):
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace-label", "add-remove"])
 def test_ten_million_rounds_in_two_gigabytes(relation):
-    cases = [(relation, z, rounds, 1e-5) for rounds in (1_000_000, 10_000_000) for z in NOISE]
-    check(cases, gigabytes=2.0)
+    # a process each: what a process keeps of earlier calls for the next ones is not what a call needs
+    for rounds in (1_000_000, 10_000_000):
+        for z in NOISE:
+            check([(relation, z, rounds, 1e-5)], gigabytes=2.0)
 
 
 def release(**changes):
