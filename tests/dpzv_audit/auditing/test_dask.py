@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 
@@ -41,7 +42,7 @@ def test_a_worker_killed_on_the_way_changes_nothing(cluster):
     """The functions of this module travel by value: workers need the package alone."""
     import cloudpickle
 
-    cloudpickle.register_pickle_by_value(__import__(__name__))
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     pids = [worker.pid for worker in cluster.workers.values()]
     killed = []
 

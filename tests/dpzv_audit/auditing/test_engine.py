@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -17,6 +18,8 @@ from dpzv_audit.auditing.workers import Workers, workers_from
 from dpzv_audit.errors import AuditError, InputError
 
 ROOT = Path(__file__).resolve().parents[3]
+# Workers cannot import tests by name: what they run of this file travels with its code.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,7 @@ def test_one_job_stays_here():
 CHILD = """
 import sys, time
 from pathlib import Path
+import cloudpickle
 import numpy as np
 from dpzv_audit.auditing.engine import Effort, collect
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
