@@ -214,7 +214,7 @@ def killed_and_resumed(folder, kills, seed):
         with child:
             child.stdout.readline()
             if number < kills:
-                time.sleep(generator.uniform(0.0, 0.4))
+                time.sleep(generator.uniform(0.0, 0.12))
                 child.send_signal(signal.SIGKILL)
         assert child.wait() == (-signal.SIGKILL if number < kills else 0)
     with np.load(folder / "done.npz", allow_pickle=False) as archive:
