@@ -55,6 +55,13 @@ class AttackSetting:
     progress: Callable[[int], None] | None = None
 
 
+def unfit_sampler(setting: AttackSetting) -> str | None:
+    """Why batches cannot be read side by side: under Poisson sampling their sizes differ. None where they can."""
+    if setting.config.sampler == "poisson":
+        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
+    return None
+
+
 @dataclass(frozen=True)
 class OwnParty:
     """What one client has of its own: its feature block, its model before and after training, and how to run it."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, control
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, control, unfit_sampler
 from attacks.metrics import cosine_interval
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT, attacked_run
@@ -192,9 +192,7 @@ def unfit(setting: AttackSetting) -> str | None:
     """Why features cannot be decoded."""
     if setting.dataset.train.features[0].dtype != np.float32:
         return "client 1 holds token ids, no features to compare"
-    if setting.config.sampler == "poisson":
-        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
-    return None
+    return unfit_sampler(setting)
 
 
 def wide(setting: AttackSetting) -> AttackSetting:

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Control, Knowledge, Positive, control
+from attacks.contract import (
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    Control,
+    Knowledge,
+    Positive,
+    control,
+    unfit_sampler,
+)
 from attacks.curious import querying_client
 from attacks.gradient_estimates import correlation, label_prior_std, minimum_norm, ridge
 from attacks.label_direct import channel_of
@@ -180,9 +189,7 @@ def unfit(setting: AttackSetting) -> str | None:
     """Why there is nothing to estimate."""
     if setting.method.downlink == "gradient":
         return "its server sends the gradient itself, so there is nothing to estimate"
-    if setting.config.sampler == "poisson":
-        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
-    return None
+    return unfit_sampler(setting)
 
 
 def exactly(setting: AttackSetting) -> AttackSetting:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
 from attacks.curious import querying_client
 from attacks.gradient_estimates import correlation, forward_difference_error, label_prior_std, minimum_norm, ridge
 from attacks.label_rules import RULES
@@ -172,13 +172,11 @@ def channel_of(known: Knowledge) -> Channel:
 
 def unfit(setting: AttackSetting) -> str | None:
     """What of `setting` the attack cannot work on, before anything is trained."""
-    if setting.config.sampler == "poisson":
-        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
     if setting.rule not in RULES:
         raise unknown_name("rule", setting.rule, RULES)
     if setting.estimator not in ESTIMATORS:
         raise unknown_name("estimator", setting.estimator, ESTIMATORS)
-    return None
+    return unfit_sampler(setting)
 
 
 def on_split(setting: AttackSetting) -> AttackSetting:

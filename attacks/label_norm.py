@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
 from attacks.mount_labels import mount_binary
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
@@ -70,9 +70,7 @@ def unfit_channel(setting: AttackSetting) -> str | None:
     """Why the channel carries no gradient of a record."""
     if setting.method.downlink != "gradient":
         return "its server sends no gradient of a record"
-    if setting.config.sampler == "poisson":
-        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
-    return None
+    return unfit_sampler(setting)
 
 
 def base_rate_alone(setting: AttackSetting) -> AttackSetting:

@@ -17,7 +17,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
 from attacks.label_direct import channel_of
 from attacks.mount_labels import mount_labels
 from attacks.planted import labels_in_own_features
@@ -133,9 +133,7 @@ def unfit(setting: AttackSetting) -> str | None:
     """Why there are no scalars to pool."""
     if setting.method.downlink == "gradient":
         return "its server sends gradients, not scalars: label_direct reads them"
-    if setting.config.sampler == "poisson":
-        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
-    return None
+    return unfit_sampler(setting)
 
 
 def planted(setting: AttackSetting) -> AttackSetting:

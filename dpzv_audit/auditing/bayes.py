@@ -117,18 +117,14 @@ def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Emp
             f"rates from the other {n_in} + {n_out}, with the whole error {error:.3g} as the mass below the bound; a "
             "score equal to the threshold counts as an error"
         )
-    return EmpiricalBound(
-        name="bayes",
+    return settings.bound(
+        "bayes",
+        in_scores,
+        out_scores,
         epsilon_lower=value,
-        delta=delta,
-        confidence=settings.confidence,
         claim_kind="epsilon-delta",
         assumes=ASSUMPTION,
-        mu_lower=None,
         threshold_rule=words,
-        directions=looks,
         looks=looks,
-        n_in=in_scores.size,
-        n_out=out_scores.size,
         ceiling=ceiling,
     )

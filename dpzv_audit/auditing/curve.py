@@ -176,19 +176,37 @@ def curve(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Emp
             f"{error:.3g} is spent, {CONFINED:.0%} of it to confine the false positive rate; a score equal to the "
             "threshold counts as an error"
         )
-    return EmpiricalBound(
-        name="curve",
+    return bound_on_curve(
+        "curve", in_scores, out_scores, settings, theta=theta, ceiling=ceiling, words=words, looks=looks
+    )
+
+
+def bound_on_curve(
+    name: str,
+    in_scores: Scores,
+    out_scores: Scores,
+    settings: AuditSettings,
+    *,
+    theta: float,
+    ceiling: float,
+    words: str,
+    looks: int,
+) -> EmpiricalBound:
+    """Return the bound of the estimator `name` from the largest parameter of the family that it ruled out.
+
+    `theta` >= 0 is that parameter, 0 for none; `ceiling` the largest that as many scores could rule out.
+    """
+    family = settings.family
+    return settings.bound(
+        name,
+        in_scores,
+        out_scores,
         epsilon_lower=family.epsilon(theta, settings.delta) if theta > 0.0 else 0.0,
-        delta=settings.delta,
-        confidence=settings.confidence,
         claim_kind="trade-off",
         assumes=assumption(in_scores, out_scores, settings),
         mu_lower=theta if family.name == "gaussian" else None,
         threshold_rule=words,
-        directions=looks,
         looks=looks,
-        n_in=in_scores.size,
-        n_out=out_scores.size,
         ceiling=family.epsilon(ceiling, settings.delta) if ceiling > 0.0 else 0.0,
     )
 

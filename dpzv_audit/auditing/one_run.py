@@ -75,18 +75,13 @@ def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> E
         value, looks = largest_refuted(guesses, delta, error), 1
         ceiling = largest_refuted(Guesses(guesses.canaries, guesses.canaries, guesses.canaries), delta, error)
         words = in_words(canaries, rule, guesses, settings)
-    return EmpiricalBound(
-        name="one-run",
+    return settings.bound(
+        "one-run",
+        in_scores,
+        out_scores,
         epsilon_lower=value,
-        delta=delta,
-        confidence=settings.confidence,
         claim_kind="epsilon-delta",
-        assumes="",
-        mu_lower=None,
         threshold_rule=words,
-        directions=looks,
         looks=looks,
-        n_in=in_scores.size,
-        n_out=out_scores.size,
         ceiling=max(value, ceiling),
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpzv_audit.auditing.canaries import Guesses, count_guesses, draw_canaries, in_words, search_guesses
-from dpzv_audit.auditing.curve import assumption, levels
+from dpzv_audit.auditing.curve import bound_on_curve, levels
 from dpzv_audit.auditing.families import CurveFamily
 from dpzv_audit.auditing.one_run import NONE
 from dpzv_audit.auditing.settings import AuditSettings, Scores
@@ -77,7 +77,7 @@ def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) 
     The canaries may share one training. Raises `InputError` for a family that is not symmetric: the two directions
     of the neighbour relation have different curves, and the inequality needs one.
     """
-    family, error, delta = settings.family, settings.error, settings.delta
+    family, error = settings.family, settings.error
     if family.blow_up is None:
         raise InputError(f"one-run-fdp needs a curve that is its own inverse, {family.name} is none: use one-run")
     theta, ceiling, words, looks = 0.0, 0.0, NONE, 0
@@ -93,18 +93,6 @@ def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) 
         theta, looks = largest_refuted(guesses, family, error), 1
         ceiling = max(theta, largest_refuted(Guesses(m, m, m), family, error))
         words = in_words(canaries, rule, guesses, settings)
-    return EmpiricalBound(
-        name="one-run-fdp",
-        epsilon_lower=family.epsilon(theta, delta) if theta > 0.0 else 0.0,
-        delta=delta,
-        confidence=settings.confidence,
-        claim_kind="trade-off",
-        assumes=assumption(in_scores, out_scores, settings),
-        mu_lower=theta if family.name == "gaussian" else None,
-        threshold_rule=words,
-        directions=looks,
-        looks=looks,
-        n_in=in_scores.size,
-        n_out=out_scores.size,
-        ceiling=family.epsilon(ceiling, delta) if ceiling > 0.0 else 0.0,
+    return bound_on_curve(
+        "one-run-fdp", in_scores, out_scores, settings, theta=theta, ceiling=ceiling, words=words, looks=looks
     )

@@ -118,19 +118,14 @@ def _one_threshold(
 def clopper_pearson(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
     """Return a lower bound on epsilon, valid for every mechanism, from (n,) and (m,) finite scores."""
     outcome = _one_threshold(in_scores, out_scores, settings, epsilon_objective(settings.delta), CLOPPER_PEARSON_SHARES)
-    return EmpiricalBound(
-        name="clopper-pearson",
+    return settings.bound(
+        "clopper-pearson",
+        in_scores,
+        out_scores,
         epsilon_lower=outcome.value,
-        delta=settings.delta,
-        confidence=settings.confidence,
         claim_kind="epsilon-delta",
-        assumes="",
-        mu_lower=None,
         threshold_rule=outcome.words,
-        directions=outcome.looks,
         looks=outcome.looks,
-        n_in=in_scores.size,
-        n_out=out_scores.size,
         ceiling=outcome.ceiling,
     )
 
@@ -143,18 +138,15 @@ def gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> 
     does not object at 1e-3.
     """
     outcome = _one_threshold(in_scores, out_scores, settings, _mu_objective, _GAUSSIAN_SHARES)
-    return EmpiricalBound(
-        name="gaussian",
+    return settings.bound(
+        "gaussian",
+        in_scores,
+        out_scores,
         epsilon_lower=gaussian_epsilon(outcome.value, settings.delta),
-        delta=settings.delta,
-        confidence=settings.confidence,
         claim_kind="trade-off",
         assumes=gaussian_assumption(in_scores, out_scores, settings),
         mu_lower=outcome.value,
         threshold_rule=outcome.words,
-        directions=outcome.looks,
         looks=outcome.looks,
-        n_in=in_scores.size,
-        n_out=out_scores.size,
         ceiling=gaussian_epsilon(outcome.ceiling, settings.delta),
     )

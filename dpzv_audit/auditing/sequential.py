@@ -40,14 +40,12 @@ def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -
     tested = claims(pairs, settings.delta, settings.confidence)
     test = BettingTest(tested, delta=settings.delta, confidence=settings.confidence)
     test.update(in_scores[:pairs], out_scores[:pairs])
-    return EmpiricalBound(
-        name="sequential",
+    return settings.bound(
+        "sequential",
+        in_scores,
+        out_scores,
         epsilon_lower=test.epsilon_lower,
-        delta=settings.delta,
-        confidence=settings.confidence,
         claim_kind="epsilon-delta",
-        assumes="",
-        mu_lower=None,
         threshold_rule=(
             f"bets on {pairs} pairs in the order given, each with a threshold, direction, tail and stake chosen from "
             f"the pairs before it; {tested.size} claims from {tested[0]:g} to {tested[-1]:g}, each with the whole "
@@ -56,8 +54,6 @@ def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -
         ),
         directions=2,
         looks=pairs,
-        n_in=in_scores.size,
-        n_out=out_scores.size,
         ceiling=max(test.epsilon_lower, most_refutable(pairs, settings.delta, settings.confidence)),
     )
 
@@ -85,11 +81,11 @@ def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSe
         low, high = mu, float(np.min(test.mus[test.mus > mu], initial=_MOST_MU))
         if low == high:
             break
-    return EmpiricalBound(
-        name="sequential-gaussian",
+    return settings.bound(
+        "sequential-gaussian",
+        in_scores,
+        out_scores,
         epsilon_lower=gaussian_epsilon(mu, settings.delta),
-        delta=settings.delta,
-        confidence=settings.confidence,
         claim_kind="trade-off",
         assumes=gaussian_assumption(in_scores, out_scores, settings),
         mu_lower=mu,
@@ -100,8 +96,6 @@ def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSe
         ),
         directions=2,
         looks=max(pairs - likelihood_ratio.FIRST, 0),
-        n_in=in_scores.size,
-        n_out=out_scores.size,
         ceiling=gaussian_epsilon(_MOST_MU, settings.delta) if pairs > likelihood_ratio.FIRST else 0.0,
     )
 

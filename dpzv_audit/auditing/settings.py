@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpzv_audit.auditing.families import GAUSSIAN, CurveFamily
 from dpzv_audit.auditing.normality import LEAST_SCORES, normality_p_value
 from dpzv_audit.errors import InputError
-
-if TYPE_CHECKING:
-    from dpzv_audit.evidence import ClaimKind, EmpiricalBound
+from dpzv_audit.evidence import ClaimKind, EmpiricalBound
 
 Scores = NDArray[np.float64]
 
@@ -43,6 +40,41 @@ class AuditSettings:
     def error(self) -> float:
         """The chance of a bound above the truth that may be spent."""
         return 1.0 - self.confidence
+
+    def bound(
+        self,
+        name: str,
+        in_scores: Scores,
+        out_scores: Scores,
+        *,
+        epsilon_lower: float,
+        claim_kind: ClaimKind,
+        threshold_rule: str,
+        looks: int,
+        ceiling: float,
+        directions: int | None = None,
+        assumes: str = "",
+        mu_lower: float | None = None,
+    ) -> EmpiricalBound:
+        """Return what the estimator `name` found in (n,) and (m,) scores, at this delta and confidence.
+
+        `directions` are as many as `looks` unless given; the rest is as in `dpzv_audit.evidence.EmpiricalBound`.
+        """
+        return EmpiricalBound(
+            name=name,
+            epsilon_lower=epsilon_lower,
+            delta=self.delta,
+            confidence=self.confidence,
+            claim_kind=claim_kind,
+            assumes=assumes,
+            mu_lower=mu_lower,
+            threshold_rule=threshold_rule,
+            directions=looks if directions is None else directions,
+            looks=looks,
+            n_in=in_scores.size,
+            n_out=out_scores.size,
+            ceiling=ceiling,
+        )
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
 
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.outcome import outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
+from dpzv_audit.auditing.games.transcript import Sampling, participation_law
 from dpzv_audit.claims.model import MethodClaim
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.seeds import Purpose, stream
@@ -86,7 +85,8 @@ def transcript_of(
         return None
     the_plan = plan(config, records=records, clients=clients, seed=seed)
     rounds = the_plan.rounds_by_client if together else the_plan.rounds_by_client[:1]
-    law = participation_law(config.sampler, rounds, batch_size=config.batch_size, records=records)
+    sampling = Sampling(sampler=config.sampler, records=records, batch_size=config.batch_size, active=the_plan.active)
+    law = participation_law(sampling, rounds)
     cap = config.participation_cap
     if cap is not None and cap < len(law):
         law = np.append(law[:cap], law[cap:].sum())
@@ -94,18 +94,3 @@ def transcript_of(
     if count == 0:
         return None
     return Transcript(count, min(1.0, float(law[count])), config.clip / config.batch_size, the_plan.sigma)
-
-
-def participation_law(sampler: str, rounds: Sequence[int], *, batch_size: int, records: int) -> np.ndarray:
-    """Return the probabilities of 0, 1, ... rounds that hold one record, among each client's `rounds` together."""
-    law = np.ones(1)
-    steps = records // batch_size
-    for r in rounds:
-        if sampler == "shuffled":
-            # Once in a whole pass unless the record falls into the short last batch, which is dropped.
-            law = np.convolve(law, binom.pmf(np.arange(r // steps + 1), r // steps, steps * batch_size / records))
-            part = (r % steps) * batch_size / records
-            law = np.convolve(law, [1.0 - part, part])
-        else:
-            law = np.convolve(law, binom.pmf(np.arange(r + 1), r, batch_size / records))
-    return law

@@ -17,7 +17,6 @@ from attacks.label_direct import (
     from_wire,
 )
 from attacks.mount_labels import correctness
-from dpzv_audit.data.digits import load_digits
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
@@ -29,19 +28,6 @@ from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
 
 CONFIDENCE = 1 - 1e-4
 """Every interval here misses the truth with probability at most 1e-4."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_digits()
 
 
 def dataset(records=48, clients=3, classes=4, seed=0):
