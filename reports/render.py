@@ -17,7 +17,7 @@ from reports.markdown import to_markdown
 from reports.model import Code, Picture, Prose, Report, Table
 from reports.sarif import to_sarif
 from reports.verification import SCHEMA as VERIFY_SCHEMA
-from reports.verification import Drawings, verification_content
+from reports.verification import Drawings, verification_content, verify_result
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -110,17 +110,23 @@ def write_report(
     else:
         measured = load_measured(folder)
         report = report_content({**result, "measured": measured} if measured else result)
-    files = []
+    texts = _drawn(result, report, formats)
+    files = [write_atomically(folder / name, text) for name, text in texts.items()]
+    return [*files, folder / RESULT_FILE] if "json" in formats else files
+
+
+def _drawn(result: Mapping[str, Any], report: Report, formats: Collection[str]) -> dict[str, str]:
+    """The files of a report by name, all drawn before any is written."""
+    texts: dict[str, str] = {}
     if "html" in formats:
-        files.append(write_atomically(folder / "report.html", to_html(report)))
+        texts["report.html"] = to_html(report)
     if "md" in formats:
-        files.append(write_atomically(folder / "report.md", to_markdown(report)))
+        texts["report.md"] = to_markdown(report)
         pictures = [b for section in report.sections for b in section.blocks if isinstance(b, Picture)]
-        files += [write_atomically(folder / f"{p.name}.svg", p.svg) for p in pictures]
-    if "json" in formats:
-        files.append(folder / RESULT_FILE)
-    if "junit" in formats:
-        files.append(write_atomically(folder / VERDICT_FORMATS["junit"], to_junit(result)))
-    if "sarif" in formats:
-        files.append(write_atomically(folder / VERDICT_FORMATS["sarif"], to_sarif(result)))
-    return files
+        texts |= {f"{p.name}.svg": p.svg for p in pictures}
+    with verify_result():
+        if "junit" in formats:
+            texts[VERDICT_FORMATS["junit"]] = to_junit(result)
+        if "sarif" in formats:
+            texts[VERDICT_FORMATS["sarif"]] = to_sarif(result)
+    return texts

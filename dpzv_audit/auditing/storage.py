@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpzv_audit.auditing.scores import DAMAGED
 from dpzv_audit.errors import AuditError
+from dpzv_audit.npy import read_npy
 
 Arrays = dict[str, NDArray[Any]]
 _NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
@@ -26,6 +27,15 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **dict(arrays))
     return buffer.getvalue()
+
+
+def _read_npz(path: Path) -> Arrays:
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        arrays = {}
+        for entry in archive.infolist():
+            with archive.open(entry) as member:
+                arrays[entry.filename.removesuffix(".npy")] = read_npy(member, entry.file_size)
+        return arrays
 
 
 class ChunkStore:
@@ -46,11 +56,13 @@ class ChunkStore:
             match = _NAME.fullmatch(path.name)
             if match is None:
                 continue
+            first, last = int(match[1]), int(match[2])
             try:
-                with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                    found[int(match[1]), int(match[2])] = {name: archive[name] for name in archive.files}
-            except (*DAMAGED, OSError, zipfile.BadZipFile, KeyError):
+                arrays = _read_npz(path)
+            except (*DAMAGED, OSError, KeyError):
                 continue
+            if arrays and all(array.ndim and len(array) == last - first for array in arrays.values()):
+                found[first, last] = arrays
         return found
 
     def save(self, first: int, last: int, arrays: Arrays) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
 from dpzv_audit.errors import InputError
+from dpzv_audit.sealed import sealed, unsealed
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
@@ -165,8 +166,8 @@ class Cache:
         if self.folder is None:
             return None
         try:
-            value = json.loads((self._place(key) / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            value = unsealed((self._place(key) / f"{name}.json").read_bytes())
+        except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
 
@@ -178,7 +179,7 @@ class Cache:
             place.mkdir(parents=True, exist_ok=True)
             handle, partial = tempfile.mkstemp(dir=place, suffix=".tmp")
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(value, file, allow_nan=False)
+                file.write(sealed(value))
             os.replace(partial, place / f"{name}.json")
         except OSError:
             return

@@ -10,7 +10,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit.cli.common import ARGUMENTS
-from dpzv_audit.errors import AuditError, Interrupted
+from dpzv_audit.errors import AuditError, Interrupted, one_line
 
 INTERRUPTED = 130
 
@@ -56,13 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
             print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
     except TyperException as error:
-        print(f"dpzv-audit: error: {_one_line(_mistake(error))}", file=sys.stderr)
+        print(f"dpzv-audit: error: {one_line(_mistake(error))}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
-        print(f"dpzv-audit: interrupted; {_one_line(stopped)}", file=sys.stderr)
+        print(f"dpzv-audit: interrupted; {stopped}", file=sys.stderr)
         return INTERRUPTED
     except AuditError as error:
-        print(f"dpzv-audit: error: {_one_line(error)}", file=sys.stderr)
+        print(f"dpzv-audit: error: {error}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         print("dpzv-audit: interrupted", file=sys.stderr)
@@ -89,8 +89,3 @@ def _mistake(error: TyperException) -> str:
     if kind is None or not found.param.opts:
         return error.format_message()
     return f"{found.param.opts[-1]} is {details[0]['input']!r}, must be {kind}"
-
-
-def _one_line(message: object) -> str:
-    """`message` with whatever would not print, or break the line, as an escape: names in it may come from a file."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message))
