@@ -45,6 +45,16 @@ class Interrupted(AuditError):
     exit_code = 130
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is memory running out, of the machine or of a device: torch says so by a class, or in words."""
+    words = str(error).lower()
+    said = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or any(phrase in words for phrase in said))
+    )
+
+
 def _is_finite(value: object) -> bool:
     """Whether `value` is a number (a bool is none) that a float can hold."""
     try:

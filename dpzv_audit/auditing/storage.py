@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpzv_audit.auditing.scores import DAMAGED
 from dpzv_audit.errors import AuditError
+from dpzv_audit.locks import hold
 from dpzv_audit.npy import read_npy
 
 Arrays = dict[str, NDArray[Any]]
@@ -41,13 +43,25 @@ def _read_npz(path: Path) -> Arrays:
 class ChunkStore:
     """Keeps the arrays of pairs `first` to `last` (exclusive) as `folder`/FIRST-LAST.npz.
 
-    What an earlier run left is taken up with `resume` and removed without. Raises `AuditError` where the disk refuses.
+    What an earlier run left is taken up with `resume` and removed without, when the store is opened. Raises
+    `AuditError` where the disk refuses, and where another process has the store open.
     """
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
         self.folder = folder
-        if not resume:
-            shutil.rmtree(folder, ignore_errors=True)
+        self._resume = resume
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keep other processes off the chunks while the block runs."""
+        with self._held():
+            if not self._resume:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            yield
+
+    def _held(self) -> AbstractContextManager[None]:
+        lock = self.folder.with_name(f"{self.folder.name}.lock")
+        return hold(lock, f"the unfinished audit in {self.folder}", cure="or give another --out DIR")
 
     def load(self) -> dict[tuple[int, int], Arrays]:
         """Return every whole chunk by its (first, last); a damaged file counts as not there."""
@@ -78,7 +92,5 @@ class ChunkStore:
 
     def remove(self) -> None:
         """Forget the audit: it is done. The folder above goes too where nothing else is in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        parent = self.folder.parent
-        if parent.is_dir() and not any(parent.iterdir()):
-            parent.rmdir()
+        with suppress(AuditError), self._held():  # another process has begun the same audit: the chunks are its own
+            shutil.rmtree(self.folder, ignore_errors=True)

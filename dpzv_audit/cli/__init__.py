@@ -10,7 +10,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit.cli.common import ARGUMENTS
-from dpzv_audit.errors import AuditError, Interrupted, one_line
+from dpzv_audit.errors import AuditError, Interrupted, one_line, out_of_memory
 
 INTERRUPTED = 130
 
@@ -69,7 +69,13 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        print(f"dpzv-audit: error: {error.strerror or error}{place}", file=sys.stderr)
+        print(f"dpzv-audit: error: {one_line(error.strerror or error)}{one_line(place)}", file=sys.stderr)
+        return 3
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        cure = "use fewer --trials or --runs, a smaller --chunk or --batch-size, or a machine with more"
+        print(f"dpzv-audit: error: memory ran out; {cure}", file=sys.stderr)
         return 3
 
 

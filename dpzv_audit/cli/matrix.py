@@ -75,6 +75,7 @@ def matrix(
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
     from dpzv_audit.cli.matrix_cells import CellTask, check_task, run_cell
+    from dpzv_audit.locks import hold
     from mechanisms import METHODS
     from mechanisms.config import DPZVConfig
 
@@ -107,12 +108,13 @@ def matrix(
             for a in chosen_attacks
         ]  # fmt: skip
     check_task(tasks[0])
-    for task in () if resume else tasks:
-        shutil.rmtree(folder / "cells" / task.name, ignore_errors=True)
-    with output.progress() as bars:
-        done = progress_reporter(bars).stage("cells", len(tasks))
-        found = _run_all(tasks, run_cell, jobs, done)
-    _finish(output, folder, found, len(tasks), shared)
+    with hold(folder.with_name(f".{folder.name}.lock"), f"the matrix in {folder}", cure="or give another --out DIR"):
+        for task in () if resume else tasks:
+            shutil.rmtree(folder / "cells" / task.name, ignore_errors=True)
+        with output.progress() as bars:
+            done = progress_reporter(bars).stage("cells", len(tasks))
+            found = _run_all(tasks, run_cell, jobs, done)
+        _finish(output, folder, found, len(tasks), shared)
 
 
 def _names(flag: str, given: str, known: Any) -> list[str]:

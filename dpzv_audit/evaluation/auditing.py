@@ -15,7 +15,7 @@ from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
-from dpzv_audit.evaluation.lower import bounds_by_runs, collected, score_files, wealth_by_pairs
+from dpzv_audit.evaluation.lower import bounds_by_runs, collected, memory_section, score_files, wealth_by_pairs
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
 from dpzv_audit.evaluation.sections import provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
@@ -190,9 +190,7 @@ def _outcome(
         why_not="",
         seed=seed,
     )
-    compute = {**facts["compute"], "workers": audit.workers.words()}
-    if done.halved:
-        compute["memory"] = "ran out: a chunk was done in halves"
+    compute = {**facts["compute"], "workers": audit.workers.words(), **memory_section(done)}
     result = {
         "schema": "dpzv-audit/audit/1",
         "method": method.name,
