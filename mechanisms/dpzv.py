@@ -61,7 +61,9 @@ class DPZVRun:
             )
             for number, client in enumerate(fed.clients, start=1)
         ]
-        self._noise = GaussianNoise(plan.sigma, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
+        self._noise = GaussianNoise(
+            plan.sigma, seed=seed, replicas=replicas, dtype=fed.dtype, device=device, entropy=config.entropy
+        )
         self._server = ServerTrainer(fed, config, seed=seed, replicas=replicas)
         in_place = config.perturbation == "in-place"
         self._two_sided = [] if in_place else [TwoSided(client.parameters) for client in fed.clients]

@@ -100,6 +100,8 @@ def simulated_outcome(
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
     config = _noised(method, config)
+    if config.entropy == "os":
+        raise InputError("entropy is 'os', must be seed with --simulate: what is simulated is the law of the scalars")
     game = game_of(config, adversary, audit)
     the_plan = deployed_plan(config, deployment, game.neighbours)
     sampling = Sampling(

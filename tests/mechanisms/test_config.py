@@ -41,6 +41,7 @@ WRONG = {
     "perturbation": ["inplace"],
     "participation_cap": [0, -1, 1.5],
     "distinct_ids": ["often"],
+    "entropy": ["dice", None, 7],
 }
 TOGETHER = [
     ({"compute_times": (1.0, 2.0), "activation": "random"}, "activation must be cyclic"),
