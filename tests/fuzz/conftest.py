@@ -61,7 +61,7 @@ def check_line(error):
     assert not re.search(r"Traceback|object at 0x", message)
 
 
-@pytest.fixture(params=[50, pytest.param(4000, marks=pytest.mark.slow)], ids=["bounded", "large"])
+@pytest.fixture(params=[50, pytest.param(1000, marks=pytest.mark.slow)], ids=["bounded", "large"])
 def examples(request):
     """How many files a reader is given: the same few in every run, and with `-m slow` many new ones."""
     return request.param
