@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from dpzv_audit.cli import main
@@ -56,8 +58,6 @@ def test_other_failures_are_not_taken_for_it(monkeypatch):
 
 @pytest.mark.parametrize("command", ["attack", "train", "audit", "matrix", "reproduce"])
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, monkeypatch, capsys, tmp_path):
-    import os
-
     monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK and str(path) == str(tmp_path)))
     out = str(tmp_path / "new" / "runs")
     arguments = [command, *(["czofo-table4"] if command == "reproduce" else [])]
@@ -66,3 +66,13 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, mon
         f"dpzv-audit: error: --out is {out}, but {tmp_path} cannot be written to; give another --out DIR\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("set_by_user", "then"), [(None, "1"), ("3", "3")])
+def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, set_by_user, then, capsys):
+    if set_by_user is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
+    assert main(["--version"]) == 0
+    assert os.environ["OMP_NUM_THREADS"] == then

@@ -129,7 +129,9 @@ def test_rows_that_memory_cannot_hold_are_refused_from_the_first_ones(tmp_path, 
     assert len(read_table(path, LAYOUT, COLUMNS, "y").labels) == 100
     monkeypatch.setattr(table, "check_size", lambda *_, **__: 100 * size)
     message = refused(path)
-    assert re.search(rf"has [45],\d\d\d rows or more of {WIDTH} features each, .* GB to load, and 0.0 GB is free", message)
+    assert re.search(
+        rf"has [45],\d\d\d rows or more of {WIDTH} features each, .* GB to load, and 0.0 GB is free", message
+    )
     assert message.endswith("; use a sample of its rows, or fewer columns")
 
 
