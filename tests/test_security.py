@@ -68,7 +68,6 @@ ALLOWED = {
     ("reports/render.py", "import tempfile"): "writes a file beside the one that it replaces",
     ("dpzv_audit/data/download.py", "import urllib.request"): "--download: https alone, digests checked, sizes bounded",
     ("dpzv_audit/data/download.py", "import http"): "the exceptions of --download",
-    ("dpzv_audit/data/mat5.py", ".loadmat"): "of a file whose structure was checked: numbers and cells alone",
     (
         "dpzv_audit/data/pretrained.py",
         ".from_pretrained",

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from scipy import io as scipy_io
 
-from dpzv_audit.cli.release_options import realised
+from dpzv_audit.cli.releases import realised
 from dpzv_audit.data import bank, load, load_csv
 from dpzv_audit.data.amazon import read_fasttext
 from dpzv_audit.data.archives import TarLimits, read_tar_members
