@@ -76,6 +76,21 @@ class Number:
             raise ValueError("is no finite number")
         return (value,)
 
+    def encode_all(self, cells: Sequence[str]) -> FloatArray | None:
+        """Return what `encode` gives for each of `cells`, (n, 1), several times as fast; None if it refuses any."""
+        together = "".join(cells)
+        if "_" in together or not together.isascii():
+            return None
+        try:
+            with np.errstate(over="ignore"):  # what overflows is refused below
+                values = np.array([float(cell) for cell in cells], dtype=np.float64) / self.scale
+        except ValueError:
+            return None
+        if not (np.abs(values) <= LARGEST).all():  # also false for nan
+            return None
+        encoded: FloatArray = values.astype(np.float32)[:, None]
+        return encoded
+
 
 @dataclass(frozen=True)
 class Category:
@@ -221,6 +236,10 @@ def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ..
 
 
 def _encoded(path: Path, column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> FloatArray:
+    if isinstance(column, Number):
+        numbers = column.encode_all([row[place] for _, row in chunk])
+        if numbers is not None:
+            return numbers
     known: dict[str, Sequence[float]] = {}  # most cells of a chunk repeat
     for line, row in chunk:
         cell = row[place]

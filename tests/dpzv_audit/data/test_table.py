@@ -121,6 +121,25 @@ def test_missing_and_huge_files_are_refused(tmp_path):
     assert f"has {1 << 40} bytes, must have {2 << 30} at most" in refused(path)
 
 
+CELLS = st.one_of(
+    st.floats(width=32).map(str),
+    st.sampled_from(["1e308", "-1e300", "9" * 400, "1e-320"]),
+    st.integers(-(10**9), 10**9).map(str),
+    st.text("0123456789.e+-_ naif٣", max_size=6),
+)
+
+
+@given(cells=st.lists(CELLS, min_size=1, max_size=8), scale=st.sampled_from([1.0, 3.0, 1e-30, 1e30]))
+def test_numbers_encode_together_as_they_do_one_by_one(cells, scale):
+    column = Number("x", scale)
+    try:
+        singly = np.array([column.encode(cell) for cell in cells], dtype=np.float32)
+    except ValueError:
+        assert column.encode_all(cells) is None
+    else:
+        np.testing.assert_array_equal(column.encode_all(cells), singly)
+
+
 def test_rows_that_memory_cannot_hold_are_refused_from_the_first_ones(tmp_path, monkeypatch):
     """The file says that it is a hundred times as long as it is: its first rows are enough to refuse it."""
     path = write(tmp_path, "age,colour,town,y\n" + "20,red,x,a\n" * 100)
