@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.errors import InputError
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from reports.content import check_schema, report_content
@@ -68,20 +67,6 @@ def render_markdown(result: Mapping[str, Any]) -> str:
     """
     verdicts = result.get("schema") == VERIFY_SCHEMA
     return to_markdown(verification_content(result) if verdicts else report_content(result))
-
-
-def write_atomically(path: Path, text: str) -> Path:
-    """Write `text` so that `path` holds either what it held before or all of the new text."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
 
 
 def check_formats(result: Mapping[str, Any], place: str, formats: Collection[str]) -> None:

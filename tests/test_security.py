@@ -63,9 +63,7 @@ ALLOWED = {
     ("dpzv_audit/auditing/storage.py", "import shutil"): "removes the folder of a finished audit",
     ("dpzv_audit/cli/matrix.py", "import shutil"): "removes the cells that are to be made again",
     ("dpzv_audit/runs.py", "import shutil"): "removes its own temporary folder",
-    ("dpzv_audit/claims/cache.py", "import tempfile"): "writes a file beside the one that it replaces",
     ("dpzv_audit/data/download.py", "import tempfile"): "writes a file beside the one that it replaces",
-    ("reports/render.py", "import tempfile"): "writes a file beside the one that it replaces",
     ("dpzv_audit/data/download.py", "import urllib.request"): "--download: https alone, digests checked, sizes bounded",
     ("dpzv_audit/data/download.py", "import http"): "the exceptions of --download",
     (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import zipfile
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.auditing.scores import DAMAGED
 from dpzv_audit.errors import AuditError
 from dpzv_audit.locks import hold
@@ -82,13 +82,13 @@ class ChunkStore:
     def save(self, first: int, last: int, arrays: Arrays) -> None:
         """Write one chunk: after a kill at any moment the file is whole or absent."""
         path = self.folder / f"{first:09d}-{last:09d}.npz"
-        partial = path.with_suffix(".partial")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(npz_bytes(arrays))
-            os.replace(partial, path)
+            write_atomically(path, npz_bytes(arrays))
         except OSError as error:
-            raise AuditError(f"cannot keep scores under {self.folder}: {error.strerror or error}") from error
+            raise AuditError(
+                f"cannot keep scores under {self.folder}: {error.strerror or error}; make room and go on with --resume"
+            ) from error
 
     def remove(self) -> None:
         """Forget the audit: it is done. The folder above goes too where nothing else is in it."""

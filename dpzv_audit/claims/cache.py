@@ -7,13 +7,13 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
 from dpzv_audit.errors import InputError
 from dpzv_audit.sealed import sealed, unsealed
@@ -177,10 +177,7 @@ class Cache:
         place = self._place(key)
         try:
             place.mkdir(parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(dir=place, suffix=".tmp")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(sealed(value))
-            os.replace(partial, place / f"{name}.json")
+            write_atomically(place / f"{name}.json", sealed(value))
         except OSError:
             return
 

@@ -152,10 +152,11 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[dict
 
 
 def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: int, shared: dict[str, Any]) -> None:
+    from dpzv_audit.atomic import write_atomically
     from dpzv_audit.cli.common import repeatable_command_line
     from dpzv_audit.evaluation.matrix import matrix_result
     from dpzv_audit.runs import environment, json_text
-    from reports.render import write_atomically, write_report
+    from reports.render import write_report
 
     cells = [c for c in found if not c.pop("positive")]
     checks = [c for c in found if c not in cells]

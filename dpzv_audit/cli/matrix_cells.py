@@ -10,6 +10,7 @@ from typing import Any
 
 from attacks import AttackSetting, attack_named
 from attacks.mount import DoesNotApply
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose
@@ -19,7 +20,7 @@ from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.runs import environment, slug, write_run
 from dpzv_audit.sealed import sealed, unsealed
-from reports.render import write_atomically, write_report
+from reports.render import write_report
 
 CELL_FILE = "cell.json"
 

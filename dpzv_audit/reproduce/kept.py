@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import to_jsonable
@@ -68,12 +68,6 @@ class Kept:
         checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
         part = compute(checkpoints)
         self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._file(key).with_suffix(".partial")
-        try:
-            partial.write_text(sealed(to_jsonable(part)), encoding="utf-8")
-            os.replace(partial, self._file(key))
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        write_atomically(self._file(key), sealed(to_jsonable(part)))
         checkpoints.remove()
         return part
