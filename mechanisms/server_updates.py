@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose
@@ -19,7 +18,7 @@ from mechanisms.messages import SERVER
 from mechanisms.models import dimension
 from mechanisms.noise import GaussianNoise
 from mechanisms.perturbation import TwoSided, momentum_step, step_along
-from mechanisms.servers import loss_differences, loss_gradient, per_record_gradients
+from mechanisms.servers import clipped_gradient_sum, loss_differences, loss_gradient
 
 
 class ServerTrainer:
@@ -105,11 +104,6 @@ class ServerTrainer:
     def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, averaged, noised."""
         config = self._config
-        gradients = per_record_gradients(self._fed.server, self._fed.server_parameters, rows, labels)
-        norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
-        clipped = gradients * (config.server_clip / norms.clamp(min=config.server_clip))
-        # Embeddings sent to overflow must not reach w_0 as a number that is none, where the label may decide it.
-        clipped = clipped.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        if weights is not None:
-            clipped = clipped * weights.unsqueeze(2)
-        return self._noise.next() + clipped.sum(1) / config.batch_size
+        server, parameters = self._fed.server, self._fed.server_parameters
+        total = clipped_gradient_sum(server, parameters, rows, labels, config.server_clip, weights)
+        return self._noise.next() + total / config.batch_size
