@@ -17,7 +17,7 @@ from mechanisms.federation import Federation
 from mechanisms.messages import SERVER
 from mechanisms.models import dimension
 from mechanisms.noise import GaussianNoise
-from mechanisms.perturbation import TwoSided, momentum_step, step_along
+from mechanisms.perturbation import AveragedSteps, TwoSided, momentum_step
 from mechanisms.servers import clipped_gradient_sum, loss_differences, loss_gradient
 
 
@@ -31,6 +31,14 @@ class ServerTrainer:
         d = dimension(federation.server.layout)
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
         self._two_sided = TwoSided(federation.server_parameters)
+        joint = self.update == "joint-zo"
+        self._steps = AveragedSteps(
+            federation.server_parameters.flat,
+            federation.server_momentum,
+            count=config.directions if joint else 1,
+            rate=config.server_rate,
+            momentum=config.server_momentum,
+        )
         self._directions = Directions(
             "sphere",
             d,
@@ -57,6 +65,11 @@ class ServerTrainer:
         if self.update == "dp-sgd":
             self._noise.skip_to(rounds)
 
+    @property
+    def averaged(self) -> Tensor:
+        """What joint-zo has averaged since its last step, (K, d_0); empty where every estimate is a step."""
+        return self._steps.total
+
     def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
         """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
 
@@ -79,7 +92,7 @@ class ServerTrainer:
         if self.update == "joint-zo":
             ratio = config.smoothing / config.server_smoothing
             direction = self._directions.at(round_)
-            step_along(flat, buffer, direction, scalar * ratio, config.server_rate, config.server_momentum)
+            self._steps.add(round_, direction, scalar * ratio)
             return
         if self.update == "sgd":
             logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, rows)
