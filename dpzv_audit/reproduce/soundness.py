@@ -22,7 +22,7 @@ EPSILON, DELTA = 1.0, 1e-5
 STRIPS: Mapping[str, Any] = {"name": "mnist", "clients": 7, "partition": "strips"}
 WHOLE = 60_000
 """A batch of all records."""
-LONGEST = 2000
+LONGEST = 1000
 """Passes over the data of the longest training tried, all clients' rounds together."""
 
 
@@ -39,6 +39,17 @@ CONTROL = Searched(
     tried=_settings(
         "embedding steps rate clip feature_scale",
         (64, 50, 2.0, 1.0, 10.0),
+        (64, 50, 4.0, 1.0, 10.0),
+        (64, 50, 8.0, 1.0, 10.0),
+        (64, 50, 2.0, 1.0, 20.0),
+        (64, 50, 8.0, 0.3, 10.0),
+        (64, 100, 2.0, 1.0, 10.0),
+        (128, 25, 4.0, 1.0, 10.0),
+        (128, 50, 2.0, 1.0, 10.0),
+        (128, 50, 4.0, 1.0, 10.0),
+        (128, 50, 4.0, 1.0, 5.0),
+        (128, 75, 3.0, 1.0, 10.0),
+        (128, 50, 6.0, 1.0, 10.0),
     ),
 )
 
@@ -54,7 +65,17 @@ SUMMING = Searched(
     ),
     tried=_settings(
         "batch_size epochs clip client_rate momentum directions",
-        (5000, 500, 0.1, 0.5, 0.0, 1),
+        (1000, 200, 0.1, 0.3, 0.0, 1),
+        (2500, 200, 0.03, 2.0, 0.0, 1),
+        (2500, 200, 0.1, 1.0, 0.0, 1),
+        (2500, 200, 0.3, 0.3, 0.0, 1),
+        (2500, 200, 0.1, 0.1, 0.9, 1),
+        (2500, 200, 0.1, 3.0, 0.0, 4),
+        (10_000, 200, 0.1, 2.0, 0.0, 1),
+        (WHOLE, 200, 0.1, 3.0, 0.0, 1),
+        (2500, 500, 0.1, 1.0, 0.0, 1),
+        (5000, 1000, 0.1, 1.0, 0.0, 1),
+        (5000, 1000, 0.3, 0.3, 0.0, 1),
     ),
 )
 
@@ -70,7 +91,13 @@ JOINT = Searched(
     ),
     tried=_settings(
         "batch_size epochs clip client_rate server_rate momentum server_momentum directions",
-        (2500, 200, 0.3, 0.5, 0.5, 0.0, 0.0, 1),
+        (1000, 100, 0.3, 0.3, 0.3, 0.0, 0.0, 1),
+        (2500, 100, 0.1, 1.0, 1.0, 0.0, 0.0, 1),
+        (2500, 100, 0.3, 0.5, 0.5, 0.0, 0.0, 1),
+        (2500, 100, 0.3, 0.05, 0.05, 0.9, 0.9, 1),
+        (2500, 100, 0.3, 1.0, 1.0, 0.0, 0.0, 4),
+        (WHOLE, 100, 0.3, 0.5, 0.5, 0.0, 0.0, 1),
+        (2500, 400, 0.1, 1.0, 1.0, 0.0, 0.0, 1),
     ),
 )
 
@@ -86,7 +113,14 @@ DP_SGD = Searched(
     ),
     tried=_settings(
         "batch_size epochs embedding hidden clip client_rate server_rate scalar_share",
-        (WHOLE, 50, 64, 32, 0.1, 0.1, 1.0, 0.05),
+        (WHOLE, 50, 32, 32, 0.1, 0.3, 1.0, 0.1),
+        (WHOLE, 50, 32, 32, 0.1, 0.3, 3.0, 0.1),
+        (WHOLE, 50, 32, 32, 0.1, 0.3, 6.0, 0.1),
+        (WHOLE, 50, 32, 32, 0.1, 3.0, 3.0, 0.1),
+        (WHOLE, 50, 32, 32, 0.1, 0.3, 3.0, 0.5),
+        (10_000, 50, 32, 32, 0.1, 0.3, 1.0, 0.1),
+        (WHOLE, 50, 64, 32, 0.1, 0.3, 3.0, 0.1),
+        (WHOLE, 100, 32, 32, 0.1, 0.3, 3.0, 0.1),
     ),
 )
 
@@ -103,6 +137,10 @@ PAPER = Searched(
     tried=_settings(
         "batch_size epochs clip client_rate server_rate momentum server_momentum",
         (256, 5, 10.0, 5e-4, 0.005, 0.9, 0.9),
+        (256, 5, 10.0, 5e-4, 0.05, 0.9, 0.9),
+        (256, 5, 10.0, 1e-4, 0.05, 0.9, 0.9),
+        (256, 5, 1.0, 5e-4, 0.05, 0.9, 0.9),
+        (256, 5, 10.0, 5e-4, 0.1, 0.9, 0.9),
     ),
 )
 
@@ -247,7 +285,7 @@ TABLE = PaperTable(
         _variant("noiseless"),
         _variant("frozen"),
     ),
-    items=(CONTROL, SUMMING, JOINT, DP_SGD, PAPER),
+    items=(CONTROL, DP_SGD, SUMMING, JOINT, PAPER),
     lead=who_wins,
     figure=tried_settings,
     notes=(),
