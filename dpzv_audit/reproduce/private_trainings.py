@@ -107,10 +107,10 @@ class Federated:
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
     ) -> tuple[np.ndarray, Result]:
         """See `Trainer.train`."""
-        size = {"records": data.records, "clients": len(data.features), "seed": seed}
-        config = self.config(options, **size)
+        records, clients = data.records, len(data.features)
+        config = self.config(options, records=records, clients=clients, seed=seed)
         trained = train(data, config, seed=seed, replicas=(replica,), device=device)
-        the_plan = plan(config, **size)
+        the_plan = plan(config, records=records, clients=clients, seed=seed)
         return trained.correct[0], {
             "rounds": trained.rounds,
             "participations": the_plan.participations,
