@@ -22,7 +22,7 @@ EPSILON, DELTA = 1.0, 1e-5
 STRIPS: Mapping[str, Any] = {"name": "mnist", "clients": 7, "partition": "strips"}
 WHOLE = 60_000
 """A batch of all records."""
-LONGEST = 1000
+LONGEST = 500
 """Passes over the data of the longest training tried, all clients' rounds together."""
 
 
@@ -73,7 +73,6 @@ SUMMING = Searched(
         (2500, 100, 0.1, 4.0, 0.0, 4),
         (WHOLE, 100, 0.1, 3.0, 0.0, 1),
         (2500, 500, 0.1, 1.0, 0.0, 1),
-        (5000, 1000, 0.1, 1.0, 0.0, 1),
     ),
 )
 
@@ -95,7 +94,6 @@ JOINT = Searched(
         (2500, 100, 0.3, 0.05, 0.05, 0.9, 0.9, 1),
         (2500, 100, 0.3, 1.0, 1.0, 0.0, 0.0, 4),
         (WHOLE, 100, 0.3, 0.5, 0.5, 0.0, 0.0, 1),
-        (2500, 200, 0.1, 1.0, 1.0, 0.0, 0.0, 1),
     ),
 )
 
@@ -118,6 +116,7 @@ DP_SGD = Searched(
         (WHOLE, 50, 32, 32, 0.1, 0.3, 3.0, 0.5),
         (10_000, 50, 32, 32, 0.1, 0.3, 1.0, 0.1),
         (WHOLE, 50, 64, 32, 0.1, 0.3, 3.0, 0.1),
+        (WHOLE, 50, 64, 32, 0.1, 0.3, 6.0, 0.05),
     ),
 )
 
