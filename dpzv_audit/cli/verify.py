@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from dpzv_audit.claims.gate import ClaimRun, Gate
+    from dpzv_audit.claims.gate import Gate
     from dpzv_audit.claims.load import ClaimsFile
+    from dpzv_audit.claims.progress import ClaimRun
 
 INTERRUPTED = 130
 STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
@@ -248,14 +249,17 @@ def _concluded(
     from dpzv_audit.claims.result import verify_result
     from dpzv_audit.claims.verdicts import holm
 
-    p_values = [run.evidence().p_value for run in runs]
+    gathered = [run.evidence() for run in runs]
+    p_values = [evidence.p_value for evidence in gathered]
     level = file.alpha
     if ledger is None:
         refuted = holm(p_values, level)
     else:
         with ledger_lock(ledger):
             book = read_ledger(ledger, file.alpha)
-            refuted, entry = refuted_over_time(book, [run.key for run in runs], p_values)
+            refuted, entry = refuted_over_time(
+                book, [run.key for run in runs], p_values, [evidence.split for evidence in gathered]
+            )
             level = entry.level
             if entry.refuted and not interrupted:
                 append_entry(ledger, book, entry)

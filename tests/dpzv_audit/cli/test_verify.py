@@ -41,13 +41,43 @@ method = "czofo"
 epsilon = 5.24
 delta = 0.09
 """
-ACCOUNTED = """
-[[claim]]
-name = "sound calibration against the wire"
+OTHERS = """
+[defaults]
 method = "dpzv-sound"
 epsilon = 1.0
+config = { epochs = 2, epsilon = 1.0 }
+
+[[claim]]
+name = "the wire"
 adversary = "eavesdropper"
-config = { epochs = 2 }
+
+[[claim]]
+name = "the final model"
+adversary = "release"
+
+[[claim]]
+name = "a record set to 0"
+adversary = "colluding-clients"
+neighbours = "zero-out"
+
+[[claim]]
+name = "one record less, by its batches"
+neighbours = "add-remove"
+
+[[claim]]
+name = "one record less, on the wire"
+adversary = "eavesdropper"
+neighbours = "add-remove"
+config = { sampler = "poisson", sigma = 0.5, epochs = 2 }
+
+[[claim]]
+name = "the server"
+adversary = "server"
+
+[[claim]]
+name = "the final model of a size"
+adversary = "release"
+records = 1000
 """
 
 
@@ -105,7 +135,15 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
     by_name = {entry["name"]: entry for entry in result["claims"]}
     theorem = by_name["theorem 5.1 against one client"]
     assert theorem["verdict"] == "refuted"
-    assert [look["stage"] for look in theorem["looks"]] == ["simulated", "simulated"]
+    tests = [(look["stage"], look["estimator"]) for look in theorem["looks"]]
+    assert tests == [
+        ("sequential, simulated transcripts", "sequential"),
+        ("sequential, simulated transcripts", "sequential-gaussian"),
+        ("simulated transcripts", "clopper-pearson"),
+        ("simulated transcripts", "gaussian"),
+    ]
+    assert theorem["trials"] == 0, "the mechanism's own transcript decides before anything is trained"
+    assert sum(theorem["split"].values()) == pytest.approx(1.0)
     assert theorem["given"] == "given Gaussian noise"
     assert 1.0 < theorem["epsilon_lower"] < 2.7, "one client of four sees mu = sqrt(2) / 2.25, epsilon 2.6"
     assert by_name["embedding noise hides labels"]["verdict"] == "overclaimed"
@@ -114,13 +152,27 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
     assert verified(capsys, "claims.toml", "--only", "embedding noise hides labels", "--allow", "overclaimed")[0] == 0
 
 
-def test_theory_alone_can_support_a_claim(folder, capsys):
-    code, result = verified(capsys, write(folder, ACCOUNTED))
-    (entry,) = result["claims"]
-    assert (code, entry["verdict"]) == (0, "supported")
-    assert entry["unaudited"] == "no game is played from the view of the eavesdropper"
-    assert entry["upper"] <= 1.0
-    assert entry["p_value"] == 1.0
+def test_other_adversaries_and_relations_are_audited_or_it_is_said_why_not(folder, capsys):
+    _, result = verified(capsys, write(folder, OTHERS), "--max-trials", "250", "--allow", "overclaimed")
+    by_name = {entry["name"]: entry for entry in result["claims"]}
+
+    def pools(name):
+        return {look["stage"].rpartition(", ")[2].replace("cut off", "trainings") for look in by_name[name]["looks"]}
+
+    assert pools("the wire") == {"simulated transcripts", "trainings"}
+    assert pools("the final model") == {"trainings"}
+    assert by_name["the final model"]["facts"]["game"]["canary"] == "mislabelled"
+    assert pools("a record set to 0") == {"simulated transcripts", "trainings"}
+    assert pools("one record less, on the wire") == {"simulated transcripts", "trainings"}
+    assert {entry["verdict"] for entry in result["claims"]} <= {"supported", "overclaimed"}
+    for name, says in (
+        ("one record less, by its batches", "the batch ids themselves show whether the record is there"),
+        ("the server", "it owns the labels"),
+        ("the final model of a size", "name a dataset, not records"),
+    ):
+        assert by_name[name]["looks"] == []
+        assert says in by_name[name]["unaudited"]
+        assert by_name[name]["sentence"].startswith("Not audited: ")
 
 
 def test_junit_holds_every_claim_and_the_failures(folder, capsys):
