@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpzv_audit.cli.audit_options import ExecutorOption, JobsOption, SchedulerOption
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -21,7 +22,7 @@ from dpzv_audit.cli.common import (
     check_choice,
     choose_device,
 )
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dpzv_audit.claims.load import ClaimsFile
     from dpzv_audit.claims.progress import ClaimRun
 
-INTERRUPTED = 130
+GO_ON = "the report is partial; the same command with --resume goes on from there"
 STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
 
 ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
@@ -101,6 +102,9 @@ def verify(
     no_cache: NoCacheOption = False,
     cache: CacheOption = None,
     resume: ResumeOption = False,
+    jobs: JobsOption = None,
+    executor: ExecutorOption = None,
+    scheduler: SchedulerOption = None,
     check: CheckOption = False,
     schema: SchemaOption = False,
     seed: SeedOption = 0,
@@ -132,12 +136,14 @@ def verify(
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
     from dataclasses import replace
 
+    from dpzv_audit.auditing.workers import workers_from
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.gate import Effort, Gate, place_of
     from dpzv_audit.claims.ledger import read_ledger
     from dpzv_audit.claims.load import load_claims
 
     output = Output(as_json=as_json, quiet=quiet)
+    workers = workers_from(jobs, executor, scheduler)
     file = load_claims(claims)
     file = file if alpha is None else replace(file, alpha=alpha)
     file = file.only(only) if only else file
@@ -149,7 +155,7 @@ def verify(
         cache=Cache(None if no_cache else cache or default_cache()),
         seed=seed,
         resume=resume,
-        effort=Effort(max_minutes=max_minutes, max_trials=max_trials),
+        effort=Effort(max_minutes=max_minutes, max_trials=max_trials, workers=workers),
     )
     if check:
         gate.prepare()
@@ -168,8 +174,7 @@ def verify(
     output.say(result["sentence"])
     output.path(saved["run"])
     if interrupted:
-        typer.echo(f"dpzv-audit: interrupted; go on with: dpzv-audit verify {claims} --resume", err=True)
-        raise typer.Exit(INTERRUPTED)
+        raise Interrupted("--no-cache kept nothing to go on from" if no_cache else GO_ON)
     if result["failed"]:
         raise typer.Exit(1)
 
