@@ -195,7 +195,7 @@ def _mistake(model: type[BaseModel], error: Any) -> str:
         return f"{key} is missing"
     given = error["input"]
     if error["type"] == "string_pattern_mismatch":
-        return _one_line(f"{key} is {given!r}, must be an import path such as package.module:factory")
+        return _one_line(f"{key} is {given!r}, must be an import path such as package.module:factory, or planted:NAME")
     text = repr(given)
     text = text if len(text) <= 60 else text[:57] + "..."
     right = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")

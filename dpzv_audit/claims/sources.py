@@ -60,6 +60,8 @@ def data_key(placed: PlacedClaim, place: Place) -> str:
     claim = placed.claim
     if isinstance(claim, ScoresClaim):
         return files_digest(score_paths(claim, place))
+    if isinstance(claim, MechanismClaim) and claim.planted:
+        return "planted"
     if isinstance(claim, MechanismClaim):
         require_trust(claim, place)
         with importable(place.folder):
@@ -88,6 +90,10 @@ def source_of(placed: PlacedClaim, place: Place, seed: int) -> Source:
     claim = placed.claim
     if isinstance(claim, ScoresClaim):
         return _scores(claim, place)
+    if isinstance(claim, MechanismClaim) and claim.planted:
+        from dpzv_audit.claims.planted_source import planted_source
+
+        return planted_source(claim, seed)
     if isinstance(claim, MechanismClaim):
         require_trust(claim, place)
         from dpzv_audit.claims.mechanism_source import named_mechanism_source

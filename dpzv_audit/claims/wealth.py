@@ -16,6 +16,7 @@ from dpzv_audit.auditing.betting import BettingTest, pairs_needed
 from dpzv_audit.auditing.families import gaussian_epsilon
 from dpzv_audit.auditing.likelihood_ratio import FIRST, LikelihoodRatioTest
 from dpzv_audit.auditing.sequential import most_refutable
+from dpzv_audit.auditing.significance import LEAST_P
 from dpzv_audit.claims.blocks import Sides
 from dpzv_audit.evidence import ClaimKind
 
@@ -53,7 +54,7 @@ class SequentialTest:
     @property
     def least_p_value(self) -> float:
         """P-value of the claim, valid at any time it is looked at."""
-        return math.exp(-self.against)
+        return max(LEAST_P, math.exp(-self.against))
 
     def epsilon_lower(self, error: float) -> float:
         """Lower bound on epsilon, >= 0, which exceeds the truth at any time with probability at most `error`."""
