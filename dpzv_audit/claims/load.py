@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpzv_audit.claims.lines import Place, key_lines, line_of
+from dpzv_audit.claims.lines import Place, key_lines, line_of, longest_key
 from dpzv_audit.claims.model import FORMS, Claim, Defaults, form_of
 from dpzv_audit.errors import InputError
 
 LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
 MOST_CLAIMS = 20_000
+_LONGEST_KEY = 100
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -84,6 +85,8 @@ def load_claims(path: Path) -> ClaimsFile:
 def parse_claims(text: str, path: Path) -> ClaimsFile:
     """Return the claims of the TOML `text`, which stands in the file `path`; errors as `load_claims`."""
     shown = str(path)
+    if longest_key(text) > _LONGEST_KEY:
+        raise InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables")
     try:
         data = tomllib.loads(text)
     except RecursionError:
