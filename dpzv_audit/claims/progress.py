@@ -77,7 +77,7 @@ class ClaimRun:
         if self.complete is not None:
             return self.complete
         source = self.source or Source()
-        last = next(reversed(self.pools.values()), [])
+        last = next((blocks for blocks in reversed(self.pools.values()) if blocks), [])
         attack = isinstance(self.placed.claim, AttackClaim)
         return Evidence(
             p_value=self.p_value,

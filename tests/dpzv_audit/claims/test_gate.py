@@ -192,6 +192,16 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
     assert not list(kept.rglob("evidence.json"))
 
 
+def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
+    text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\nconfig = { epochs = 1 }'
+    (run,) = gathered(tmp_path, text, effort=Effort(max_trials=1))
+    assert run.missing == "--max-trials 1 ended the sequential test, trainings"
+    found = run.evidence()
+    assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
+    assert found.tradeoff is not None
+    assert found.trials == 0
+
+
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
     folder, name = mechanism_folder
     (run,) = gathered(folder, mechanism_claim(name), trust_code=True, effort=Effort(max_minutes=1e-9))
