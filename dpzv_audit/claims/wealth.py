@@ -26,7 +26,7 @@ LEAST_ERROR = 1e-12
 """No verdict needs a smaller error; wealth of more than 1 over it is not followed up."""
 _MOST_EPSILON = 300.0
 _EPSILONS = np.concatenate([np.arange(0.0, 3.0, 0.1), np.arange(3.0, 10.25, 0.25)])
-_MUS = np.geomspace(0.01, 30.0, 96)
+_MUS = np.geomspace(0.01, 30.0, 200)
 
 
 @dataclass(frozen=True, kw_only=True)
