@@ -20,6 +20,10 @@ HERE = pathlib.Path(__file__).parent
 
 class Slow:
     def run_batch(self, world, rng, n):
+        deaths = int(os.environ.get("DEATHS", "0"))
+        if len(list((HERE / "deaths").iterdir())) < deaths:
+            (HERE / "deaths" / f"{os.getpid()}-{time.time_ns()}").write_text("")
+            os._exit(9)
         time.sleep(float(os.environ["SECONDS_A_BLOCK"]) / 2)
         if world:
             (HERE / "blocks" / f"{os.getpid()}-{time.time_ns()}").write_text("")
@@ -53,6 +57,7 @@ def folder(tmp_path):
     (tmp_path / "slow_vault.py").write_text(MODULE)
     (tmp_path / "claims.toml").write_text(CLAIMS)
     (tmp_path / "blocks").mkdir()
+    (tmp_path / "deaths").mkdir()
     (tmp_path / "scores.csv").write_text("\n".join(map(str, range(100))))
     return tmp_path
 
@@ -112,6 +117,31 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
     # One block was lost to the interrupt; none of those that had ended was run again.
     assert len(list((folder / "blocks").iterdir())) <= 2 * BLOCKS + 1
     assert evidence(resumed) == evidence(whole)
+
+
+def test_a_budget_ends_what_workers_have_under_way(folder):
+    result, said = ended(started(folder, "--cache", "cache", "--jobs", "2", "--max-minutes", "0.001", seconds=100.0), 0)
+    assert said == ""
+    assert list((folder / "blocks").iterdir()) == [], "no block was waited for"
+    assert result["missing"] == ["slow", "also slow"]
+    for entry in result["claims"][:2]:
+        assert entry["missing"] == "the budget of 0.001 minutes ended in the sequential test, runs"
+    assert result["claims"][2]["looks"], "what is there already is tested all the same"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deaths", [2, 1000])
+def test_a_worker_that_dies_costs_its_block_or_is_named(folder, deaths, monkeypatch):
+    monkeypatch.setenv("DEATHS", str(deaths))
+    process = started(folder, "--cache", "cache", "--jobs", "2")
+    if deaths == 2:
+        assert ended(process, 0)[0]["missing"] == []
+        assert len(list((folder / "blocks").iterdir())) >= 2 * BLOCKS
+        return
+    printed, said = process.communicate(timeout=300)
+    assert (process.returncode, printed) == (3, "")
+    assert said.startswith("dpzv-audit: error: claims.toml:")
+    assert "a worker died 3 times on it" in said
 
 
 @pytest.mark.slow
