@@ -223,19 +223,14 @@ def _live(output: Output, names: Sequence[str]) -> Iterator[Any]:
         shown.add_row("", Text(f"{done} of {len(names)} claims done", style="dim"))
         return shown
 
+    def show(index: int, text: str) -> None:
+        status[index] = text
+
     if output.quiet or not console.is_terminal:
-
-        def silent(index: int, text: str) -> None:
-            status[index] = text
-
-        yield silent
+        yield show
         return
-    with Live(table(), console=console, transient=True, auto_refresh=False) as live:
-
-        def show(index: int, text: str) -> None:
-            status[index] = text
-            live.update(table(), refresh=True)
-
+    # Drawn by the clock, not with every change: thousands of claims change faster than anybody reads.
+    with Live(get_renderable=table, console=console, transient=True, refresh_per_second=4):
         yield show
 
 

@@ -62,7 +62,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def started(folder, *arguments, seconds=0.0):
+def started(folder, *arguments, seconds=0.0, stderr=subprocess.PIPE):
     """`dpzv-audit verify` as a terminal starts it: in a process group of its own, which Ctrl-C reaches as a whole."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SECONDS_A_BLOCK": str(seconds)}
     command = [sys.executable, "-m", "dpzv_audit", "verify", "claims.toml", "--trust-code", "--json", *arguments]
@@ -71,7 +71,7 @@ def started(folder, *arguments, seconds=0.0):
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -117,6 +117,27 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
     # One block was lost to the interrupt; none of those that had ended was run again.
     assert len(list((folder / "blocks").iterdir())) <= 2 * BLOCKS + 1
     assert evidence(resumed) == evidence(whole)
+
+
+def test_a_terminal_shows_a_table_while_it_runs(folder):
+    pty = pytest.importorskip("pty", reason="terminals of POSIX")
+    ours, theirs = pty.openpty()
+    process = started(folder, "--no-cache", "--only", "quick", stderr=theirs)
+    os.close(theirs)
+    process.communicate(timeout=300)
+    shown = b""
+    while chunk := read_to_the_end(ours):
+        shown += chunk
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"1 of 1 claims done" in shown
+
+
+def read_to_the_end(descriptor):
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # Linux says so where a terminal is closed
+        return b""
 
 
 def test_a_budget_ends_what_workers_have_under_way(folder):
