@@ -17,21 +17,29 @@ EpsilonClaim = MethodClaim | ScoresClaim | MechanismClaim
 
 
 def sequential_looks(
-    blocks: Sequence[Block], claim: EpsilonClaim, *, stage: str, share: float, gaussian: bool, most_pairs: int
+    blocks: Sequence[Block],
+    claim: EpsilonClaim,
+    *,
+    stage: str,
+    share: float,
+    gaussian: bool,
+    most_pairs: int,
+    bound: bool = True,
 ) -> list[Look]:
     """Return the looks of the sequential test at all `blocks` of a pool, which spend `share` of alpha together.
 
-    `most_pairs` are planned in all: the betting test is left out where they could not refute the claim.
+    `most_pairs` are planned in all: the betting test is left out where they could not refute the claim. Without `bound`
+    the looks have p-values alone.
     """
     general = 0.5 * share if gaussian else share
     looks = []
-    bets = betting_test(all_sides(blocks), epsilon=claim.epsilon, delta=claim.delta, most_pairs=most_pairs)
+    bets = betting_test(all_sides(blocks), epsilon=claim.epsilon, delta=claim.delta, most_pairs=most_pairs, bound=bound)
     if bets is not None:
         looks.append(Look(stage=stage, weight=general, test=bets, p_value=bets.least_p_value))
     if gaussian:
         sides, delta, assumes = _for_gaussian(blocks, claim.delta)
         if delta < 1.0:
-            ratio = likelihood_ratio_test(sides, epsilon=claim.epsilon, delta=delta)
+            ratio = likelihood_ratio_test(sides, epsilon=claim.epsilon, delta=delta, bound=bound)
             weight = 0.0 if assumes else share - general
             looks.append(Look(stage=stage, weight=weight, test=ratio, p_value=ratio.least_p_value, assumes=assumes))
     return looks

@@ -154,8 +154,9 @@ def _stage(
             cut = f"{done.cut} ended in the {_named(stage)}"
             break
         if stage.stops:
-            _look(run, stage)
+            _look(run, stage, bound=False)
             if run.p_value <= stop:
+                _look(run, stage)
                 return ""
     if blocks:
         _look(run, stage)
@@ -176,8 +177,11 @@ def _stage(
     return cut
 
 
-def _look(run: ClaimRun, stage: Stage) -> None:
-    """Bring the e-process of the stage's pool up to date; it is one look, however often it is taken."""
+def _look(run: ClaimRun, stage: Stage, *, bound: bool = True) -> None:
+    """Bring the e-process of the stage's pool up to date; it is one look, however often it is taken.
+
+    Without `bound` for its p-value alone, as long as it may go on.
+    """
     source, claim = run.source, run.placed.claim
     assert source is not None
     blocks = run.pools[stage.pool]
@@ -196,6 +200,7 @@ def _look(run: ClaimRun, stage: Stage) -> None:
         share=share,
         gaussian=stage.pool in source.gaussian,
         most_pairs=planned * source.pairs.get(stage.pool, 0),
+        bound=bound,
     )
     run.looks = (*(look for look in run.looks if look.stage != name), *looks)
 

@@ -137,7 +137,7 @@ def true_claims(seeds: int) -> None:
         for seed in range(seeds):
             lines = mechanisms if seed % 2 else score_claims(folder, seed)
             counts.append(refutations(seed, folder, lines))
-            if seed % 20 == 19:
+            if seed % 50 == 49:
                 print(f"{seed + 1} files: {sum(count > 0 for count in counts)} with a false refutation", flush=True)
     wrong = sum(count > 0 for count in counts)
     allowed = int(binom.isf(1e-3, seeds, ALPHA))
