@@ -10,7 +10,8 @@ from typing import Any
 
 from dpzv_audit.runs import json_text
 from mechanisms.checkpoint import load_checkpoint, save_checkpoint
-from mechanisms.training import History, Run
+from mechanisms.method import Run
+from mechanisms.training import History
 
 
 def run_key(facts: Mapping[str, Any]) -> str:
