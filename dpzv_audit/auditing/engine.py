@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ _POLL_SECONDS = 0.5
 
 
 class Trials(Protocol):
-    """The trials of one game; must pickle, since worker processes get a copy."""
+    """The trials of one game; must pickle, since every worker process gets a copy, once."""
 
     def facts(self) -> dict[str, Any]:
         """Return what decides the numbers, as plain values: runs with equal facts may share stored chunks."""
@@ -122,17 +123,18 @@ class _Collection:
         return None
 
     def _in_lanes(self) -> str | None:
-        lanes = lanes_of(self._effort.workers)
+        lanes = lanes_of(self._effort.workers, partial(run_chunk, self._trials))
         running: dict[Future[tuple[Arrays, bool]], tuple[Lane, tuple[int, int]]] = {}
         deaths: dict[tuple[int, int], int] = {}
         try:
-            free = list(lanes)
+            free: list[Lane] = []
             while self._pending or running:
                 if self._left() <= 0:
                     return "max-minutes"
+                free += lanes.opened()
                 while self._pending and free:
                     span, lane = self._pending.pop(0), free.pop()
-                    running[lane.submit(run_chunk, self._trials, *span)] = (lane, span)
+                    running[lane.submit(*span)] = (lane, span)
                 done, _ = wait(running, timeout=min(_POLL_SECONDS, self._left()), return_when=FIRST_COMPLETED)
                 for future in done:
                     lane, span = running.pop(future)
@@ -153,8 +155,7 @@ class _Collection:
                         raise error
             return None
         finally:
-            for lane in lanes:
-                lane.close()
+            lanes.close()
 
     def _keep(self, span: tuple[int, int], outcome: tuple[Arrays, bool]) -> None:
         arrays, halved = outcome
