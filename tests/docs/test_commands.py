@@ -1,9 +1,7 @@
 """Every command of every page: taken by the command line, and run as `docs/blocks.py` says; what it prints is fresh."""
 
-import importlib.util
 import os
 import re
-import sys
 import tomllib
 from pathlib import Path
 
@@ -13,19 +11,9 @@ import typer
 from dpzv_audit.claims.load import parse_claims
 from dpzv_audit.cli import app, commands
 
+from .loaded import blocks
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def the_module(path):
-    """The file of a folder that is no package."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-blocks = the_module(ROOT / "docs" / "blocks.py")
 PAGES = {str(page.relative_to(ROOT)): page for page in blocks.pages()}
 RUN_NOW = [name for name, page in PAGES.items() if any(b.when == "now" for b in blocks.blocks(page))]
 SHELL = [name for name, page in PAGES.items() if any(b.language in blocks.SHELLS for b in blocks.blocks(page))]
