@@ -8,12 +8,13 @@ A comment on the line above a fenced block says how its commands are tested (`te
     <!-- run: data -->                the same where DPZV_AUDIT_DATA names the data sets, in a link called data
     <!-- run: never, REASON -->       not at all
 
-`, exit 1` at the end of any says which code a block ends with where it is not 0. Whatever it says, every command must
+`, exit 1` says which code a block ends with where it is not 0, `, needs MODULE` what must be installed. Whatever it says, every command must
 be one that the command line takes. A python block runs where a text block follows, with what it prints.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -31,7 +32,10 @@ FENCE = re.compile(
     r"(?P<printed>\n\n```text\n.*?^```$)?",
     re.DOTALL | re.MULTILINE,
 )
-HOW = re.compile(r"(?P<when>now|slow|data|never)(?: with (?P<extra>.*?))?(?:, exit (?P<code>\d+))?(?:, (?P<why>.+))?")
+HOW = re.compile(
+    r"(?P<when>now|slow|data|never)(?: with (?P<extra>.*?))?(?:, exit (?P<code>\d+))?(?:, needs (?P<needs>\w+))?"
+    r"(?:, (?P<why>.+))?"
+)
 SHELLS = ("sh", "console")
 MARK = "@@@ end of output @@@"
 
@@ -47,7 +51,16 @@ class Block:
     when: Literal["now", "slow", "data", "never"] = "slow"
     extra: str = ""
     code: int = 0
+    needs: str | None = None
     printed: str | None = None
+
+    @property
+    def can_run(self) -> bool:
+        """Whether what it needs is there."""
+        data = self.when != "data" or "DPZV_AUDIT_DATA" in os.environ
+        return (
+            self.when != "never" and data and (self.needs is None or importlib.util.find_spec(self.needs) is not None)
+        )
 
     @property
     def where(self) -> str:
@@ -82,6 +95,7 @@ def _found(page: Path, text: str) -> Iterator[tuple[Block, re.Match[str]]]:
                 when=how["when"],  # type: ignore[arg-type]
                 extra=how["extra"] or "",
                 code=int(how["code"] or 0),
+                needs=how["needs"],
                 printed=None if printed is None else printed.split("\n", 3)[3].removesuffix("```"),
             ),
             found,
@@ -184,7 +198,7 @@ def refreshed(page: Path, folder: Path) -> str:
     text, environment = page.read_text(encoding="utf-8"), prepare(folder)
     parts, last = [], 0
     for block, found in _found(page, text):
-        if block.when == "never" or (block.when == "data" and "DPZV_AUDIT_DATA" not in os.environ):
+        if not block.can_run:
             continue
         if block.language in SHELLS:
             ran = run(block, folder, environment)
