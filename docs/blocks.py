@@ -8,8 +8,9 @@ A comment on the line above a fenced block says how its commands are tested (`te
     <!-- run: data -->                the same where DPZV_AUDIT_DATA names the data sets, in a link called data
     <!-- run: never, REASON -->       not at all
 
-`, exit 1` says which code a block ends with where it is not 0, `, needs MODULE` what must be installed. Whatever it says, every command must
-be one that the command line takes. A python block runs where a text block follows, with what it prints.
+`, exit 1` says which code a block ends with where it is not 0, `, needs MODULE` what must be installed. Whatever a
+comment says, every command must be one that the command line takes. A python block runs where a text block follows,
+with what it prints.
 """
 
 from __future__ import annotations
