@@ -6,6 +6,7 @@ is an executor of one process, so that a process that dies breaks no lane but it
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import uuid
@@ -171,6 +172,9 @@ class _DaskLanes:
             from distributed import Client
         except ImportError as error:
             raise InputError("--executor dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
+        # What goes wrong is said in one line, by whom it stops.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._scheduler = scheduler
         try:
             self._client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -187,7 +191,12 @@ class _DaskLanes:
         self._count = 0
 
     def _slots(self) -> int:
-        return sum(self._client.nthreads().values())
+        try:
+            return sum(self._client.nthreads().values())
+        except OSError as error:
+            raise AuditError(
+                f"the Dask scheduler at {self._scheduler} went away; the chunks done so far are kept for --resume"
+            ) from error
 
     def opened(self) -> list[Lane]:
         new: list[Lane] = [_DaskLane(self._executor, self._name) for _ in range(self._slots() - self._count)]

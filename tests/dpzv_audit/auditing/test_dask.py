@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from dpzv_audit.auditing.engine import Effort, collect
+from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.auditing.workers import Workers
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import AuditError, InputError
 
 distributed = pytest.importorskip("distributed", reason="needs the extra [dask]")
 cloudpickle = pytest.importorskip("cloudpickle")
@@ -102,6 +103,24 @@ def test_data_go_to_a_worker_once_and_a_worker_that_joins_takes_part(tmp_path):
     assert len(pids) == 3
     assert first < pids
     assert unpickled_in(log) == dict.fromkeys(pids, 1)
+
+
+def test_a_scheduler_that_goes_away_is_one_line(tmp_path):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    store = ChunkStore(tmp_path / "chunks", resume=False)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        effort = Effort(
+            chunk=2,
+            workers=Workers(kind="dask", scheduler=cluster.scheduler_address),
+            store=store,
+            progress=lambda done, arrays: cluster.close() if done == 10 else None,
+        )
+        with pytest.raises(AuditError, match=r"the Dask scheduler at \S+ went away; the chunks done so far") as caught:
+            collect(Slow(), 400, effort)
+    assert "\n" not in str(caught.value)
+    assert sum(last - first for first, last in store.load()) >= 10
 
 
 def test_data_go_to_a_process_once(tmp_path):
