@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -66,8 +68,22 @@ def attacks() -> str:
     return "\n".join(lines)
 
 
+def modules(package: str) -> str:
+    """Every public module of `package` and of the packages in it, for mkdocstrings; with a last dot its own alone."""
+    alone = package.endswith(".")
+    home = importlib.import_module(package.rstrip("."))
+    found = [
+        info.name
+        for info in pkgutil.walk_packages(home.__path__, home.__name__ + ".", onerror=lambda name: None)
+        if not any(part.startswith("_") for part in info.name.split("."))
+        and not (alone and (info.ispkg or info.name.count(".") > 1))
+    ]
+    return "\n\n".join(f"::: {name}" for name in sorted(found))
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: settings(found[1]), markdown)
     markdown = re.sub(r"<!-- facts of the attack (\w+) -->", lambda found: attack(found[1]), markdown)
+    markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
     return markdown.replace("<!-- methods -->", methods()).replace("<!-- attacks -->", attacks())
