@@ -133,10 +133,11 @@ def arguments(text: str) -> list[list[str]]:
 def prepare(folder: Path) -> dict[str, str]:
     """Put into `folder` what pages take for granted, and return the environment in which their commands run.
 
-    There are the examples, the data sets under `data` where there are any, and before everything else on the path a
-    `dpzv-audit` that runs the package of this Python.
+    There are the examples, the benchmarks, the data sets under `data` where there are any, and before everything else
+    on the path a `dpzv-audit` that runs the package of this Python.
     """
-    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("examples", "tests/bench"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     if data := os.environ.get("DPZV_AUDIT_DATA"):
         (folder / "data").symlink_to(Path(data).resolve())
     tools = folder / ".tools"

@@ -25,7 +25,7 @@ def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("contributing")
     environment = blocks.prepare(folder)
     for name in ("dpzv_audit", "mechanisms", "attacks", "reports", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", folder)
     assert {file for file, _, _ in EXAMPLES.values()} == set(FILES)
     for name, (file, registry, table) in EXAMPLES.items():
