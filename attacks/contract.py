@@ -185,12 +185,21 @@ def control(interval: Interval, *, what: str, kind: str, expected: float) -> Con
 
 
 @dataclass(frozen=True)
+class Pictures:
+    """Records as pictures of `shape` (height, width): greys (n, height * width) in [0, 1] by what they are."""
+
+    shape: tuple[int, int]
+    rows: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
 class AttackOutcome:
     """Success beside what it must be compared with, and the training that was attacked.
 
     `metric` says in words what `success` is a measure of, and `chance` what it is without any information.
     `measures` are further numbers beside it; `curves` rows of numbers for a figure or a table, by name; `in_out`
-    scores of a distinguishing game, one pair of neighbours a run, from which an audit certifies an epsilon.
+    scores of a distinguishing game, one pair of neighbours a run, from which an audit certifies an epsilon; `pictures`
+    what an attack made out, beside what it was.
     """
 
     success: Interval
@@ -204,7 +213,7 @@ class AttackOutcome:
     measures: Mapping[str, Interval] = field(default_factory=dict)
     curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     in_out: tuple[np.ndarray, np.ndarray] | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    pictures: Pictures | None = None
     dataset: VerticalDataset | None = None
     """What one replica trained on where that is not the setting's data set."""
 

@@ -7,16 +7,27 @@ The decoder is ridge regression on records whose features the server knows. For 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, control, unfit_sampler
-from attacks.metrics import cosine_interval
+from attacks.contract import (
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    Knowledge,
+    Pictures,
+    Positive,
+    control,
+    unfit_sampler,
+)
+from attacks.metrics import cosine_interval, t_interval
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT, attacked_run
+from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
@@ -82,31 +93,52 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     if known.some is None or not isinstance(known.config, DPZVConfig):
         raise InputError("Jacobian products are those of DPZV's pairs of uploads, by a server that knows some features")
     features = known.some.features.flatten(1).double()
-    count, d = features.shape
     place = torch.full((known.records,), -1)
-    place[known.some.ids] = torch.arange(count)
+    place[known.some.ids] = torch.arange(len(features))
     pairs = [m for m in _mail(view, known) if m.kind == "embeddings"]
-    replicas = len(pairs[0].payload)
-    gram = features.new_zeros(replicas, known.records, d, d)
-    right = features.new_zeros(replicas, known.records, d)
+    found = features.new_zeros(len(pairs[0].payload), known.records, features.shape[1])
+    at_once = max(1, _GRAM_BYTES // (8 * features.shape[1] ** 2))
+    for k in range(len(found)):
+        for start in range(0, known.records, at_once):
+            block = range(start, min(start + at_once, known.records))
+            found[k, block.start : block.stop] = _block_from_jacobians(
+                pairs, k, block, place, features, known.config.smoothing
+            )
+    return found
+
+
+_GRAM_BYTES = 2**27
+"""Memory for the normal equations of as many records as are solved for at once."""
+
+
+def _block_from_jacobians(
+    pairs: Sequence[Message], k: int, block: range, place: Tensor, features: Tensor, smoothing: float
+) -> Tensor:
+    """Features (len(block), d) of the records in `block` in replica `k`; `place` (N,) is where one is in `features`."""
+    d = features.shape[1]
+    gram = features.new_zeros(len(block), d, d)
+    right = features.new_zeros(len(block), d)
     for message in pairs:
         if message.ids is None:
             continue
-        moves = (message.payload[:, 0] - message.payload[:, 1]).double() / (2.0 * known.config.smoothing)
-        for k in range(replicas):
-            ids = message.ids[k]
-            inside = (place[ids] >= 0).nonzero().squeeze(1)
-            x = features[place[ids[inside]]]
-            # Units at rest under ReLU do not move: only those that move for both tell of both.
-            active = (moves[k] != 0).double()
-            shared = (active @ active[inside].T).clamp(min=1.0)
-            products = moves[k] @ moves[k][inside].T / shared - 1.0
-            others = (ids[:, None] != ids[inside][None]).double() * (active @ active[inside].T > 0)
-            gram[k].index_add_(0, ids, torch.einsum("bi,ip,iq->bpq", others, x, x))
-            right[k].index_add_(0, ids, (others * products) @ x)
-    eye = torch.eye(d, dtype=gram.dtype)
-    found: Tensor = torch.linalg.solve(gram + eye, right.unsqueeze(3)).squeeze(3)
-    return found
+        ids = message.ids[k]
+        inside = (place[ids] >= 0).nonzero().squeeze(1)
+        rows = ((ids >= block.start) & (ids < block.stop)).nonzero().squeeze(1)
+        if not len(inside) or not len(rows):
+            continue
+        moves = (message.payload[k, 0] - message.payload[k, 1]).double() / (2.0 * smoothing)
+        x = features[place[ids[inside]]]
+        # Units at rest under ReLU do not move: only those that move for both tell of both.
+        active = (moves != 0).double()
+        shared = active[rows] @ active[inside].T
+        products = moves[rows] @ moves[inside].T / shared.clamp(min=1.0) - 1.0
+        others = (ids[rows, None] != ids[inside][None]).double() * (shared > 0)
+        gram.index_add_(0, ids[rows] - block.start, torch.einsum("bi,ip,iq->bpq", others, x, x))
+        right.index_add_(0, ids[rows] - block.start, (others * products) @ x)
+    met = (gram.diagonal(dim1=1, dim2=2).sum(1) > 0).nonzero().squeeze(1)
+    solved = torch.zeros_like(right)
+    solved[met] = torch.linalg.solve(gram[met] + torch.eye(d, dtype=gram.dtype), right[met].unsqueeze(2)).squeeze(2)
+    return solved
 
 
 def _mail(view: View, known: Knowledge) -> list[Message]:
@@ -132,6 +164,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     }
     if setting.with_positive:
         controls["positive"] = positive_control(spec, setting)
+    found_quality = quality(found, truth, setting.confidence)
     return AttackOutcome(
         success=_correlation(found, truth, setting.confidence),
         baselines={"the mean record": 0.0},
@@ -140,22 +173,86 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         plan=run.plan,
         metric="correlation of reconstructed with true features, about the mean record",
         chance=0.0,
-        curves={"quality of reconstructed features": quality(found, truth)},
+        measures={name: measured for name, (measured, _) in found_quality.items()},
+        curves={
+            "quality of reconstructed features": [
+                {
+                    "what": what,
+                    **{name.split(" of ")[0]: both[place].value for name, both in found_quality.items()},
+                }
+                for place, what in enumerate((RECONSTRUCTED, MEAN))
+            ]
+        },
+        pictures=pictures(setting.dataset, found, found_quality),
     )
 
 
-def quality(found: Reconstruction, truth: Tensor) -> list[dict[str, float | str]]:
-    """Rows of PSNR in dB (the peak is the features' range) and SSIM (one window a record), beside the mean record."""
+RECONSTRUCTED, MEAN = "reconstructed", "the mean record"
+PSNR, SSIM = "PSNR, dB", "SSIM"
+SHOWN = 8
+"""Records in a picture: the first that the server did not know, whatever became of them."""
+GROUPS = 20
+"""Groups of records over which intervals are taken: records are what varies."""
+
+
+def quality(found: Reconstruction, truth: Tensor, confidence: float) -> dict[str, tuple[Interval, Interval]]:
+    """PSNR in dB (the peak is the features' range) and SSIM (one window a record), each beside the mean record's.
+
+    A group of records has the PSNR of its mean squared error; intervals are over groups, means over trials.
+    """
     real = truth[found.ids].numpy()
     peak = float(np.ptp(truth.numpy())) or 1.0
-    mean = np.broadcast_to(truth.mean(0).numpy(), real.shape)
-    rows: list[dict[str, float | str]] = []
-    for name, guesses in (("reconstructed", found.features.cpu().numpy()), ("the mean record", mean[None])):
-        errors = ((guesses - real) ** 2).mean((1, 2))
-        similar = [float(ssim(guess, real, peak).mean()) for guess in guesses]
-        decibels = float(np.mean(10.0 * np.log10(peak**2 / np.maximum(errors, 1e-300))))
-        rows.append({"what": name, "PSNR, dB": decibels, "SSIM": float(np.mean(similar))})
-    return rows
+    mean = np.broadcast_to(truth.mean(0).numpy(), real.shape)[None]
+    guesses = found.features.cpu().numpy()
+    psnr, similar = [], []
+    for guess in (guesses, mean):
+        errors = ((guess - real) ** 2).mean(2)
+        psnr.append(_over_groups(10.0 * np.log10(peak**2 / np.maximum(_groups(errors), 1e-300)), len(real), confidence))
+        likeness = np.stack([ssim(one, real, peak) for one in guess])
+        similar.append(_over_groups(_groups(likeness), len(real), confidence))
+    return {PSNR: (psnr[0], psnr[1]), SSIM: (similar[0], similar[1])}
+
+
+def _groups(values: np.ndarray) -> np.ndarray:
+    """Means (K, groups) of values (K, n) over groups of records; the last group takes what is left over."""
+    parts = np.array_split(values, min(GROUPS, values.shape[1]), axis=1)
+    means: np.ndarray = np.stack([part.mean(1) for part in parts], 1)
+    return means
+
+
+def _over_groups(values: np.ndarray, n: int, confidence: float) -> Interval:
+    """Mean of values (K, groups) with Student's t interval over groups, means over trials."""
+    return t_interval(values.mean(0), n, confidence)
+
+
+def pictures(
+    dataset: VerticalDataset, found: Reconstruction, measured: Mapping[str, tuple[Interval, Interval]]
+) -> Pictures | None:
+    """Some records of the first trial, what was made of them, and the mean record; None where they are no pictures."""
+    shape = dataset.picture(ADVERSARY_CLIENT - 1)
+    if shape is None:
+        return None
+    block = dataset.train.features[ADVERSARY_CLIENT - 1].astype(np.float64)
+    low, range_ = float(block.min()), float(np.ptp(block)) or 1.0
+
+    def greys(records: np.ndarray) -> np.ndarray:
+        planes = records.reshape(len(records), -1, shape[0] * shape[1]).mean(1)
+        within: np.ndarray = np.clip((planes - low) / range_, 0.0, 1.0)
+        return within
+
+    ids = found.ids[:SHOWN].numpy()
+    words = [
+        f"{what}: PSNR {measured[PSNR][place].value:.1f} dB, SSIM {measured[SSIM][place].value:.2f}"
+        for place, what in enumerate((RECONSTRUCTED, MEAN))
+    ]
+    return Pictures(
+        shape,
+        {
+            "original": greys(block[ids]),
+            words[0]: greys(found.features[0, :SHOWN].cpu().numpy()),
+            words[1]: greys(np.broadcast_to(block.mean(0), (len(ids), *block.shape[1:]))),
+        },
+    )
 
 
 def ssim(guess: np.ndarray, real: np.ndarray, peak: float) -> np.ndarray:
@@ -175,7 +272,7 @@ def _correlation(found: Reconstruction, truth: Tensor, confidence: float) -> Int
     guess = found.features.cpu() - truth.mean(0)
     norms = torch.linalg.vector_norm(guess.flatten(1), dim=1) * torch.linalg.vector_norm(real)
     # Records are what varies: twenty groups of them, each with its share of the one correlation, mean over trials.
-    groups = 20
+    groups = GROUPS
     products = (guess * real).sum(2) / norms.clamp(min=1e-300).unsqueeze(1)
     n = products.shape[1] // groups * groups
     shares = products[:, :n].mean(0).view(groups, -1).sum(1) * groups * (products.shape[1] / n)
@@ -200,7 +297,8 @@ def wide(setting: AttackSetting) -> AttackSetting:
     method = METHODS["split"]
     d = int(np.prod(setting.dataset.shapes[0]))
     config = method.configure(batch_size=setting.config.batch_size, epochs=1, embedding=4 * d)
-    return replace(setting, method=method, config=config, trials=1, options={})
+    # Enough records to fit so wide a decoder.
+    return replace(setting, method=method, config=config, trials=1, options={"known_records": max(200, 16 * d)})
 
 
 SPEC = AttackSpec(

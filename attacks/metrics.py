@@ -114,12 +114,25 @@ def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Inte
     cosines = np.asarray(values, np.float64)
     if cosines.ndim != 1 or cosines.size == 0 or not np.all(np.abs(cosines) <= 1.0 + 1e-12):
         raise InputError(f"values is {values!r}, must hold at least one cosine")
-    mean = float(np.clip(cosines.mean(), -1.0, 1.0))
     if cosines.size == 1:
-        return Interval(value=mean, low=-1.0, high=1.0, n=n, confidence=confidence)
-    quantile = float(stdtrit(cosines.size - 1, (1.0 + confidence) / 2.0))
-    half = quantile * float(cosines.std(ddof=1)) / float(np.sqrt(cosines.size))
-    return Interval(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
+        return Interval(value=float(np.clip(cosines[0], -1.0, 1.0)), low=-1.0, high=1.0, n=n, confidence=confidence)
+    found = t_interval(cosines, n, confidence)
+    value, low, high = (float(np.clip(v, -1.0, 1.0)) for v in (found.value, found.low, found.high))
+    return replace(found, value=value, low=low, high=high)
+
+
+def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
+    """Return the mean of real `values` (clusters,), two or more, with Student's t interval, in their own unit.
+
+    `n` is how many records they stand on.
+    """
+    check_probability("confidence", confidence)
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or found.size < 2 or not np.isfinite(found).all():
+        raise InputError(f"values has shape {found.shape}, must be (clusters,) of finite numbers, two at least")
+    mean, quantile = float(found.mean()), float(stdtrit(found.size - 1, (1.0 + confidence) / 2.0))
+    half = quantile * float(found.std(ddof=1)) / float(np.sqrt(found.size))
+    return Interval(value=mean, low=mean - half, high=mean + half, n=n, confidence=confidence)
 
 
 def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.95) -> Interval:

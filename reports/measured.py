@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from reports.attack_figures import gradient_figure, records_figure
 from reports.figures import chance_level, control_label, success_figure
 from reports.model import Block, Column, Picture, Prose, Section, Table, Tile, hoisted
 from reports.svg import label_of
@@ -102,11 +103,31 @@ def success_section(known: Mapped) -> Section | None:
         blocks.append(Picture(name="figure-success", svg=drawing, alt=label_of(drawing), caption=caption))
     metric = clean(known.get("metric") or "labels found")
     blocks.append(_measurement_table(f"Attack success: {metric}", rows))
+    blocks += _pictures(known)
     blocks += _curves(known.get("curves") or {})
     certified = known.get("certified") or {}
     if certified.get("epsilon_lower") is not None:
         blocks.append(Prose(text=_certified(certified)))
     return Section(anchor="attack", title="The attack", blocks=tuple(blocks))
+
+
+def _pictures(known: Mapped) -> list[Block]:
+    """The pictures that only some attacks have: cosines by queries, and reconstructed records."""
+    blocks: list[Block] = []
+    gradients, records = gradient_figure(known), records_figure(known)
+    if gradients:
+        caption = (
+            "Cosine of estimated with true gradients by the number of queries about a batch; faint bars are intervals "
+            "over trials. Without the noise the same training is repeated with nothing added to the scalars."
+        )
+        blocks.append(Picture(name="figure-gradients", svg=gradients, alt=label_of(gradients), caption=caption))
+    if records:
+        caption = (
+            "The first records that the server did not know, what it made of them, and the mean of all records, "
+            "which needs no attack. Numbers in the headings are over all reconstructed records."
+        )
+        blocks.append(Picture(name="figure-records", svg=records, alt=label_of(records), caption=caption))
+    return blocks
 
 
 def _curves(curves: Mapped) -> list[Block]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from reports.text import is_number, within
 
-# A shape is True (the whole value is drawn), "number" or "text" (drawn when it is one), a dict of shapes,
+# A shape is True (the whole value is drawn), "number" or "text" (drawn when it is one), "curve" or "greys" (numbers in
+# [0, 1]), a dict of shapes,
 # a list with the shape of each element, or a tuple of shapes of which the first that fits counts.
 Shape = Any
 
@@ -83,6 +84,7 @@ RESULT: Shape = {
     "measures": {"*": INTERVAL},
     "certified": ESTIMATOR,
     "curves": {"*": [{"*": "plain"}]},
+    "reconstructions": {"shape": ["number"], "rows": [{"what": "text", "records": ["greys"]}]},
     "baselines": {"*": MEASURED},
     "controls": {"*": MEASURED},
     "privacy": {
@@ -178,7 +180,7 @@ def _fits_leaf(value: object, shape: str) -> bool:
         return isinstance(value, bool)
     if shape == "verdict":
         return value in VERDICTS
-    if shape == "curve":
+    if shape in ("curve", "greys"):
         return isinstance(value, list) and all(within(v, 0.0, 1.0) is not None for v in value)
     return not isinstance(value, dict | list)
 

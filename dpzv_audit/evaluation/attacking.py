@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from attacks import AttackSpec
 from attacks.contract import AttackOutcome, AttackSetting
 from dpzv_audit.auditing import audit_scores
@@ -57,6 +59,7 @@ def attack_result(
         "controls": to_jsonable(outcome.controls),
         "measures": to_jsonable(outcome.measures),
         "curves": to_jsonable(outcome.curves),
+        **_pictures(outcome),
         "certified": _certified(outcome, setting),
         "privacy": privacy,
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, privacy),
@@ -75,6 +78,15 @@ def attack_result(
         },
         **provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk),
     }
+
+
+def _pictures(outcome: AttackOutcome) -> Result:
+    """Pictures of an attack as `reconstructions`, greys to three digits; nothing where it makes none."""
+    found = outcome.pictures
+    if found is None:
+        return {}
+    rows = [{"what": what, "records": np.round(greys, 3).tolist()} for what, greys in found.rows.items()]
+    return {"reconstructions": {"shape": list(found.shape), "rows": rows}}
 
 
 def _certified(outcome: AttackOutcome, setting: AttackSetting) -> Result | None:
