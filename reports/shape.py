@@ -56,6 +56,7 @@ CELL: Shape = {
     "attack": "text",
     "adversary": "text",
     "method": "text",
+    "noise": "text",
     "epsilon": "number",
     "state": "text",
     "reason": "text",

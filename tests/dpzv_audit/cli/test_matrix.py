@@ -95,6 +95,7 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
         (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
         (("--methods", ","), "--methods is ',', must be names by commas, or all"),
         (("--epsilons", "one"), "--epsilons is 'one', must be numbers by commas"),
+        (("--protect", "gradients"), "--protect is 'gradients': did you mean 'gradient'"),
         (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
         (("--dataset", "digit"), "did you mean 'digits'"),
         (("--batch-size", "5000"), "--batch-size is 5000"),
@@ -106,6 +107,29 @@ def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, c
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_baselines_get_noise_on_the_channels_asked_for_at_every_epsilon(tmp_path, capsys):
+    """VAFL loses its labels without noise, and with noise on embeddings; noise on gradients at epsilon 1 hides them."""
+    arguments = [a if a != "dpzv,vafl" else "vafl,zoo-vfl" for a in SMALL]
+    arguments += ["--epsilons", "1,1000", "--protect", "gradient,embedding", "--no-self-check", "--json"]
+    code, printed, _ = run(capsys, *arguments, "--out", tmp_path)
+    assert code == 0
+    cells = {
+        (c["method"], c["noise"], c["epsilon"]): c for c in json.loads(printed)["cells"] if c["adversary"] == "client"
+    }
+    assert set(cells) == {
+        (method, noise, epsilon)
+        for method in ("vafl", "zoo-vfl")
+        for noise, epsilon in [(None, None)] + [(n, e) for n in ("gradient", "embedding") for e in (1.0, 1000.0)]
+    }
+    assert cells["vafl", None, None]["success"] == 1.0
+    assert cells["vafl", "embedding", 1000.0]["success"] == 1.0
+    assert cells["vafl", "gradient", 1.0]["success"] < 0.2
+    assert cells["zoo-vfl", "gradient", 1.0]["state"] == "does not apply"
+    assert "no gradient travels here" in cells["zoo-vfl", "gradient", 1.0]["reason"]
+    (folder,) = tmp_path.iterdir()
+    assert "figure-label_direct-client" in (folder / "report.html").read_text()
 
 
 def test_damage_is_measured_from_the_best_that_needs_no_attack():
