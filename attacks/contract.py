@@ -185,6 +185,20 @@ def control(interval: Interval, *, what: str, kind: str, expected: float) -> Con
 
 
 @dataclass(frozen=True)
+class CoinGame:
+    """Scores of what fair coins decided: of those that fell on 1 and on 0, from which an audit certifies an epsilon.
+
+    `neighbours` is the relation that one coin decides; `what` says in words whose coins they are. Scores of one
+    training may depend on each other: only the one-run estimators may read them.
+    """
+
+    on_one: np.ndarray
+    on_zero: np.ndarray
+    neighbours: str
+    what: str
+
+
+@dataclass(frozen=True)
 class Pictures:
     """Records as pictures of `shape` (height, width): greys (n, height * width) in [0, 1] by what they are."""
 
@@ -197,9 +211,9 @@ class AttackOutcome:
     """Success beside what it must be compared with, and the training that was attacked.
 
     `metric` says in words what `success` is a measure of, and `chance` what it is without any information.
-    `measures` are further numbers beside it; `curves` rows of numbers for a figure or a table, by name; `in_out`
-    scores of a distinguishing game, one pair of neighbours a run, from which an audit certifies an epsilon; `pictures`
-    what an attack made out, beside what it was.
+    `measures` are further numbers beside it; `curves` rows of numbers for a figure or a table, by name; `game`
+    the scores that it gave to what fair coins decided, and `no_game` why there are none; `pictures` what it made out,
+    beside what it was.
     """
 
     success: Interval
@@ -212,7 +226,8 @@ class AttackOutcome:
     chance: float = 0.0
     measures: Mapping[str, Interval] = field(default_factory=dict)
     curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
-    in_out: tuple[np.ndarray, np.ndarray] | None = None
+    game: CoinGame | None = None
+    no_game: str = ""
     pictures: Pictures | None = None
     dataset: VerticalDataset | None = None
     """What one replica trained on where that is not the setting's data set."""

@@ -1,4 +1,4 @@
-"""Mounts attacks on labels: trains, infers, scores against the truth, and does the same with permuted labels."""
+"""Mounts attacks on labels: trains, infers, scores against the truth, and does the same with labels dealt at random."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Control, LabelGuesses, control
+from attacks.label_game import LabelCoins, guess_coins, label_coins
 from attacks.metrics import (
     auc_interval,
     majority_baseline,
@@ -14,23 +15,27 @@ from attacks.metrics import (
     prior_baseline,
     rate_interval,
 )
-from attacks.run import AttackedRun, attacked_run, permuted_labels, quiet
+from attacks.run import AttackedRun, attacked_run, quiet
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 
-SHUFFLED = "trained on permuted labels, scored against the true ones: must be at chance"
+SHUFFLED = "trained on labels dealt at random, scored against the true ones: must be at chance"
 TOP = 3
 MOST_CLASSES = 20
 """No table of recalls by class is longer."""
 
 
 def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
-    """Train, infer the labels, score against the truth, and do the same with labels permuted before training."""
+    """Train, infer the labels, score against the truth, and do the same with labels dealt at random before training.
+
+    Those are dealt by coins, so that the control's guesses are a game that certifies an epsilon.
+    """
     labels, classes = setting.dataset.train.labels, setting.dataset.classes
     run = attacked_run(spec, setting)
     guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run = attacked_run(spec, setting, labels=permuted_labels(setting), first_replica=setting.trials)
+    control_run, coins = _control_run(spec, setting)
     guessed_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
+    game, no_game = guess_coins(guessed_in_control, coins)
     shuffled = correctness(guessed_in_control, true_ids(guessed_in_control, control_run), labels)
     prior = prior_baseline(labels, classes)
     controls = {
@@ -54,7 +59,18 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         metric="labels found",
         chance=max(majority_baseline(labels, classes), prior),
         measures=label_measures(guesses, run, setting),
+        game=game,
+        no_game=no_game,
     )
+
+
+def _control_run(spec: AttackSpec, setting: AttackSetting) -> tuple[AttackedRun, LabelCoins]:
+    """The same attack on trainings of their own, on labels dealt by coins."""
+    replicas = range(setting.trials, 2 * setting.trials)
+    per_class = spec.own_options(setting)["labels_per_class"] if spec.few_labels else None
+    coins = label_coins(setting, replicas=replicas, granted_per_class=per_class)
+    run = attacked_run(spec, setting, labels=coins.labels, granted=coins.granted, first_replica=setting.trials)
+    return run, coins
 
 
 def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -62,8 +78,9 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels = setting.dataset.train.labels
     run = attacked_run(spec, setting)
     guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run = attacked_run(spec, setting, labels=permuted_labels(setting), first_replica=setting.trials)
+    control_run, coins = _control_run(spec, setting)
     found_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
+    game, no_game = guess_coins(found_in_control, coins)
     shuffled = _auc(found_in_control, control_run, labels, setting.confidence)
     untaught: dict[str, Interval] = {}
     what = SHUFFLED
@@ -73,7 +90,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         others = range(setting.trials, 2 * setting.trials)
         unrelated = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in others])
         shuffled = _auc(found_in_control, control_run, unrelated, setting.confidence)
-        what = "trained on permuted labels, scored against labels permuted once more: must be at chance"
+        what = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
     controls = {"shuffled_labels": control(shuffled, what=what, kind="negative", expected=0.5)}
     if setting.with_positive:
         controls["positive"] = positive_control(spec, setting)
@@ -101,6 +118,8 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
                 setting.confidence,
             ),
         },
+        game=game,
+        no_game=no_game,
     )
 
 
@@ -136,7 +155,8 @@ def label_measures(guesses: LabelGuesses, run: AttackedRun, setting: AttackSetti
     right = correctness(guesses, ids, dataset.train.labels)
     found: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
-        among = (guesses.scores.topk(TOP, dim=3).indices == _truth(ids, dataset.train.labels).unsqueeze(3)).any(3)
+        own = guesses.scores.gather(3, _truth(ids, dataset.train.labels).unsqueeze(3))
+        among = (guesses.scores >= own).sum(3) <= TOP  # ties count against the attacker
         found[f"label among the {TOP} likeliest"] = rate_interval(_by_replica(among), confidence)
     if guesses.held_out is not None:
         wanted = torch.from_numpy(dataset.test.labels).to(guesses.held_out.device)

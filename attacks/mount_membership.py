@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Population, control
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population, control
 from attacks.metrics import auc_interval, rate_interval
 from attacks.mount_labels import positive_control
 from dpzv_audit.data.vertical import Records, VerticalDataset
@@ -75,7 +75,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         chance=0.5,
         measures=low_rates(scores, members, setting.confidence),
         curves={"receiver operating characteristic": roc(scores, members)},
-        in_out=pair_scores(scores, coins[:targets], setting.seed),
+        game=pair_game(scores, coins[:targets]),
         dataset=trained_on(pool, coins[0]),
     )
 
@@ -245,20 +245,21 @@ def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[
     return rows
 
 
-def pair_scores(scores: np.ndarray, coins: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Scores of one game of replace-record: (in, out), one pair of records a target, drawn before anything is seen.
+def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
+    """The game of all pairs of records of all targets, from scores (targets, P) and coins (targets, pairs).
 
-    The score is how much likelier the pair's second record is a member than its first. Scores of one target
-    depend on each other, so that one pair a target is all that the estimators' independence allows.
+    The score of a pair is how much likelier its second record is a member than its first. Changing one coin replaces
+    one record, and the trainings of all targets together are one mechanism of all their coins; theorem 5.2 of Steinke,
+    Nasr and Jagielski (NeurIPS 2023) allows for dependence within a target. None where all coins fell alike.
     """
-    targets, pairs = coins.shape
-    which = stream(seed, Purpose.CANARY, 2).integers(pairs, size=targets)
-    rows = np.arange(targets)
-    difference = scores[rows, 2 * which + 1] - scores[rows, 2 * which]
-    second = coins[rows, which] == 1
+    difference, second = scores[:, 1::2] - scores[:, ::2], coins == 1
     if second.all() or not second.any():
         return None
-    return difference[second], difference[~second]
+    words = (
+        f"{coins.size:,} pairs of records of {len(coins):,} trainings, of which a fair coin picked one; a score is how "
+        "much likelier the second is. Nothing is assumed of how scores of one training depend on each other"
+    )
+    return CoinGame(difference[second], difference[~second], "replace-record", words)
 
 
 def overfitted(setting: AttackSetting) -> AttackSetting:

@@ -9,7 +9,7 @@ from reports import svg
 from reports.epsilon_figures import epsilon_figures, method_of
 from reports.model import Block, Column, Picture, Prose, Section, Table
 from reports.svg import label_of
-from reports.text import MISSING, clean, number, proportion, within
+from reports.text import MISSING, clean, lower_bound, number, proportion, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,6 +70,7 @@ def _measured(cells: Sequence[Mapped]) -> Table:
             f"{proportion(c.get('low'), 3)} to {proportion(c.get('high'), 3)}",
             proportion(c.get("reference"), 3),
             clean(c.get("metric") or MISSING),
+            lower_bound(c.get("certified")),
             "hold" if c.get("controls_hold") else "missed",
             proportion(c.get("accuracy"), 3),
             clean(c.get("run") or MISSING),
@@ -84,6 +85,7 @@ def _measured(cells: Sequence[Mapped]) -> Table:
         Column(title="interval", kind="number"),
         Column(title="without an attack", kind="number"),
         Column(title="measure"),
+        Column(title="ε certified", kind="number"),
         Column(title="controls"),
         Column(title="accuracy", kind="number"),
         Column(title="run", kind="link"),

@@ -105,9 +105,7 @@ def success_section(known: Mapped) -> Section | None:
     blocks.append(_measurement_table(f"Attack success: {metric}", rows))
     blocks += _pictures(known)
     blocks += _curves(known.get("curves") or {})
-    certified = known.get("certified") or {}
-    if certified.get("epsilon_lower") is not None:
-        blocks.append(Prose(text=_certified(certified)))
+    blocks += _certified(known)
     return Section(anchor="attack", title="The attack", blocks=tuple(blocks))
 
 
@@ -147,13 +145,21 @@ def _cell(value: object) -> str:
     return clean(value) if isinstance(value, str) else number(value)
 
 
-def _certified(bound: Mapped) -> str:
-    return (
-        f"Epsilon that the attack's own scores certify: at least {lower_bound(bound.get('epsilon_lower'))} at delta "
-        f"{number(bound.get('delta'))} and {percent(bound.get('confidence'))} confidence, from "
-        f"{number(bound.get('n_in'))} + {number(bound.get('n_out'))} runs; so many runs could certify at most "
-        f"{lower_bound(bound.get('ceiling'))}."
+def _certified(known: Mapped) -> list[Block]:
+    """The epsilon that the attack's scores certify and by which game, or why they certify none."""
+    bound = known.get("certified") or {}
+    if bound.get("epsilon_lower") is None:
+        reason = known.get("not_certified")
+        return [Prose(text=f"The attack's own scores certify no epsilon: {clean(reason)}.")] if reason else []
+    text = (
+        f"Epsilon that the attack's own scores certify: at least {lower_bound(bound['epsilon_lower'])} at delta "
+        f"{number(bound.get('delta'))} and {percent(bound.get('confidence'))} confidence"
     )
+    text += f", relation {clean(bound['neighbours'])}" if bound.get("neighbours") else ""
+    text += f"; so many scores could certify at most {lower_bound(bound.get('ceiling'))}."
+    text += f" The game: {clean(bound['game'])}." if bound.get("game") else ""
+    text += f" The rule: {clean(bound['threshold_rule'])}." if bound.get("threshold_rule") else ""
+    return [Prose(text=text)]
 
 
 def game_section(known: Mapped) -> Section | None:

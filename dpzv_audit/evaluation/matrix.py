@@ -26,6 +26,7 @@ def measured_cell(result: Result, run: str) -> Result:
         "high": success["high"],
         "reference": reference,
         "damage": min(1.0, max(0.0, damage)),
+        "certified": (result.get("certified") or {}).get("epsilon_lower"),
         "controls_hold": all(_holds(c) for c in result["controls"].values()),
         "accuracy": result["utility"]["test_accuracy"]["value"],
         "run": run,

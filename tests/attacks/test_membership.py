@@ -14,11 +14,12 @@ from attacks.mount_membership import (
     coins_of,
     low_rates,
     overfitted,
-    pair_scores,
+    pair_game,
     pool_of,
     roc,
     train_on_coins,
 )
+from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 
@@ -61,7 +62,11 @@ def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
     one_percent = outcome.measures["true positive rate at 1% false positives"]
     if name == "membership_lira":
         assert one_percent.low > 0.02
-    assert len(outcome.in_out[0]) + len(outcome.in_out[1]) == 16
+    assert len(outcome.game.on_one) + len(outcome.game.on_zero) == 16 * 128
+    (bound,) = audit_scores(
+        outcome.game.on_one, outcome.game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True
+    )
+    assert bound.epsilon_lower > 0.05
 
 
 def test_dpzv_sound_at_epsilon_one_keeps_its_members_apart(digits):
@@ -165,15 +170,16 @@ def test_low_rates_and_the_curve_count_ties_against_the_attacker():
     assert rows[-1] == {"false positive rate": 1.0, "true positive rate": 1.0}
 
 
-def test_one_pair_a_target_plays_the_game():
+def test_every_pair_of_every_target_plays_the_game():
     coins = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
     scores = np.zeros((4, 4))
     rows = chosen_rows(coins)
     np.put_along_axis(scores, rows, 1.0, axis=1)
-    inside, outside = pair_scores(scores, coins, 0)
-    assert set(inside) == {1.0}
-    assert set(outside) == {-1.0}
-    assert len(inside) + len(outside) == 4
+    game = pair_game(scores, coins)
+    assert game.on_one.tolist() == [1.0] * 4
+    assert game.on_zero.tolist() == [-1.0] * 4
+    assert game.neighbours == "replace-record"
+    assert pair_game(scores, np.ones_like(coins)) is None
 
 
 @pytest.mark.parametrize(
