@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from attacks.metrics import p_value
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.evidence import Interval
@@ -153,7 +154,11 @@ class LabelGuesses:
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """A run whose result is known: `value` must be `expected` (negative) or at least it (positive)."""
+    """A run whose result is known: `value` must be `expected` (negative) or at least it (positive).
+
+    `p_value` of a negative one is that of the test by its interval, by which many controls are tested together; None
+    for a positive one, and where one training has no spread to judge by.
+    """
 
     value: float
     low: float
@@ -163,6 +168,7 @@ class Control:
     what: str
     kind: str
     expected: float
+    p_value: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -170,8 +176,7 @@ class Control:
         return self.high >= self.expected and (self.kind == "positive" or self.low <= self.expected)
 
 
-def control(interval: Interval, *, what: str, kind: str, expected: float) -> Control:
-    """`interval` as a control of `kind` positive or negative that must give `expected`."""
+def _control(interval: Interval, *, what: str, kind: str, expected: float, p: float | None) -> Control:
     return Control(
         value=interval.value,
         low=interval.low,
@@ -181,7 +186,21 @@ def control(interval: Interval, *, what: str, kind: str, expected: float) -> Con
         what=what,
         kind=kind,
         expected=expected,
+        p_value=p,
     )
+
+
+def reaches(interval: Interval, *, what: str, least: float) -> Control:
+    """A positive control: `interval` must reach `least`."""
+    return _control(interval, what=what, kind="positive", expected=least, p=None)
+
+
+def at_chance(
+    interval_at: Callable[[float], Interval], confidence: float, *, what: str, expected: float, trials: int
+) -> Control:
+    """A negative control of `trials` trainings: the interval at `confidence` must hold `expected`."""
+    p = p_value(interval_at, expected) if trials > 1 else None
+    return _control(interval_at(confidence), what=what, kind="negative", expected=expected, p=p)
 
 
 @dataclass(frozen=True)

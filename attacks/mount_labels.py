@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Control, LabelGuesses, control
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Control, LabelGuesses, at_chance, reaches
 from attacks.label_game import LabelCoins, guess_coins, label_coins
 from attacks.metrics import (
     auc_interval,
+    low_rates,
     majority_baseline,
     mean_interval,
     prior_baseline,
     rate_interval,
+    trial_areas,
 )
 from attacks.run import AttackedRun, attacked_run, quiet
 from dpzv_audit.evidence import Interval
@@ -39,8 +43,12 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     shuffled = correctness(guessed_in_control, true_ids(guessed_in_control, control_run), labels)
     prior = prior_baseline(labels, classes)
     controls = {
-        "shuffled_labels": control(
-            rate_interval(shuffled, setting.confidence), what=SHUFFLED, kind="negative", expected=prior
+        "shuffled_labels": at_chance(
+            lambda c: rate_interval(shuffled, c),
+            setting.confidence,
+            what=SHUFFLED,
+            expected=blind_success(guessed_in_control, labels, classes),
+            trials=setting.trials,
         )
     }
     if setting.with_positive:
@@ -81,17 +89,21 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     control_run, coins = _control_run(spec, setting)
     found_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
     game, no_game = guess_coins(found_in_control, coins)
-    shuffled = _auc(found_in_control, control_run, labels, setting.confidence)
+    shuffled = _areas(found_in_control, control_run, labels)
     untaught: dict[str, Interval] = {}
     what = SHUFFLED
     if spec.unsupervised:
-        untaught = {"features alone, trained on permuted labels": shuffled}
+        untaught = {"features alone, trained on permuted labels": _mean_area(shuffled, setting.confidence)}
         # One permutation a trial: trials that shared one would share its luck.
         others = range(setting.trials, 2 * setting.trials)
         unrelated = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in others])
-        shuffled = _auc(found_in_control, control_run, unrelated, setting.confidence)
+        shuffled = _areas(found_in_control, control_run, unrelated)
         what = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
-    controls = {"shuffled_labels": control(shuffled, what=what, kind="negative", expected=0.5)}
+    controls = {
+        "shuffled_labels": at_chance(
+            lambda c: _mean_area(shuffled, c), setting.confidence, what=what, expected=0.5, trials=setting.trials
+        )
+    }
     if setting.with_positive:
         controls["positive"] = positive_control(spec, setting)
     correct = correctness(guesses, true_ids(guesses, run), labels)
@@ -117,6 +129,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
                 np.broadcast_to(labels == np.bincount(labels, minlength=classes).argmax(), (1, len(labels))),
                 setting.confidence,
             ),
+            **low_rates(*_binary(guesses, run, labels), setting.confidence),
         },
         game=game,
         no_game=no_game,
@@ -126,7 +139,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 def positive_control(spec: AttackSpec, setting: AttackSetting) -> Control:
     """The attack where it must succeed, by the same path as everything else."""
     outcome = spec.mount(quiet(spec.positive.setting(setting)))
-    return control(outcome.success, what=spec.positive.what, kind="positive", expected=spec.positive.least)
+    return reaches(outcome.success, what=spec.positive.what, least=spec.positive.least)
 
 
 def true_ids(guesses: LabelGuesses, run: AttackedRun) -> Tensor:
@@ -174,11 +187,39 @@ def label_measures(guesses: LabelGuesses, run: AttackedRun, setting: AttackSetti
     return found
 
 
+def blind_success(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> float:
+    """What guesses find that know nothing of the labels: sum_k q_k p_k, of their own shares q and the labels' p.
+
+    This is chance for a control, whatever its guesses favour; the prior baseline is the case q = p.
+    """
+    guessed = np.bincount(guesses.labels.flatten().cpu().numpy(), minlength=classes) / guesses.labels.numel()
+    return float((guessed * np.bincount(labels, minlength=classes) / len(labels)).sum())
+
+
+Areas = tuple[np.ndarray, int, int]
+"""Areas under the ROC curve by trial, the fewest records of a kind in one, and the number of scores."""
+
+
+def _areas(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray) -> Areas:
+    scores, ones = _binary(guesses, run, labels)
+    return (*trial_areas(scores, ones), scores.size)
+
+
+def _mean_area(areas: Areas, confidence: float) -> Interval:
+    by_trial, fewest, n = areas
+    return replace(mean_interval(by_trial, fewest, confidence), n=n)
+
+
 def _auc(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray, confidence: float) -> Interval:
+    return auc_interval(*_binary(guesses, run, labels), confidence)
+
+
+def _binary(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (K, guesses) for class 1, and which records are of it."""
     if guesses.scores is None:
         raise TypeError(f"an attack on binary labels must give scores, {run.known.method.name} was attacked without")
     truth = _by_replica(_truth(true_ids(guesses, run), labels))
-    return auc_interval(_by_replica(guesses.scores[..., 1]), truth == 1, confidence)
+    return _by_replica(guesses.scores[..., 1]), truth == 1
 
 
 def _truth(ids: Tensor, labels: np.ndarray) -> Tensor:

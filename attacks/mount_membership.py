@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population, control
-from attacks.metrics import auc_interval, rate_interval
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population, at_chance
+from attacks.metrics import auc_interval, low_rates, mean_interval, trial_areas
 from attacks.mount_labels import positive_control
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, TrainingConfig, train
 from mechanisms.config import DPZVConfig
@@ -25,9 +24,6 @@ from mechanisms.federation import Federation, TrainedStack, TrainingData, dtype_
 from mechanisms.plan import Plan, plan
 from mechanisms.replicas import ParameterStack
 from mechanisms.views import Adversary, View
-
-LOW_RATES = (0.01, 0.001)
-"""False positive rates at which true positive rates are reported."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +51,14 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     scores: np.ndarray = spec.infer(view, known)
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
     of_control = _knowledge(spec, setting, run, slice(targets, 2 * targets), slice(2 * targets, None), the_plan)
+    areas, fewest = trial_areas(spec.infer(view, of_control), members)
     controls = {
-        "other_members": control(
-            auc_interval(spec.infer(view, of_control), members, setting.confidence),
+        "other_members": at_chance(
+            lambda c: replace(mean_interval(areas, fewest, c), n=members.size),
+            setting.confidence,
             what="trained on other members than the true ones: must be at chance",
-            kind="negative",
             expected=0.5,
+            trials=targets,
         )
     }
     if setting.with_positive:
@@ -216,20 +214,6 @@ def only(trained: TrainedStack, count: int) -> TrainedStack:
         correct=trained.correct[:count],
         loss=trained.loss[:count],
     )
-
-
-def low_rates(scores: np.ndarray, members: np.ndarray, confidence: float) -> dict[str, Interval]:
-    """True positive rates at low false positive rates, over all targets; intervals allow for dependence in a target.
-
-    The threshold is the smallest at which at most that share of non-members is called a member; ties count as such.
-    """
-    inside = scores[members].reshape(len(scores), -1)
-    outside = np.sort(scores[~members])[::-1]
-    found = {}
-    for rate in LOW_RATES:
-        threshold = outside[int(rate * outside.size)]
-        found[f"true positive rate at {100 * rate:g}% false positives"] = rate_interval(inside > threshold, confidence)
-    return found
 
 
 def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:

@@ -33,6 +33,7 @@ def section(known: Mapped) -> Section | None:
     blocks += _by_epsilon(known)
     blocks.append(_measured(cells))
     blocks += _others(cells)
+    blocks += _negative_controls(known.get("negative_controls") or {})
     blocks += _self_checks(known.get("self_checks") or [])
     return Section(anchor="matrix", title="Methods against attacks", blocks=tuple(blocks))
 
@@ -101,6 +102,18 @@ def _others(cells: Sequence[Mapped]) -> list[Block]:
             columns = (Column(title="attack"), Column(title="method"), Column(title="why"))
             blocks.append(Table(caption=caption, columns=columns, rows=rows))
     return blocks
+
+
+def _negative_controls(found: Mapped) -> list[Block]:
+    if found.get("tests") is None:
+        return []
+    verdict = "All are at chance" if found.get("hold") else "They are NOT all at chance: no number here can be trusted"
+    text = (
+        f"{number(found['tests'])} negative controls, tested together at a false-alarm rate of "
+        f"{number(found.get('false_alarm'))}. {verdict}: the smallest p-value is {number(found.get('smallest_p'))} "
+        f"({clean(found.get('worst') or '')}), which among so many is one of {number(found.get('together_p'))}."
+    )
+    return [Prose(text=text)]
 
 
 def _self_checks(checks: Sequence[Mapped]) -> list[Block]:

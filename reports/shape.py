@@ -22,6 +22,7 @@ INTERVAL: Shape = {
     "server_rate": "number",
     "kind": "text",
     "expected": "number",
+    "p_value": "number",
 }
 MEASURED: Shape = (INTERVAL, "number")
 RANGE: Shape = {"lower": "number", "estimate": "number", "upper": "number"}
@@ -68,11 +69,20 @@ CELL: Shape = {
     "damage": "number",
     "certified": "number",
     "controls_hold": "flag",
+    "control_p": "number",
     "accuracy": "number",
     "run": "text",
 }
 RESULT: Shape = {
     "cells": [CELL],
+    "negative_controls": {
+        "tests": "number",
+        "smallest_p": "number",
+        "together_p": "number",
+        "false_alarm": "number",
+        "hold": "flag",
+        "worst": "text",
+    },
     "self_checks": [{"attack": "text", "what": "text", "value": "number", "expected": "number", "holds": "flag"}],
     "schema": "text",
     "method": "text",

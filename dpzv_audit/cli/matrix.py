@@ -204,6 +204,12 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
     failed = sum(c["state"] == "failed" for c in found)
     if failed:
         raise AuditError(f"{failed} of {wanted} cells failed, each with its reason in {folder / 'report.html'}")
+    controls = result["negative_controls"]
+    if controls is not None and not controls["hold"]:
+        raise AuditError(
+            f"the negative controls are not at chance, p = {controls['together_p']:.2g} for all together (worst: "
+            f"{controls['worst']}): none of the numbers can be trusted"
+        )
 
 
 def _self_check(cell: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from scipy.stats import binom
 from attacks import ATTACKS
 from attacks.contract import LabelGuesses
 from attacks.label_game import NO_IDS, LabelCoins, guess_coins, label_coins
+from attacks.metrics import prior_baseline
+from attacks.mount_labels import blind_success
 from attacks.run import few_labels
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.auditing.families import gaussian_epsilon
@@ -185,3 +187,11 @@ def test_noise_on_gradients_lowers_the_bound(digits):
     for sigma, bound in zip((0.5, 5.0), found, strict=True):
         assert 0.3 < bound < gaussian_epsilon(np.sqrt(2.0) / sigma, 1e-5)
     assert found[0] > 3.0 * found[1]
+
+
+def test_chance_for_a_control_follows_what_its_guesses_favour():
+    labels = np.array([0] * 6 + [1] * 3 + [2])
+    always_zero = LabelGuesses(torch.zeros((1, 2, 10), dtype=torch.int64), None)
+    assert blind_success(always_zero, labels, 3) == pytest.approx(0.6)
+    like_the_labels = LabelGuesses(torch.from_numpy(labels).expand(1, 4, -1), None)
+    assert blind_success(like_the_labels, labels, 3) == pytest.approx(prior_baseline(labels, 3))
