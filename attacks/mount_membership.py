@@ -13,8 +13,10 @@ import numpy as np
 import torch
 
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population, at_chance
+from attacks.membership_mail import MailReader, sharing_own_block
 from attacks.metrics import auc_interval, low_rates, mean_interval, trial_areas
 from attacks.mount_labels import positive_control
+from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
@@ -42,11 +44,14 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     own = spec.own_options(setting)
     targets, shadows = setting.trials, own["shadows"]
     pool = pool_of(setting, own["pool"])
+    if setting.adversary == "client":
+        pool = sharing_own_block(pool, ADVERSARY_CLIENT)
     the_plan = _plan(setting.config, pool, setting)
     coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
     run = train_on_coins(pool, setting, coins, replicas=range(2 * targets + shadows))
     known = _knowledge(spec, setting, run, slice(0, targets), slice(2 * targets, None), the_plan)
-    view = View(Adversary("release"))
+    # What a client read of its mail stands in `known` as confidences, where a release's come from the model.
+    view = View(Adversary(setting.adversary, (ADVERSARY_CLIENT,) if setting.adversary == "client" else ()))
     members = run.members[:targets]
     scores: np.ndarray = spec.infer(view, known)
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
@@ -121,16 +126,25 @@ def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
 def train_on_coins(
     pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
 ) -> ShadowRun:
-    """Train one replica a row of `coins` and ask every released model about all records of the pool."""
+    """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
     config = setting.config
     rows = chosen_rows(coins)
     data = TrainingData.of(pool, dtype=dtype_of(config), device=setting.device, labels=pool.train.labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
+    mail = MailReader(ADVERSARY_CLIENT, pool.train.labels.reshape(-1, 2), pool.classes)
     trained = train(
-        selected, config, seed=setting.seed, replicas=replicas, device=setting.device, progress=setting.progress
+        selected,
+        config,
+        seed=setting.seed,
+        replicas=replicas,
+        observers=(mail,) if setting.adversary == "client" else (),
+        device=setting.device,
+        progress=setting.progress,
     )
     members = np.zeros((len(coins), len(pool.train)), dtype=bool)
     np.put_along_axis(members, rows, True, axis=1)
+    if setting.adversary == "client":
+        return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
     confidence, outside = (
         confidences(trained, data, config, blocks, labels, replicas=replicas, device=setting.device)
         for blocks, labels in ((data.features, pool.train.labels), (data.test_features, pool.test.labels))
@@ -184,7 +198,7 @@ def _knowledge(
         rule=setting.rule,
         estimator=setting.estimator,
         options=spec.own_options(setting),
-        client=0,
+        client=ADVERSARY_CLIENT if setting.adversary == "client" else 0,
         population=Population(
             confidence=run.confidence[targets],
             outside=run.outside[targets],
@@ -252,4 +266,4 @@ def overfitted(setting: AttackSetting) -> AttackSetting:
     size = setting.config.batch_size
     config = method.configure(batch_size=min(size, 16), epochs=100, server_rate=0.05, client_rate=0.05)
     options = {"pool": min(256, len(setting.dataset.train)), "shadows": 64}
-    return replace(setting, method=method, config=config, adversary="release", trials=16, options=options)
+    return replace(setting, method=method, config=config, trials=16, options=options)

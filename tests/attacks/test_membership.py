@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from attacks import ATTACKS
 from attacks.contract import AttackSetting
 from attacks.membership_lira import PSEUDO_COUNT, fits
+from attacks.membership_mail import MailReader, sharing_own_block
 from attacks.membership_rmia import shares_beaten
+from attacks.mount import DoesNotApply
 from attacks.mount_membership import (
     chosen_rows,
     coins_of,
@@ -22,19 +25,22 @@ from attacks.mount_membership import (
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
+from mechanisms.messages import SERVER, Message
 
 from .conftest import CONFIDENCE, random_dataset, small_setting
 
 MEMBERSHIP = [name for name, spec in ATTACKS.items() if name.startswith("membership")]
 
 
-def mounted(name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, **config):
+def mounted(
+    name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, adversary="release", **config
+):
     spec = ATTACKS[name]
     setting = AttackSetting(
         method=METHODS[method],
         config=METHODS[method].configure(**config),
         dataset=data,
-        adversary="release",
+        adversary=adversary,
         trials=trials,
         confidence=confidence,
         options=options or {},
@@ -195,6 +201,69 @@ def test_what_does_not_apply_is_one_line(options, config, message):
     with pytest.raises(InputError, match=message) as caught:
         spec.mount(small_setting(spec, "split", options=config, options_of_attack=options))
     assert "\n" not in str(caught.value)
+
+
+BY_MAIL = {"batch_size": 32, "epochs": 30, "adversary": "client", "trials": 8}
+
+
+@pytest.mark.parametrize("name", ["membership_loss", "membership_lira"])
+@pytest.mark.parametrize("method", ["split", "vafl"])
+def test_a_clients_mail_of_gradients_tells_which_record_stands_behind_an_id(name, method, digits):
+    options = {"pool": 256, "shadows": 2 if name == "membership_loss" else 32}
+    outcome = mounted(name, digits, method=method, options=options, **BY_MAIL)
+    assert outcome.success.low > 0.7
+    assert outcome.controls["other_members"].holds
+    (bound,) = audit_scores(
+        outcome.game.on_one, outcome.game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True
+    )
+    assert bound.epsilon_lower > 1.0
+
+
+@pytest.mark.parametrize("config", [{"method": "dpzv-sound", "epsilon": 1.0}, {"method": "vafl", "dp": "gradient"}])
+def test_noise_on_a_clients_mail_hides_the_record(config, digits):
+    more = {"dp_sigma": 50.0} if "dp" in config else {}
+    options = {"pool": 256, "shadows": 32}
+    outcome = mounted("membership_lira", digits, options=options, **{**BY_MAIL, "trials": 32}, **config, **more)
+    assert outcome.success.low <= 0.5 <= outcome.success.high
+    assert outcome.success.high - outcome.success.low < 0.15
+
+
+def test_one_threshold_on_scalars_cannot_tell_two_candidates_apart(digits):
+    message = "membership_loss does not apply to dpzv: a client's mail holds no gradient of a record"
+    with pytest.raises(DoesNotApply, match=message):
+        mounted("membership_loss", digits, method="dpzv", adversary="client")
+
+
+def test_both_candidates_have_the_clients_own_block_and_nothing_else_is_changed():
+    pool = random_dataset(records=20)
+    shared = sharing_own_block(pool, 2)
+    block = shared.train.features[1]
+    assert np.array_equal(block[::2], pool.train.features[1][::2])
+    assert np.array_equal(block[1::2], block[::2])
+    for place in (0, 2):
+        assert np.array_equal(shared.train.features[place], pool.train.features[place])
+    assert np.array_equal(shared.train.labels, pool.train.labels)
+
+
+def test_a_client_reads_no_mail_but_its_own():
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    ids = torch.tensor([[0, 1]])
+    up = Message(0, 1, SERVER, "embeddings", torch.ones(1, 2, 2), ids)
+    for message in (up, Message(0, SERVER, 2, "gradient", torch.ones(1, 2, 2), ids)):
+        reader.on_message(message)
+    assert not reader.confidence().any()
+    # Id 1 has label 1 whoever stands behind it; from the second round on it is what gradients are compared with.
+    gradient = torch.tensor([[[0.0, 2.0], [0.0, 1.0]]])
+    for round_ in range(2):
+        reader.on_message(Message(round_, SERVER, 1, "gradient", gradient, ids))
+    assert reader.confidence() == pytest.approx(np.array([[0.0, 0.5, 0.5, 0.5]]))
+
+
+def test_a_number_a_batch_says_the_same_of_both_candidates():
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    reader.on_message(Message(0, SERVER, 1, "losses", torch.tensor([[0.7, 0.9]]), torch.tensor([[0]])))
+    reader.on_message(Message(1, SERVER, 1, "losses", torch.tensor([[0.3, 0.9]]), torch.tensor([[1]])))
+    assert reader.confidence() == pytest.approx(np.array([[-0.7, -0.7, -0.3, -0.3]]))
 
 
 def test_overfitting_is_without_noise():
