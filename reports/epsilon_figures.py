@@ -59,7 +59,20 @@ def _lines(cells: Sequence[Mapped]) -> tuple[dict[str, list[_Point]], dict[str, 
             levels[method_of(cell)] = measured[0]
         else:
             curves.setdefault(method_of(cell), []).append((epsilon, *measured))
-    return {name: sorted(points) for name, points in curves.items()}, levels
+    return _merged({name: sorted(points) for name, points in curves.items()}), levels
+
+
+def _merged(curves: Mapping[str, list[_Point]]) -> dict[str, list[_Point]]:
+    """Curves by name; those of one channel of noise that no eye tells apart (0.005) are drawn as the first of them."""
+    alike: dict[tuple[str, tuple[tuple[float, float], ...]], list[str]] = {}
+    for name, points in curves.items():
+        noise = name.partition(" + ")[2]
+        alike.setdefault((noise, tuple((x, round(y, 2)) for x, y, _, _ in points)), []).append(name)
+    merged = {}
+    for (noise, _), names in alike.items():
+        methods = ", ".join(name.partition(" + ")[0] for name in names)
+        merged[f"{methods} + {noise}" if noise else methods] = curves[names[0]]
+    return merged
 
 
 def _epsilon_figure(name: str, cells: Sequence[Mapped]) -> str:

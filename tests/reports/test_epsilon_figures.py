@@ -61,6 +61,18 @@ def test_an_attack_measured_at_two_epsilons_has_a_figure_with_a_line_a_method():
     assert drawing == epsilon_figures({"cells": CELLS})["label_direct-client"]
 
 
+def test_methods_that_no_eye_tells_apart_are_one_line():
+    both = [
+        cell(m, e, s + more, noise="gradient")
+        for m, more in (("split", 0.0), ("compressed", 0.001))
+        for e, s in ((1.0, 0.2), (9.0, 0.8))
+    ]
+    words = words_of(epsilon_figures({"cells": [*CELLS, *both]})["label_direct-client"])
+    assert "split, compressed + gradient noise" in words
+    assert "vafl + gradient noise" in words
+    assert not any(word.startswith("compressed") for word in words)
+
+
 def test_the_report_on_a_matrix_holds_it():
     content = report_content({"schema": "dpzv-audit/matrix/1", "dataset": "digits", "cells": CELLS})
     (section,) = (s for s in content.sections if s.anchor == "matrix")
