@@ -24,8 +24,11 @@ def attack_sentence(
         if not control.holds:
             text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"
     if certified is not None:
-        text += f". Its own scores certify epsilon of at least {down(certified['epsilon_lower'])}"
-        text += f" ({certified['neighbours']})"
+        bound = certified["epsilon_lower"]
+        words = (
+            f"epsilon of at least {down(bound)} ({certified['neighbours']})" if bound >= 0.005 else "no epsilon above 0"
+        )
+        text += f". Its own scores certify {words}"
     return f"{text}. {privacy_sentence(privacy)}"
 
 
