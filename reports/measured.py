@@ -129,14 +129,27 @@ def _pictures(known: Mapped) -> list[Block]:
 
 
 def _curves(curves: Mapped) -> list[Block]:
-    """A table of each curve: a column a key of its rows."""
+    """A table of each curve: a column a key of its rows, the two ends of an interval in one."""
     blocks: list[Block] = []
     for name, rows in curves.items():
         if not rows:
             continue
-        keys = list(rows[0])
-        cells = tuple(tuple(_cell(row.get(k)) for k in keys) for row in rows)
-        columns = tuple(Column(title=clean(k), kind="number") for k in keys)
+        both = {"low", "high"} <= set(rows[0])
+        keys = [k for k in rows[0] if not (both and k == "high")]
+        cells = tuple(
+            tuple(
+                f"{_cell(row.get('low'))} to {_cell(row.get('high'))}" if both and k == "low" else _cell(row.get(k))
+                for k in keys
+            )
+            for row in rows
+        )
+        columns = tuple(
+            Column(
+                title="interval" if both and k == "low" else clean(k),
+                kind="text" if isinstance(rows[0][k], str) else "number",
+            )
+            for k in keys
+        )
         blocks.append(Table(caption=clean(name), columns=columns, rows=cells))
     return blocks
 
