@@ -41,11 +41,16 @@ def section(known: Mapped) -> Section | None:
 def _by_epsilon(known: Mapped) -> list[Block]:
     """A figure of success against epsilon for each attack that was measured at two or more of them."""
     caption = (
-        "Success against the epsilon from which the noise follows; faint bars are intervals, level lines methods "
+        "success against the epsilon from which the noise follows; faint bars are intervals, level lines methods "
         "without noise, the dotted line the best that needs no attack."
     )
     return [
-        Picture(name=f"figure-{name}", svg=drawing, alt=label_of(drawing), caption=caption)
+        Picture(
+            name=f"figure-{name}",
+            svg=drawing,
+            alt=label_of(drawing),
+            caption=f"{name.replace('-', ' by the ', 1)}: {caption}",
+        )
         for name, drawing in epsilon_figures(known).items()
     ]
 

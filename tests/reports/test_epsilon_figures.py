@@ -78,6 +78,7 @@ def test_the_report_on_a_matrix_holds_it():
     (section,) = (s for s in content.sections if s.anchor == "matrix")
     names = [block.name for block in section.blocks if hasattr(block, "svg")]
     assert names == ["figure-matrix", "figure-label_direct-client"]
+    assert section.blocks[1].caption.startswith("label_direct by the client: success against the epsilon")
 
 
 @pytest.mark.parametrize("cells", [[], CELLS[:1], [cell("dpzv", e, float("nan")) for e in (1.0, 2.0)]])
