@@ -14,16 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import (
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    Control,
-    Knowledge,
-    Positive,
-    at_chance,
-    unfit_sampler,
-)
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
+from attacks.controls import Control, at_chance
 from attacks.curious import querying_client
 from attacks.gradient_estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
 from attacks.label_direct import channel_of

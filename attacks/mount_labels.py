@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Control, LabelGuesses, at_chance, reaches
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, LabelGuesses
+from attacks.controls import Control, at_chance, reaches
 from attacks.label_game import LabelCoins, guess_coins, label_coins
 from attacks.metrics import (
     auc_interval,

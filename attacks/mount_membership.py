@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population, at_chance
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
+from attacks.controls import at_chance
 from attacks.membership_mail import MailReader, sharing_own_block
 from attacks.metrics import auc_interval, low_rates, mean_interval, trial_areas
 from attacks.mount_labels import positive_control

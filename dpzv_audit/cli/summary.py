@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from attacks.contract import Control
+    from attacks.controls import Control
 
 
 def save(

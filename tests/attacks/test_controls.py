@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.contract import Control, LabelGuesses
+from attacks.contract import LabelGuesses
+from attacks.controls import Control
 from attacks.mount import DoesNotApply
 from dpzv_audit.data.breast_cancer import load_breast_cancer
 from dpzv_audit.errors import InputError

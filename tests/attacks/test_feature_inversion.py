@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.feature_inversion import SPEC, from_jacobians, last_embeddings, ssim
+from attacks.feature_inversion import SPEC, from_jacobians, last_embeddings
+from attacks.reconstruction import ssim
 from attacks.run import attacked_run
 from dpzv_audit.errors import InputError
 

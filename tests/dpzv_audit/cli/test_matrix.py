@@ -194,9 +194,9 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     assert set(found["controls"]) == {"positive", "shuffled_labels"}
     assert not list(tmp_path.iterdir())
 
-    from attacks import contract
+    from attacks import controls
 
-    monkeypatch.setattr(contract.Control, "holds", property(lambda self: self.kind == "positive"))
+    monkeypatch.setattr(controls.Control, "holds", property(lambda self: self.kind == "positive"))
     code, _, error = run(capsys, *arguments)
     assert code == 3
     assert "label_direct fails its own controls: shuffled labels" in error
