@@ -68,7 +68,7 @@ def attacked_run(
     plays = setting.adversary in _CONTROLS_CLIENT
     adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
     attacked = (ADVERSARY_CLIENT,) if plays or setting.method.downlink == "gradient" else None
-    recorder, log = ViewRecorder(adversary), BatchLog(setting.method.downlink, attacked)
+    recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
     replicas = range(first_replica, first_replica + setting.trials)
     behaviours = dict(spec.behave(setting, replicas))
     the_plan = _plan(setting, behaviours)
