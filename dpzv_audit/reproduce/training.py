@@ -142,6 +142,7 @@ def setting_facts(setting: Setting, dataset: VerticalDataset) -> Result:
     return {
         "dataset": dataset.name,
         "digests": dataset.digests,
+        "records": len(dataset.train),
         "partition": dataset.partition,
         "clients": dataset.clients,
         "seed": setting.seed,
