@@ -203,7 +203,7 @@ class AttackOutcome:
     chance: float = 0.0
     measures: Mapping[str, Interval] = field(default_factory=dict)
     by_trial: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Rates of each trial, of `success` and of baselines by their names: what can be compared trial by trial."""
+    """Rates of each trial by name: `success`, controls and baselines, which can be compared trial by trial."""
     curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     in_out: tuple[np.ndarray, np.ndarray] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)

@@ -56,7 +56,8 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         chance=max(majority_baseline(labels, classes), prior),
         measures=label_measures(guesses, run, setting),
         by_trial={
-            name: tuple(float(rate) for rate in found.mean(1)) for name, found in {"success": correct, **less}.items()
+            name: tuple(float(rate) for rate in found.mean(1))
+            for name, found in {"success": correct, "shuffled_labels": shuffled, **less}.items()
         },
     )
 

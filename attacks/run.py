@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -195,3 +195,16 @@ def permuted_labels(setting: AttackSetting) -> np.ndarray:
 def quiet(setting: AttackSetting) -> AttackSetting:
     """`setting` without progress: for controls whose rounds nobody counts."""
     return replace(setting, progress=None, with_positive=False)
+
+
+def continuous(done: Callable[[int], None]) -> Callable[[int], None]:
+    """Progress that `done` sees go on where the control's training counts its rounds anew."""
+    before = {"rounds": 0, "total": 0}
+
+    def progress(rounds: int) -> None:
+        if rounds < before["rounds"]:
+            before["total"] += before["rounds"]
+        before["rounds"] = rounds
+        done(before["total"] + rounds)
+
+    return progress

@@ -9,7 +9,7 @@ from typing import Any
 from dpzv_audit.data.split import sample_of_training
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce import cascaded, czofo, dpzv, memory
+from dpzv_audit.reproduce import cascaded, completion, czofo, direct, dpzv, memory
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_stage
 
@@ -25,7 +25,10 @@ TABLES: dict[str, PaperTable] = {
         czofo.TABLE_5,
         czofo.ORDER,
         czofo.READINGS,
+        direct.TABLE_1,
         cascaded.TABLE_2,
+        direct.BY_METHOD,
+        completion.FU,
         dpzv.FIGURE_3,
         dpzv.TABLE_1,
         memory.FIGURE_4,
@@ -93,7 +96,9 @@ def reproduce(
         dataset = load(keywords)
         return dataset if records is None else sample_of_training(dataset, records)
 
-    setting = Setting(epochs=epochs, seeds=seeds, seed=seed, load=loaded, kept=kept or Kept(), device=device, stage=stage)
+    setting = Setting(
+        epochs=epochs, seeds=seeds, seed=seed, load=loaded, kept=kept or Kept(), device=device, stage=stage
+    )
     rows = [item.run(setting) for item in table.items]
     return {
         "schema": "dpzv-audit/reproduce/1",
