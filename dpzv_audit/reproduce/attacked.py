@@ -21,6 +21,9 @@ from reports import svg
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FALSE_ALARM = 1e-3
+"""Chance that any of a table's rows is called above or below chance where none is; and that any control is broken."""
+
 Series = Mapping[str, Mapping[str, float]]
 """Intervals of one row of a figure by name: `value`, `low` and `high`."""
 _SHAPES = ("o", "D", "s")
@@ -116,6 +119,18 @@ def judged(row: Result, confidence: float) -> Interval:
         n=records,
         confidence=confidence,
     )
+
+
+def broken_controls(rows: Sequence[Result]) -> list[str]:
+    """Labels of rows whose negative control does not hold chance, with a false-alarm rate over all of them."""
+    broken = []
+    for row in rows:
+        control = row["controls"]["shuffled_labels"]
+        shown = {"success": control, "by_trial": {"success": row["by_trial"]["shuffled_labels"]}}
+        found = judged(shown, 1.0 - FALSE_ALARM / len(rows))
+        if not found.low <= control["expected"] <= found.high:
+            broken.append(str(row["label"]))
+    return broken
 
 
 def interval_text(found: Mapping[str, Any] | float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from attacks.label_completion import RAW, UNTRAINED
 from attacks.metrics import difference_interval
-from dpzv_audit.reproduce.attacked import attacked_part, interval_figure, interval_text, listed
+from dpzv_audit.reproduce.attacked import attacked_part, broken_controls, interval_figure, interval_text, listed
 from dpzv_audit.reproduce.direct import HALVES
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
 from dpzv_audit.reproduce.training import controls_part, percent
@@ -40,6 +40,8 @@ class Completion:
     passes: int = 1
     """Epochs of D/B rounds in one of the table's."""
     labels_per_class: int = 10
+    steps: int = 2000
+    """Steps of a head's training."""
     paper: str = "-"
 
     def run(self, setting: Setting) -> Result:
@@ -55,13 +57,14 @@ class Completion:
             attack="label_completion",
             adversary="client",
             passes=self.passes,
-            options={"labels_per_class": self.labels_per_class},
+            options={"labels_per_class": self.labels_per_class, "steps": self.steps},
         )
         return {
             "label": self.label,
             "method": self.method,
             "options": dict(self.options),
             "labels_per_class": self.labels_per_class,
+            "steps": self.steps,
             "epochs": config.epochs,
             "dataset": dataset.name,
             "notes": list(dataset.notes),
@@ -111,15 +114,10 @@ def verdict(rows: Sequence[Result]) -> str:
 
 def remarks(rows: Sequence[Result]) -> str:
     """The sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
-    broken = [row["label"] for row in rows if not _holds(row)]
+    broken = broken_controls(rows)
     notes = dict.fromkeys(f"{row['dataset']}: {note}" for row in rows for note in row["notes"])
     control = [f"the negative control is NOT at chance in {listed(broken)}"] if broken else []
     return ". ".join([verdict(rows), *control, *notes])
-
-
-def _holds(row: Result) -> bool:
-    control = row["controls"]["shuffled_labels"]
-    return bool(control["low"] <= control["expected"] <= control["high"])
 
 
 def figure(result: Result) -> str:

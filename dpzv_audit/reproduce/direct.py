@@ -11,14 +11,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from dpzv_audit.reproduce.attacked import attacked_part, interval_figure, interval_text, judged, listed
+from dpzv_audit.reproduce.attacked import (
+    FALSE_ALARM,
+    attacked_part,
+    broken_controls,
+    interval_figure,
+    interval_text,
+    judged,
+    listed,
+)
 from dpzv_audit.reproduce.cascaded import NAMES, RATES
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
 from dpzv_audit.reproduce.training import SYNCHRONOUS
 from mechanisms import method_named
-
-FALSE_ALARM = 1e-3
-"""Chance that any of a table's rows is called above or below chance, or its control broken, where none is."""
 
 HALVES: Mapping[str, Any] = MappingProxyType({"name": "mnist", "clients": 2, "partition": "runs"})
 CLIENT, EAVESDROPPER = "client", "eavesdropper"
@@ -128,17 +133,10 @@ def _scalars(rows: Sequence[Result], adversary: str) -> list[str]:
 
 
 def _controls(rows: Sequence[Result]) -> list[str]:
-    confidence = 1.0 - FALSE_ALARM / len(rows)
-    broken = [r["label"] for r in rows if not _holds(r, confidence)]
+    broken = broken_controls(rows)
     if broken:
         return [f"the negative control is NOT at chance in: {listed(broken)}"]
     return [f"the negative control is at chance in all {len(rows)} rows, at the same rate"]
-
-
-def _holds(row: Result, confidence: float) -> bool:
-    shuffled = row["controls"]["shuffled_labels"]
-    found = judged({"success": shuffled, "by_trial": {"success": row["by_trial"]["shuffled_labels"]}}, confidence)
-    return bool(found.low <= shuffled["expected"] <= found.high)
 
 
 def _noise(row: Result) -> str:

@@ -8,6 +8,7 @@ from scipy import stats
 from attacks.metrics import (
     clustered_rate,
     cosine_similarity,
+    difference_interval,
     majority_baseline,
     prior_baseline,
     relative_error,
@@ -106,3 +107,21 @@ def test_cosine_and_relative_error_of_known_vectors():
 def test_bad_input_is_named(call, word):
     with pytest.raises(InputError, match=word):
         call()
+
+
+def test_a_difference_is_the_paired_t_interval():
+    first, second = np.array([0.8, 0.7, 0.75, 0.72]), np.array([0.5, 0.41, 0.43, 0.45])
+    reference = stats.ttest_rel(first, second).confidence_interval(0.99)
+    found = difference_interval(first, second, 1000, 0.99)
+    assert found.value == pytest.approx(float((first - second).mean()))
+    assert (found.low, found.high) == pytest.approx((reference.low, reference.high))
+
+
+def test_differences_without_a_spread_are_judged_by_their_records():
+    """Hoeffding for each rate at half of the error: trials that agree are no certainty, fewer records even less."""
+    one, agreeing = difference_interval([0.8], [0.5], 400), difference_interval([0.8, 0.8], [0.5, 0.5], 400)
+    assert one == agreeing
+    assert one.high - one.value == pytest.approx(2 * np.sqrt(np.log(4 / 0.05) / 800))
+    assert difference_interval([0.8], [0.5], 40).low < one.low
+    with pytest.raises(InputError, match="must be one"):
+        difference_interval([0.8], [0.5, 0.4], 40)
