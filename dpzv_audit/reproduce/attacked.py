@@ -179,14 +179,21 @@ def interval_figure(name: str, rows: Sequence[tuple[str, Series]], *, chance: fl
                 label=series,
             )
         for height, (label, _) in zip(heights, rows, strict=True):
-            axes.annotate(label, (0.0, height + 0.2), va="bottom", fontsize=9, color=svg.INK)
+            axes.annotate(label, (chance + 0.02, height + 0.2), va="bottom", fontsize=9, color=svg.INK)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.3 - 0.2 * len(names), len(rows) - 0.2)
         axes.set(xlabel=x_label)
         if len(names) > 1:
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names))
+            axes.legend(
+                loc="lower center",
+                bbox_to_anchor=(0.5, 1.0),
+                ncols=len(names),
+                fontsize=9,
+                handletextpad=0.2,
+                columnspacing=1.2,
+            )
 
     said = "; ".join(
         f"{label}: " + ", ".join(f"{series} {found['value']:.3f}" for series, found in shown.items())

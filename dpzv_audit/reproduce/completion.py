@@ -21,8 +21,7 @@ from mechanisms import method_named
 
 CONFIDENCE = 0.95
 """Of all differences of a table together: each has its share of the error."""
-TRAINED = "trained bottom model"
-_SHORT = {RAW: "raw features", UNTRAINED: "untrained bottom model"}
+_SHORT = {RAW: "raw features", UNTRAINED: "untrained"}
 
 PHOTOGRAPHS: Mapping[str, Any] = MappingProxyType(
     {"name": "cifar10", "clients": 2, "partition": "halves", "subset": True}
@@ -128,12 +127,12 @@ def figure(result: Result) -> str:
         [
             (
                 row["label"],
-                {TRAINED: row["success"]} | {_SHORT[name]: row["baselines"][name] for name in (RAW, UNTRAINED)},
+                {"trained": row["success"]} | {_SHORT[name]: row["baselines"][name] for name in (RAW, UNTRAINED)},
             )
             for row in rows
         ],
         chance=rows[0]["baselines"]["prior"],
-        x_label="share of labels found; dashed: guesses from the class frequencies",
+        x_label="share of labels found; dashed: guessing",
         subject=f"Label inference by model completion, {result['source']}",
     )
 

@@ -167,7 +167,7 @@ def figure(result: Result) -> str:
         f"figure-{result['table']}",
         list(lines.items()),
         chance=result["rows"][0]["baselines"]["prior"],
-        x_label="share of labels found; dashed: guesses from the class frequencies",
+        x_label="share of labels found; dashed: guessing",
         subject=f"Direct label inference, {result['source']}",
     )
 
