@@ -102,7 +102,10 @@ def verdict(rows: Sequence[Result]) -> str:
     ahead = (
         f"training gave the client's bottom model more labels away than features do by themselves in {listed(leaks)}"
     )
-    equal = f"in {listed(others)} it did not: what is found there shows how features align with labels, and no leak"
+    equal = (
+        f"in {listed(others)} such a lead cannot be told from luck: what is found there shows how features align with "
+        "labels, and is no evidence of a leak"
+    )
     said = "; ".join([*([ahead] if leaks else []), *([equal] if others else [])])
     seeds = len(rows[0]["by_trial"]["success"])
     return (

@@ -62,8 +62,8 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
     assert leak.startswith("training gave the client's bottom model more labels away")
     assert f"{first['label']} (+0.290)" in leak
     assert second["label"] not in leak
-    assert f"in {second['label']} (+0.000) it did not: what is found there shows how features align" in rest
-    assert "it did not" not in verdict([leaking])
+    assert f"in {second['label']} (+0.000) such a lead cannot be told from luck" in rest
+    assert "from luck" not in verdict([leaking])
     assert "more labels away" not in verdict([aligned])
     broken = copy.deepcopy(leaking)
     broken["controls"]["shuffled_labels"] |= {"value": 0.3, "n": 30_000}
