@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpzv_audit.auditing.engine import run_chunk
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.outcome import outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
@@ -36,8 +37,7 @@ def play_block(
     game = Game(config=config, adversary="colluding-clients" if together else "client")
     trials = RealTrials(game, dataset, seed, device)
     first, last = number * runs, (number + 1) * runs
-    parts = [trials(start, min(start + PAIRS_AT_ONCE, last)) for start in range(first, last, PAIRS_AT_ONCE)]
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    arrays, _ = run_chunk(trials, first, last, PAIRS_AT_ONCE)
     scores = outcome_of(trials, arrays)
     part = scores.gaussian
     return {

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.verdicts import holm
 from dpzv_audit.errors import AuditError, InputError
 
@@ -94,10 +95,8 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry) -> None:
     """Add `entry` to the file, whole or not at all; the caller holds `ledger_lock`."""
     rows: list[dict[str, Any]] = [{"schema": SCHEMA, "alpha": ledger.alpha}]
     rows += [{"level": e.level, "refuted": dict(e.refuted)} for e in (*ledger.entries, entry)]
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        os.replace(partial, path)
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
     except OSError as error:
         raise AuditError(f"--ledger {path}: cannot be written ({error.strerror})") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from typing import Annotated, Any
 
@@ -10,9 +11,12 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit.cli.common import ARGUMENTS
-from dpzv_audit.errors import AuditError, Interrupted
+from dpzv_audit.errors import AuditError, Interrupted, one_line, out_of_memory
 
 INTERRUPTED = 130
+# Threads of torch and BLAS in one process. The products here are small, more threads than idle cores make them many
+# times slower, and sums in another order change last digits: what uses more cores is `--jobs`.
+THREADS = "1"
 
 app = typer.Typer(
     name="dpzv-audit",
@@ -37,15 +41,19 @@ def _top(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """How private is this vertical federated learning system, really?"""
+    """How private is this vertical federated learning system, really?
+
+    A process uses one thread; OMP_NUM_THREADS=N gives large models more, --jobs more processes.
+    """
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line on `arguments` (default: the process's own) and return its exit code.
 
     0 all well, 1 a claim was refuted, 2 the user's input is wrong, 3 something failed, 130 interrupted.
-    A mistake by the user is one line on stderr, never a traceback.
+    A mistake by the user is one line on stderr, never a traceback. Sets `OMP_NUM_THREADS` to 1 where it is not set.
     """
+    os.environ.setdefault("OMP_NUM_THREADS", THREADS)
     from dpzv_audit.cli import commands  # noqa: F401  registers every command
 
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -56,20 +64,26 @@ def main(arguments: list[str] | None = None) -> int:
             print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
     except TyperException as error:
-        print(f"dpzv-audit: error: {_one_line(_mistake(error))}", file=sys.stderr)
+        print(f"dpzv-audit: error: {one_line(_mistake(error))}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
-        print(f"dpzv-audit: interrupted; {_one_line(stopped)}", file=sys.stderr)
+        print(f"dpzv-audit: interrupted; {stopped}", file=sys.stderr)
         return INTERRUPTED
     except AuditError as error:
-        print(f"dpzv-audit: error: {_one_line(error)}", file=sys.stderr)
+        print(f"dpzv-audit: error: {error}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         print("dpzv-audit: interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        print(f"dpzv-audit: error: {error.strerror or error}{place}", file=sys.stderr)
+        print(f"dpzv-audit: error: {one_line(error.strerror or error)}{one_line(place)}", file=sys.stderr)
+        return 3
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        cure = "use fewer --trials or --runs, a smaller --chunk or --batch-size, or a machine with more"
+        print(f"dpzv-audit: error: memory ran out; {cure}", file=sys.stderr)
         return 3
 
 
@@ -89,8 +103,3 @@ def _mistake(error: TyperException) -> str:
     if kind is None or not found.param.opts:
         return error.format_message()
     return f"{found.param.opts[-1]} is {details[0]['input']!r}, must be {kind}"
-
-
-def _one_line(message: object) -> str:
-    """`message` with whatever would not print, or break the line, as an escape: names in it may come from a file."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message))

@@ -9,7 +9,7 @@ from typing import Any
 from dpzv_audit.data.split import sample_of_training
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce import cascaded, completion, czofo, direct, dpzv, memory
+from dpzv_audit.reproduce import cascaded, completion, czofo, direct, dpzv, memory, soundness
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_stage
 
@@ -32,6 +32,7 @@ TABLES: dict[str, PaperTable] = {
         dpzv.FIGURE_3,
         dpzv.TABLE_1,
         memory.FIGURE_4,
+        soundness.TABLE,
     )
 }
 
@@ -121,9 +122,14 @@ def to_markdown(table: PaperTable, result: Result) -> str:
     if trained and result["records"] is not None:
         trained += f" on {result['records']:,} records"
     length = f"{trained}, {seeds}. " if trained else ""
+    lead = []
+    if table.lead is not None:
+        lead = [table.lead(result["rows"]), ""]
+        length = f"Trainings of at most {result['epochs']} passes over the data, {seeds} of a chosen setting. "
     lines = [
         f"# {table.name}: {table.source}",
         "",
+        *lead,
         length + table.about,
         "",
         _line([column.heading for column in table.columns]),

@@ -94,7 +94,7 @@ def test_the_protocol_runs_on_samples_of_both_real_data_sets(real):
     from dpzv_audit.data import load
 
     table = with_rows(TABLES["fu-completion"], ("MNIST, split learning", "CIFAR-10, split learning, 4 labels a class"))
-    items = [dataclasses.replace(item, passes=1) for item in table.items if isinstance(item, Completion)]
+    items = [dataclasses.replace(item, passes=1, steps=300) for item in table.items if isinstance(item, Completion)]
     table = dataclasses.replace(table, items=tuple(items))
     result = reproduce(table, lambda keywords: load(**keywords, data_dir=real), epochs=2, seeds=2, records=1280)
     digits, photographs = result["rows"]

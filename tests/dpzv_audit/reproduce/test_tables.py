@@ -12,6 +12,7 @@ from dpzv_audit.reproduce.completion import Completion
 from dpzv_audit.reproduce.direct import Direct
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory, run_of
+from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.training import SYNCHRONOUS, Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
@@ -33,6 +34,8 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
             method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
         elif isinstance(item, ImplicitNoise):
             method_named("czofo").configure(**item.options, epochs=table.epochs)
+        elif isinstance(item, Searched):
+            assert item.tried  # tests/dpzv_audit/reproduce/test_soundness.py looks at each
         else:
             assert isinstance(item, PeakMemory)
             method_named(item.method).configure(**item.options)
