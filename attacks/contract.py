@@ -193,6 +193,8 @@ class AttackOutcome:
     metric: str = "labels found"
     chance: float = 0.0
     measures: Mapping[str, Interval] = field(default_factory=dict)
+    by_trial: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Rates of each trial by name: `success`, controls and baselines, which can be compared trial by trial."""
     curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     game: CoinGame | None = None
     no_game: str = ""
@@ -245,6 +247,8 @@ class AttackSpec:
     and what it finds after training on permuted labels is a baseline, which says how much features alone do."""
     few_labels: bool = False
     """Whether the threat model grants `labels_per_class` training labels of each class."""
+    reads: tuple[str, ...] | None = None
+    """Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees."""
 
     def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
         """Method options with what this attack requires and suggests; `InputError` in one line where it cannot be."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,16 @@ from dpzv_audit.intervals import clopper_pearson, proportion
 _LEAST_P = 1e-15
 LOW_RATES = (0.01, 0.001)
 """False positive rates at which true positive rates are reported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A difference `value` of two rates, in [-1, 1], with its interval [low, high] at `confidence`."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
 
 
 def success_rate(predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -108,6 +118,27 @@ def mean_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interv
     else:
         half = float(stdtrit(rates.size - 1, (1.0 + confidence) / 2.0) * rates.std(ddof=1) / np.sqrt(rates.size))
     return Interval(value=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
+
+
+def difference_interval(first: ArrayLike, second: ArrayLike, n: int, confidence: float = 0.95) -> Difference:
+    """Return the mean of `first - second`, rates (trials,) of the same independent trials, with Student's t interval.
+
+    Pairs share their trial's luck, so that their differences say more than two intervals do. `n` is the number of
+    records of a trial. One trial, or differences that all agree, have no spread to judge by: the interval is then
+    Hoeffding's for one trial, with half of the error to each rate.
+    """
+    check_probability("confidence", confidence)
+    ours, theirs = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if ours.shape != theirs.shape or ours.ndim != 1 or ours.size == 0:
+        raise InputError(f"rates have shapes {ours.shape} and {theirs.shape}, must be one (trials,)")
+    differences = ours - theirs
+    mean = float(differences.mean())
+    if differences.size == 1 or np.ptp(differences) == 0:
+        half = 2.0 * float(np.sqrt(np.log(4.0 / (1.0 - confidence)) / (2.0 * n)))
+    else:
+        quantile = float(stdtrit(differences.size - 1, (1.0 + confidence) / 2.0))
+        half = quantile * float(differences.std(ddof=1)) / float(np.sqrt(differences.size))
+    return Difference(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), confidence=confidence)
 
 
 def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:

@@ -56,12 +56,13 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         controls["positive"] = positive_control(spec, setting)
     correct = correctness(guesses, true_ids(guesses, run), labels)
     less = {
-        name: rate_interval(correctness(found, true_ids(found, run), labels), setting.confidence)
+        name: correctness(found, true_ids(found, run), labels)
         for name, found in spec.baselines(run.view, run.known).items()
     }
+    intervals = {name: rate_interval(found, setting.confidence) for name, found in less.items()}
     return AttackOutcome(
         success=rate_interval(correct, setting.confidence),
-        baselines={"majority": majority_baseline(labels, classes), "prior": prior, **less},
+        baselines={"majority": majority_baseline(labels, classes), "prior": prior, **intervals},
         controls=controls,
         trained=run.trained,
         plan=run.plan,
@@ -70,6 +71,10 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         measures=label_measures(guesses, run, setting),
         game=game,
         no_game=no_game,
+        by_trial={
+            name: tuple(float(rate) for rate in found.mean(1))
+            for name, found in {"success": correct, "shuffled_labels": shuffled, **less}.items()
+        },
     )
 
 

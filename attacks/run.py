@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,7 +70,7 @@ def attacked_run(
     plays = setting.adversary in _CONTROLS_CLIENT
     adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
     attacked = (ADVERSARY_CLIENT,) if plays or setting.method.downlink == "gradient" else None
-    recorder, log = ViewRecorder(adversary), BatchLog(setting.method.downlink, attacked)
+    recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
     replicas = range(first_replica, first_replica + setting.trials)
     behaviours = dict(spec.behave(setting, replicas))
     the_plan = _plan(setting, behaviours)
@@ -199,3 +199,16 @@ def permuted_labels(setting: AttackSetting) -> np.ndarray:
 def quiet(setting: AttackSetting) -> AttackSetting:
     """`setting` without progress: for controls whose rounds nobody counts."""
     return replace(setting, progress=None, with_positive=False)
+
+
+def continuous(done: Callable[[int], None]) -> Callable[[int], None]:
+    """Progress that `done` sees go on where the control's training counts its rounds anew."""
+    before = {"rounds": 0, "total": 0}
+
+    def progress(rounds: int) -> None:
+        if rounds < before["rounds"]:
+            before["total"] += before["rounds"]
+        before["rounds"] = rounds
+        done(before["total"] + rounds)
+
+    return progress

@@ -9,6 +9,7 @@ import numpy as np
 
 from attacks import AttackSpec
 from attacks.contract import AttackOutcome, AttackSetting
+from attacks.run import continuous
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
@@ -134,13 +135,4 @@ def _frozen_control(setting: AttackSetting, dataset: VerticalDataset) -> Result:
 def _with_progress(setting: AttackSetting, reporter: Reporter) -> AttackSetting:
     rounds = setting.config.epochs * (len(setting.dataset.train) // setting.config.batch_size)
     done = reporter.stage(f"attack {setting.method.name} and its control", 2 * rounds)
-    before = {"rounds": 0, "total": 0}
-
-    def progress(rounds_done: int) -> None:
-        # The control starts counting anew where the attacked training ended.
-        if rounds_done < before["rounds"]:
-            before["total"] += before["rounds"]
-        before["rounds"] = rounds_done
-        done(before["total"] + rounds_done)
-
-    return replace(setting, progress=progress)
+    return replace(setting, progress=continuous(done))

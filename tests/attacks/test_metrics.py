@@ -8,6 +8,7 @@ from scipy import stats
 from attacks.metrics import (
     clustered_rate,
     cosine_similarity,
+    difference_interval,
     low_rates,
     majority_baseline,
     p_value,
@@ -134,3 +135,21 @@ def test_low_rates_allow_for_trials_of_different_sizes():
         truth[row, :count] = True
     found = low_rates(scores, truth, 0.95)
     assert found["true positive rate at 1% false positives"].value == 1.0
+
+
+def test_a_difference_is_the_paired_t_interval():
+    first, second = np.array([0.8, 0.7, 0.75, 0.72]), np.array([0.5, 0.41, 0.43, 0.45])
+    reference = stats.ttest_rel(first, second).confidence_interval(0.99)
+    found = difference_interval(first, second, 1000, 0.99)
+    assert found.value == pytest.approx(float((first - second).mean()))
+    assert (found.low, found.high) == pytest.approx((reference.low, reference.high))
+
+
+def test_differences_without_a_spread_are_judged_by_their_records():
+    """Hoeffding for each rate at half of the error: trials that agree are no certainty, fewer records even less."""
+    one, agreeing = difference_interval([0.8], [0.5], 400), difference_interval([0.8, 0.8], [0.5, 0.5], 400)
+    assert one == agreeing
+    assert one.high - one.value == pytest.approx(2 * np.sqrt(np.log(4 / 0.05) / 800))
+    assert difference_interval([0.8], [0.5], 40).low < one.low
+    with pytest.raises(InputError, match="must be one"):
+        difference_interval([0.8], [0.5, 0.4], 40)
