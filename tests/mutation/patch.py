@@ -83,12 +83,25 @@ def _replace_data(module: ModuleType, code: CodeType) -> bool:
                 if getattr(other, "__dict__", {}).get(name, fresh) is old:
                     setattr(other, name, value)
             done = True
+        elif isinstance(old, FunctionType) and isinstance(value, FunctionType):
+            done |= _replace_defaults(old, value)
         elif dataclasses.is_dataclass(old) and not isinstance(old, type) and type(old).__name__ == type(value).__name__:
             for field in dataclasses.fields(old):
                 one, two = getattr(old, field.name), getattr(value, field.name)
                 if _plain(one) and _plain(two) and _differ(one, two):
                     object.__setattr__(old, field.name, two)
                     done = True
+    return done
+
+
+def _replace_defaults(old: FunctionType, new: FunctionType) -> bool:
+    """Give `old` the defaults of `new` that are data and differ: they were read when the function was defined."""
+    done = False
+    for name in ("__defaults__", "__kwdefaults__"):
+        one, two = getattr(old, name), getattr(new, name)
+        if one is not None and _plain(one) and _plain(two) and _differ(one, two):
+            setattr(old, name, two)
+            done = True
     return done
 
 

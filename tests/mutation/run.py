@@ -73,6 +73,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="mutants a module; all unless given")
     parser.add_argument("--seed", type=int, default=0, help="draws the sample (0)")
     parser.add_argument("--seconds", type=float, default=20.0, help="processor time beyond thrice the tests' own (20)")
+    parser.add_argument("--effort", type=float, default=60.0, help="processor time of tests a mutant, fastest first (60)")
     parser.add_argument("--results", type=Path, help="append a line of JSON for each mutant; those in it are not redone")
     parser.add_argument("--retry", type=Path, help="try again what survived in these results")
     parser.add_argument("--cache", type=Path, help="keep there which test runs which lines")
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not wanted:
         print("nothing to mutate: give --module or --group", file=sys.stderr)
         return 2
-    used = [paths[path] for path in wanted if path in paths]
+    used = [group for group in groups if any(paths.get(path) is group for path in wanted)]
     tests = args.tests or list(dict.fromkeys(test for group in used for test in group["tests"]))
 
     done = set(load_results([args.results])) if args.results and args.results.exists() else set()
@@ -133,9 +134,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             for path in dict.fromkeys(wanted)
             if again is not None or path not in finished
         ],
+        traced=list(dict.fromkeys([*(p for g in used for p in paths if paths[p] is g), *wanted])),
         deselect=[name for group in used for name in group["deselect"]],
         cache=args.cache,
         seconds=args.seconds,
+        effort=args.effort,
         report=report,
     )
     plain = ["-q", "-s", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cov"]

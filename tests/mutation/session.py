@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ import patch
 import pytest
 
 Outcome = Literal["killed", "timeout", "survived", "not-covered", "not-applied"]
-_KILLED, _NOT_APPLIED = 1, 3
+_KILLED, _NOT_APPLIED, _BROKEN = 1, 3, 4
 _MEMORY = 12 * 2**30
 
 
@@ -50,15 +51,19 @@ class Trace:
     seconds: float
 
 
-@dataclass
+@dataclass(eq=False)
 class Mutations:
     """A pytest plugin that replaces the running of tests by the trying of mutants."""
 
     targets: list[Target]
+    traced: list[str]
+    """Paths of the modules whose lines are traced, those of the targets among them; the cache is one for all."""
     deselect: list[str]
     cache: Path | None
     seconds: float
     """Processor time a mutant may take beyond three times that of its tests."""
+    effort: float
+    """Processor time of the tests that a mutant is tried with: the fastest, as many as fit."""
     report: Callable[[population.Mutant, Outcome], None]
     failures: int = field(default=0, init=False)
 
@@ -114,11 +119,22 @@ class Mutations:
                 or wanted.intersection(traces[item.nodeid].lines.get(target.path, ()))
             ]
             tests.sort(key=lambda item: traces[item.nodeid].seconds)
+            tests = self._affordable(tests, traces)
             limit = 3.0 * sum(traces[item.nodeid].seconds for item in tests) + self.seconds
             outcome = self._outcome(module, source, mutant, tests, limit)
             if outcome != "not-applied":
                 tried += 1
                 yield mutant, outcome
+
+    def _affordable(self, tests: list[pytest.Item], traces: dict[str, Trace]) -> list[pytest.Item]:
+        """Return as many of the tests, fastest first, as the effort allows; one at least."""
+        spent, kept = 0.0, []
+        for item in tests:
+            spent += traces[item.nodeid].seconds
+            if kept and spent > self.effort:
+                break
+            kept.append(item)
+        return kept
 
     def _outcome(
         self, module: Any, source: str, mutant: population.Mutant, tests: list[pytest.Item], limit: float
@@ -138,6 +154,8 @@ class Mutations:
         code = os.WEXITSTATUS(status)
         if code == 0:
             return "survived" if tests else "not-covered"
+        if code == _BROKEN:
+            raise pytest.UsageError("the mutant's session broke, see above")
         return "not-applied" if code == _NOT_APPLIED else "killed"
 
     def _run(self, tests: list[pytest.Item]) -> bool:
@@ -154,13 +172,13 @@ class Mutations:
         known: dict[str, dict[str, Any]] = {}
         if self.cache is not None and self.cache.exists():
             known = json.loads(self.cache.read_text())
-        state = _digest([*(target.path for target in self.targets)])
+        state = _digest(self.traced)
         stamps = {item.nodeid: _digest([str(item.path)]) + state for item in items}
         missing = [item for item in items if known.get(item.nodeid, {}).get("stamp") != stamps[item.nodeid]]
         if missing:
             reader, writer = os.pipe()
             with os.fdopen(reader) as incoming, os.fdopen(writer, "w") as outgoing:
-                paths = {str(Path(target.path).resolve()): target.path for target in self.targets}
+                paths = {str(Path(path).resolve()): path for path in self.traced}
                 read = _draining(incoming)
                 status = _forked(lambda: self._trace_all(missing, paths, outgoing), 3600.0)
                 outgoing.close()
@@ -211,7 +229,8 @@ def _forked(work: Callable[[], int], seconds: float) -> int:
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]
-    code = _KILLED
+    code = _BROKEN
+    loud = os.dup(2)
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(3600)
@@ -222,6 +241,9 @@ def _forked(work: Callable[[], int], seconds: float) -> int:
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         code = work()
+    except BaseException:
+        with os.fdopen(loud, "w") as errors:
+            traceback.print_exc(file=errors)
     finally:
         os._exit(code)
 
