@@ -127,12 +127,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{outcome}: {row['module']}:{row['line']} in {row['where'] or 'the module'}")
             print(f"    - {row['before']}\n    + {row['after']}", flush=True)
 
-    finished = {row[0][0] for row in done}
     plugin = Mutations(
         targets=[
-            Target(path=path, sample=args.sample, seed=args.seed, only=again)
+            Target(path=path, sample=args.sample, seed=args.seed, only=again, done=done if again is None else set())
             for path in dict.fromkeys(wanted)
-            if again is not None or path not in finished
         ],
         traced=list(dict.fromkeys([*(p for g in used for p in paths if paths[p] is g), *wanted])),
         deselect=[name for group in used for name in group["deselect"]],
@@ -141,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         effort=args.effort,
         report=report,
     )
-    plain = ["-q", "-s", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cov"]
+    plain = ["-q", "-s", "-p", "no:randomly", "-p", "no:xdist", "-p", "no:cov", "-p", "no:hypothesispytest"]
     code = pytest.main([*plain, *tests], plugins=[plugin])
     if code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
         return int(code)

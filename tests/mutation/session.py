@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,8 @@ class Target:
     seed: int
     only: frozenset[tuple[str, str, str, str]] | None = None
     """Keys of the mutants to try; None: any."""
+    done: AbstractSet[tuple[tuple[str, str, str, str], int]] = frozenset()
+    """Keys and lines of mutants that count as tried."""
 
     @property
     def name(self) -> str:
@@ -110,6 +113,9 @@ class Mutations:
                 return
             mutant = population.mutant(target.path, source, place)
             if mutant is None or (only is not None and mutant.key not in only):
+                continue
+            if (mutant.key, mutant.line) in target.done:
+                tried += 1
                 continue
             wanted = _span(source, mutant)
             tests = [
