@@ -18,7 +18,7 @@ from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge
 from attacks.controls import Control, at_chance
 from attacks.curious import querying_client
 from attacks.gradient_estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
-from attacks.label_direct import channel_of
+from attacks.label_direct import channel_of, too_few
 from attacks.metrics import cosine_interval, cosine_similarity, relative_error
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT, attacked_run, permuted_labels
@@ -88,7 +88,7 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
     q = 1 if shared or view.adversary.kind == "eavesdropper" else known.queries
     answers = min(known.batches, len(received) // q)
     if answers == 0:
-        raise InputError(f"the view holds {len(received)} answers, fewer than the {q} queries of one batch")
+        raise InputError(too_few(len(received), q))
     told = torch.stack([m.payload for m in received[: answers * q]]).double()
     if received[0].kind == "losses":
         scalars = ((told[..., 1] - told[..., 0]) / channel.smoothing).unflatten(0, (answers, q)).transpose(1, 2)

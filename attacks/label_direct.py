@@ -64,7 +64,7 @@ def from_scalars(view: View, known: Channel, *, rule: str = "argmin", estimator:
     received = view.received("scalar") or view.received("losses")
     batches = min(known.batches, len(received) // known.queries)
     if batches == 0:
-        raise InputError(f"the view holds {len(received)} answers, fewer than the {known.queries} queries of one batch")
+        raise InputError(too_few(len(received), known.queries))
     answers = received[: batches * known.queries]
     pairs = torch.stack([m.payload for m in view.sent("embeddings")[: len(answers)]]).double()
     scalars = torch.stack([m.payload for m in answers]).double()
@@ -107,6 +107,14 @@ def from_wire(view: View, known: Channel, *, seed: int, rule: str = "argmin", es
     one = Channel(known.classes, known.batch_size, known.batches, 1, known.noise_std, known.smoothing)
     guesses, scores = _guess(scalars, directions, one, rule, estimator)
     return LabelGuesses(guesses, None, scores)
+
+
+def too_few(answers: int, queries: int) -> str:
+    """What to say where a view does not hold the answers of one batch."""
+    return (
+        f"the view holds {answers} answers, fewer than the {queries} queries of one batch: "
+        "must have more --epochs, a smaller --batch-size or fewer --queries"
+    )
 
 
 def _guess(scalars: Tensor, directions: Tensor, known: Channel, rule: str, estimator: str) -> tuple[Tensor, Tensor]:
