@@ -22,6 +22,7 @@ from dpzv_audit.seeds import Purpose, stream
 
 NO_IDS = "its guesses are about places of batches, not about records that it could name: they tell no coin"
 NO_COINS = "fewer than one coin on either side"
+_LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -108,5 +109,7 @@ def _evidence(guesses: LabelGuesses, pairs: np.ndarray) -> np.ndarray:
         return votes
     of = guesses.scores.transpose(0, 1).flatten(1, 2)
     both = of.gather(2, torch.from_numpy(pairs).to(of.device)).double().cpu().numpy()
-    difference: np.ndarray = both[..., 1] - both[..., 0]
+    # What a model that diverged says of a record is no evidence.
+    with np.errstate(invalid="ignore"):
+        difference: np.ndarray = np.nan_to_num(both[..., 1] - both[..., 0], nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
     return difference

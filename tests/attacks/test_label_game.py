@@ -97,6 +97,16 @@ def test_guesses_about_places_of_unknown_records_tell_no_coin():
     assert outcome.no_game == NO_IDS
 
 
+def test_a_model_that_diverged_is_no_evidence_and_no_error():
+    coins = dealt()
+    scores = np.random.default_rng(0).random((4, 200, 4))
+    scores[0], scores[1, :, 1] = np.nan, np.inf
+    game, _ = guess_coins(guesses_of(scores), coins)
+    assert np.isfinite(np.concatenate((game.on_one, game.on_zero))).all()
+    assert (game.on_one == 0.0).sum() > 20
+    assert certified(game) >= 0.0
+
+
 def nothing(coins, rng):
     """Scores that depend on features and on luck that all records of a training share, and on no coin."""
     trials, records = coins.coins.shape
