@@ -24,7 +24,7 @@ from mechanisms.czofo import CZOFORun
 from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import Federation, TrainedStack, TrainingData
 from mechanisms.messages import Observer
-from mechanisms.plan import Plan, plan
+from mechanisms.plan import plan
 from mechanisms.vafl import VAFLRun
 from mechanisms.zoo import ZOORun
 
@@ -105,20 +105,7 @@ def train(
     Raises:
         InputError: The configuration is of no method or does not fit the data, or behaviours do not fit either.
     """
-    common: dict[str, Any] = {"seed": seed, "replicas": replicas, "observers": observers, "device": device}
-    if behaviours:
-        _check_behaviours(config, behaviours, clients=len(data.features))
-        common["behaviours"] = behaviours
-    records, clients = data.records, len(data.features)
-    if isinstance(config, ProtectedConfig):
-        config = calibrated(config, records=records, clients=clients, seed=seed)
-    the_plan: Plan | None = None
-    run: Run
-    if isinstance(config, DPZVConfig):
-        the_plan = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
-        run = DPZVRun(data, config, the_plan, **common)
-    else:
-        run = _run_of(config)(data, config, **common)
+    run = new_run(data, config, seed=seed, replicas=replicas, behaviours=behaviours, observers=observers, device=device)
     history: History = [] if checkpoints is None else checkpoints.load(run)
     per_epoch = run.federation.steps_per_pass
     for epoch in range(run.round // per_epoch, config.epochs):
@@ -135,9 +122,33 @@ def train(
     return run.federation.finish(
         rounds=run.round,
         rounds_by_client=tuple(client.rounds for client in run.federation.clients),
-        participations=None if the_plan is None else the_plan.participations,
+        participations=run.plan.participations if isinstance(run, DPZVRun) else None,
         history=history,
     )
+
+
+def new_run(
+    data: TrainingData,
+    config: TrainingConfig,
+    *,
+    seed: int,
+    replicas: Sequence[int] = (0,),
+    behaviours: Mapping[int, Any] | None = None,
+    observers: Sequence[Observer] = (),
+    device: str = "cpu",
+) -> Run:
+    """The run of `config` before its first round: arguments and errors as of `train`."""
+    common: dict[str, Any] = {"seed": seed, "replicas": replicas, "observers": observers, "device": device}
+    records, clients = data.records, len(data.features)
+    if behaviours:
+        _check_behaviours(config, behaviours, clients=clients)
+        common["behaviours"] = behaviours
+    if isinstance(config, ProtectedConfig):
+        config = calibrated(config, records=records, clients=clients, seed=seed)
+    if isinstance(config, DPZVConfig):
+        schedule = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
+        return DPZVRun(data, config, schedule, **common)
+    return _run_of(config)(data, config, **common)
 
 
 def _run_of(config: TrainingConfig) -> Callable[..., Run]:

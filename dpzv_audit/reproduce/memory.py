@@ -22,11 +22,9 @@ from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
-from mechanisms import DPZVConfig, method_named
-from mechanisms.dpzv import DPZVRun
+from mechanisms import method_named
 from mechanisms.federation import TrainingData
-from mechanisms.plan import plan
-from mechanisms.training import RUNS, Run
+from mechanisms.training import Run, new_run
 from reports import svg
 
 if TYPE_CHECKING:
@@ -79,11 +77,7 @@ def random_images(records: int, size: int) -> VerticalDataset:
 
 def run_of(method: str, options: Mapping[str, object], data: TrainingData) -> Run:
     """A fresh run of `method`, one replica, before its first round."""
-    config = method_named(method).configure(**options)
-    if isinstance(config, DPZVConfig):
-        schedule = plan(config, records=len(data.labels), clients=len(data.features), seed=0)
-        return DPZVRun(data, config, schedule, seed=0, replicas=(0,))
-    return next(make for kind, make in RUNS.items() if isinstance(config, kind))(data, config, seed=0, replicas=(0,))
+    return new_run(data, method_named(method).configure(**options), seed=0)
 
 
 def peak_of_a_round(make: Callable[[], Run]) -> int:
