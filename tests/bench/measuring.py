@@ -1,4 +1,4 @@
-"""What the benchmarks share: rows of a table, times in turn, and the bare matrix products of a round.
+"""What the benchmarks of training share: times in turn, and the bare matrix products of a round.
 
 A time is the least of several turns, taken in turn with what it is held against, so that other work on the machine
 moves a ratio little. On the CPU it is processor time, on CUDA the time until the device is done.
@@ -8,36 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PRODUCTS = {torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of the table of ratios.
-
-    `ours` and `beside` are what was measured, in words with units, and `ratio` one over the other; `promised` is what
-    the ratio must be at most, or with `at_least` at least, None where nothing was promised.
-    """
-
-    what: str
-    ours: str
-    beside: str
-    ratio: float
-    promised: float | None = None
-    at_least: bool = False
-
-    @property
-    def missed_by(self) -> float | None:
-        """How many times further off than promised; 1 or less where the promise is kept, None without one."""
-        if self.promised is None:
-            return None
-        return self.promised / self.ratio if self.at_least else self.ratio / self.promised
 
 
 def seconds(function: Callable[[], object], repeats: int = 1, *, device: str = "cpu") -> float:
@@ -91,8 +67,3 @@ def products_of(step: Callable[[], object], *, before: int = 8) -> Callable[[], 
             call()
 
     return products
-
-
-def milliseconds(value: float) -> str:
-    """`value` seconds as words."""
-    return f"{1e3 * value:.3g} ms"

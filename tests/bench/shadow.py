@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from measuring import Row, milliseconds, products_of, seconds
+from measuring import products_of, seconds
+from ratios import Row, milliseconds
 
 from attacks.contract import AttackSetting
 from attacks.mount_membership import chosen_rows, coins_of, pool_of, train_on_coins
