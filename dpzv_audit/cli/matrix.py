@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +25,8 @@ from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOpti
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
 ALL = "all"
+WORST = 15
+"""Cells that the terminal shows where the whole table is too wide for it."""
 MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, by commas.")]
 AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, by commas.")]
 EpsilonsOption = Annotated[
@@ -74,7 +75,7 @@ def matrix(
     """
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.cli.matrix_cells import CellTask, check_task, run_cell
+    from dpzv_audit.cli.matrix_cells import CellTask, check_task, clear_cell, run_cell
     from mechanisms import METHODS
     from mechanisms.config import DPZVConfig
 
@@ -108,7 +109,7 @@ def matrix(
         ]  # fmt: skip
     check_task(tasks[0])
     for task in () if resume else tasks:
-        shutil.rmtree(folder / "cells" / task.name, ignore_errors=True)
+        clear_cell(task)
     with output.progress() as bars:
         done = progress_reporter(bars).stage("cells", len(tasks))
         found = _run_all(tasks, run_cell, jobs, done)
@@ -179,26 +180,43 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
 
 
 def _self_check(cell: dict[str, Any]) -> dict[str, Any]:
+    """A positive control for the report; one that these data do not allow neither holds nor fails."""
     if cell["state"] != "measured":
-        return {"attack": cell["attack"], "what": cell["reason"], "value": None, "expected": None, "holds": False}
+        holds = False if cell["state"] == "failed" else None
+        return {"attack": cell["attack"], "what": cell["reason"], "value": None, "expected": None, "holds": holds}
     return {key: cell[key] for key in ("attack", "what", "value", "expected", "holds")}
 
 
 def _table(output: Output, cells: list[dict[str, Any]]) -> None:
-    """Damage by attack and method, on the terminal."""
+    """Damage by attack and method on the terminal, or the worst cells alone where that is too wide for it."""
     from rich.table import Table
 
     columns = list(dict.fromkeys((c["method"], c["epsilon"]) for c in cells))
-    table = Table(title="damage: 0 what needs no attack, 1 a perfect one", title_justify="left")
-    table.add_column("attack, adversary")
-    for method, epsilon in columns:
-        table.add_column(method if epsilon is None else f"{method} ε={epsilon:g}", justify="right")
     place = {(c["attack"], c["adversary"], c["method"], c["epsilon"]): c for c in cells}
+    table = Table(title="damage: 0 what needs no attack, 1 a perfect one", title_justify="left")
+    table.add_column("attack, adversary", no_wrap=True)
+    for column in columns:
+        table.add_column(_name(*column), justify="right", no_wrap=True)
     for attack, by in dict.fromkeys((c["attack"], c["adversary"]) for c in cells):
-        row = []
-        for method, epsilon in columns:
-            cell = place[attack, by, method, epsilon]
-            words = {"failed": "FAILED", "does not apply": "–"}.get(cell["state"])
-            row.append(words or f"{cell['damage']:.2f}{'' if cell['controls_hold'] else '!'}")
-        table.add_row(f"{attack}, {by}", *row)
-    output.console.print(table)
+        table.add_row(f"{attack}, {by}", *(_shown(place[attack, by, *column]) for column in columns))
+    console = output.console
+    if console.measure(table, options=console.options.update(max_width=10_000)).minimum > console.width:
+        worst = sorted((c for c in cells if c["state"] == "measured"), key=lambda c: -c["damage"])[:WORST]
+        words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
+        table = Table(title=words, title_justify="left")
+        for title in ("attack, adversary", "method", "damage"):
+            table.add_column(title, justify="right" if title == "damage" else "left")
+        for cell in worst:
+            name = _name(cell["method"], cell["epsilon"])
+            table.add_row(f"{cell['attack']}, {cell['adversary']}", name, _shown(cell))
+    console.print(table)
+
+
+def _name(method: str, epsilon: float | None) -> str:
+    return method if epsilon is None else f"{method} ε={epsilon:g}"
+
+
+def _shown(cell: dict[str, Any]) -> str:
+    """A cell in a few letters; an exclamation mark for a control whose interval misses its value."""
+    words = {"failed": "FAILED", "does not apply": "–"}.get(cell["state"])
+    return words or f"{cell['damage']:.2f}{'' if cell['controls_hold'] else '!'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,8 @@ from dpzv_audit.cli.options import choose
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
-from dpzv_audit.runs import environment, json_text, slug, write_run
-from reports.render import write_atomically, write_report
+from dpzv_audit.runs import environment, slug, write_run
+from reports.render import write_report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +58,12 @@ def run_cell(task: CellTask) -> dict[str, Any]:
 
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """
-    kept = Path(task.folder) / task.name / "cell.json"
+    folder = Path(task.folder)
+    kept = folder / task.name / "cell.json"
     if kept.is_file():
         found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         return found
+    clear_cell(task)
     named = {
         "attack": task.attack,
         "adversary": task.adversary,
@@ -69,25 +72,34 @@ def run_cell(task: CellTask) -> dict[str, Any]:
         "positive": task.positive,
     }
     try:
-        cell = {**named, **(_positive(task) if task.positive else _measured(task))}
+        result = None if task.positive else _result(task)
+        cell = {**named, **(_positive(task) if result is None else measured_cell(result, _report_of(task)))}
     except DoesNotApply as error:
-        cell = {**named, **unmeasured_cell("does not apply", str(error))}
+        result, cell = None, {**named, **unmeasured_cell("does not apply", str(error))}
     except AuditError as error:
         return {**named, **unmeasured_cell("failed", str(error))}
     except Exception as error:
         return {**named, **unmeasured_cell("failed", f"{type(error).__name__}: {error}")}
-    _keep(task, cell)
+    # The folder appears whole or not at all, so a cell that was killed leaves nothing that looks finished.
+    with write_run(folder, task.name) as run:
+        if result is not None:
+            run.write_json("result.json", result)
+            run.write_json("environment.json", environment([]))
+            write_report(run.path)
+        run.write_json("cell.json", cell)
     return cell
 
 
-def _keep(task: CellTask, cell: dict[str, Any]) -> None:
-    """Write `cell.json` into the cell's run folder, the last file of it: a cell with one is finished."""
-    folder = Path(task.folder) / task.name
-    if not folder.is_dir():
-        with write_run(Path(task.folder), task.name) as run:
-            run.write_json("cell.json", cell)
-        return
-    write_atomically(folder / "cell.json", json_text(cell))
+def clear_cell(task: CellTask) -> None:
+    """Remove what is left of the cell of `task`, finished or not."""
+    folder = Path(task.folder)
+    for left in (folder / task.name, *folder.glob(f".{task.name}-*.partial")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _report_of(task: CellTask) -> str:
+    """The cell's report as seen from the matrix's folder."""
+    return f"{Path(task.folder).name}/{task.name}/report.html"
 
 
 def _setting(task: CellTask) -> AttackSetting:
@@ -118,15 +130,10 @@ def _setting(task: CellTask) -> AttackSetting:
     )
 
 
-def _measured(task: CellTask) -> dict[str, Any]:
-    spec = attack_named(task.attack)
-    result = attack_result(spec, _setting(task), AuditPlan(runs=0, confidence=task.confidence))
-    folder = Path(task.folder)
-    with write_run(folder, task.name) as run:
-        run.write_json("result.json", result)
-        run.write_json("environment.json", environment([]))
-        write_report(run.path)
-    return measured_cell(result, f"{folder.name}/{run.path.name}/report.html")
+def _result(task: CellTask) -> dict[str, Any]:
+    """The attack's result, without an audit: a matrix shows what each attack finds."""
+    plan = AuditPlan(runs=0, confidence=task.confidence)
+    return attack_result(attack_named(task.attack), _setting(task), plan)
 
 
 def _positive(task: CellTask) -> dict[str, Any]:

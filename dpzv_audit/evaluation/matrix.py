@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scipy.special import bdtrc
+
 from dpzv_audit.evaluation.common import Result
 
 
@@ -60,8 +62,11 @@ def matrix_sentence(cells: Sequence[Result], confidence: float) -> str:
     text = f"{len(measured)} cells measured, {sum(c['state'] == 'does not apply' for c in cells)} do not apply"
     text += f", {failed} FAILED" if failed else ", none failed"
     if broken:
-        luck = 100.0 * (1.0 - confidence)
-        text += f"; a control's interval misses its value in {broken} of them, where luck alone does in {luck:.2g}%"
+        luck = 1.0 - confidence
+        text += (
+            f"; a control's interval misses its value in {broken} of them, as luck alone does in {100 * luck:.2g}%: in "
+            f"so many or more with probability {as_many(broken, len(measured), luck):.2g}"
+        )
     if measured:
         worst = max(measured, key=_damage)
         clear = sum(c["low"] > c["reference"] for c in measured)
@@ -72,6 +77,11 @@ def matrix_sentence(cells: Sequence[Result], confidence: float) -> str:
             f"where {worst['reference']:.3f} needs no attack"
         )
     return text + "."
+
+
+def as_many(count: int, among: int, rate: float) -> float:
+    """The probability of `count` or more of `among` independent events, each of probability `rate`."""
+    return float(bdtrc(count - 1, among, rate)) if count else 1.0
 
 
 def _damage(cell: Result) -> float:
