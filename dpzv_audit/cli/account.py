@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from dpzv_audit.cli import release_options as given
+from dpzv_audit.cli import release_flags as given
+from dpzv_audit.cli import releases
+from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
 from dpzv_audit.cli.data_options import DataDirOption
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
@@ -22,11 +24,10 @@ if TYPE_CHECKING:
 DEFAULT_DELTA = 1e-5
 
 
+@takes(sizes=given.SizeFlags, details=given.DetailFlags)
 def account(
-    batch_size: given.BatchOption = None,
-    dataset_size: given.RecordsOption = None,
-    rounds: given.RoundsOption = None,
-    clip: given.ClipOption = None,
+    *,
+    sizes: given.SizeFlags,
     sigma: given.NoiseOption = None,
     claim_epsilon: Annotated[
         float | None,
@@ -43,26 +44,7 @@ def account(
     everything: Annotated[
         bool, typer.Option("--all", help="Every adversary and every relation: what is asked where neither is named.")
     ] = False,
-    sampler: given.SamplerOption = None,
-    clients: given.PartiesOption = None,
-    channel: given.ChannelOption = None,
-    directions: given.DirectionsOption = None,
-    whole_data_rounds: given.WholeOption = None,
-    server_update: given.ServerUpdateOption = None,
-    server_mu: given.ServerMuOption = None,
-    server_noise_multiplier: given.ServerMultiplierOption = None,
-    client_update: given.ClientUpdateOption = None,
-    clip_rule: given.ClipRuleOption = None,
-    clip_scope: given.ClipScopeOption = None,
-    ids: given.IdsOption = None,
-    participations: given.ParticipationsOption = None,
-    schedule: given.ScheduleOption = None,
-    participation_cap: given.CapOption = None,
-    distinct_ids: given.DistinctOption = False,
-    batch_coupling: given.CouplingOption = False,
-    data_dependent_side: given.SideOption = False,
-    own_rounds_only: given.OwnRoundsOption = False,
-    padded: given.PaddedOption = False,
+    details: given.DetailFlags,
     also: given.AlsoOption = None,
     method: Annotated[
         str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method's configuration.")
@@ -109,39 +91,14 @@ def account(
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
     adversaries, relations = asked(adversary, neighbours)
-    flags: dict[str, Any] = {
-        "batch_size": batch_size,
-        "dataset_size": dataset_size,
-        "rounds": rounds,
-        "clip": clip,
-        "sampler": sampler,
-        "clients": clients,
-        "channel": channel,
-        "directions": directions,
-        "whole_data_rounds": whole_data_rounds,
-        "server_update": server_update,
-        "server_mu": server_mu,
-        "server_noise_multiplier": server_noise_multiplier,
-        "client_update": client_update,
-        "clip_rule": clip_rule,
-        "clip_scope": clip_scope,
-        "ids": ids,
-        "participations": participations,
-        "schedule": schedule,
-        "participation_cap": participation_cap,
-        "distinct_ids": distinct_ids or None,
-        "batch_coupling": batch_coupling or None,
-        "data_dependent_side": data_dependent_side or None,
-        "own_rounds_only": own_rounds_only or None,
-        "padded": padded or None,
-    }
+    flags = given.release_flags(sizes, details)
     if delta is not None:
         check_probability("--delta", delta)
     only_method = {"--epochs": epochs, "--epsilon": epsilon, "--calibration": calibration, "--set": settings}
     if method is None:
         refuse(only_method, "--method")
         delta = DEFAULT_DELTA if delta is None else delta
-        noise = given.sigma_of(
+        noise = releases.sigma_of(
             flags,
             sigma=sigma,
             claim_epsilon=claim_epsilon,
@@ -149,16 +106,16 @@ def account(
             relations=relations,
             delta=delta,
         )
-        release, claimed = given.described(flags, sigma=noise), claim_epsilon
+        release, claimed = releases.described(flags, sigma=noise), claim_epsilon
     else:
         release, claimed, delta = method_release(
-            given.MethodFlags(
+            releases.MethodFlags(
                 name=method,
                 dataset=dataset,
                 data_dir=data_dir,
                 settings=settings,
                 options={
-                    "batch_size": batch_size,
+                    "batch_size": sizes.batch_size,
                     "epochs": epochs,
                     "epsilon": epsilon,
                     "delta": delta,
@@ -170,7 +127,7 @@ def account(
             flags,
             {"--claim-epsilon": claim_epsilon, "--noise-multiplier": noise_multiplier},
         )
-    parts = given.others(release, also)
+    parts = releases.others(release, also)
     whole: AnyRelease = Composition(parts) if also else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
     result: dict[str, Any] = {"release": whole, "bounds": bounds}
@@ -209,7 +166,7 @@ def refuse(flags: dict[str, Any], without: str) -> None:
 
 
 def method_release(
-    method: given.MethodFlags, flags: dict[str, Any], others: dict[str, Any]
+    method: releases.MethodFlags, flags: dict[str, Any], others: dict[str, Any]
 ) -> tuple[Release, float | None, float]:
     """Return a method's release, claim and delta; flags that the method decides itself are refused."""
     kept = ("batch_size", "dataset_size", "clients")
@@ -217,7 +174,7 @@ def method_release(
     for flag, value in decided.items():
         if value is not None:
             raise InputError(f"{flag} is {value!r}, but --method decides it: use --set, --epochs or --sigma")
-    return given.of_method(method, records=flags["dataset_size"], clients=flags["clients"])
+    return releases.of_method(method, records=flags["dataset_size"], clients=flags["clients"])
 
 
 def show(

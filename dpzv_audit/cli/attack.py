@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -20,7 +21,7 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.data_options import DataFlags, takes_data
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
@@ -84,7 +85,7 @@ EstimatorOption = Annotated[
 ]
 
 
-@takes_data
+@takes(data=DataFlags)
 def attack(
     *,
     method: MethodOption = "dpzv",

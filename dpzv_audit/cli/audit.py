@@ -43,6 +43,7 @@ from dpzv_audit.cli.audit_options import (
     TrialSecondsOption,
 )
 from dpzv_audit.cli.audit_scores import ScoreAuditOptions, audit_score_files
+from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -55,7 +56,7 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.data_options import DataFlags, given_flags, takes_data
+from dpzv_audit.cli.data_options import DataFlags, given_flags
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
@@ -68,7 +69,7 @@ from dpzv_audit.cli.options import (
 from dpzv_audit.errors import InputError, check_probability
 
 
-@takes_data
+@takes(data=DataFlags)
 def audit(
     *,
     scores: ScoresOption = None,

@@ -6,8 +6,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from dpzv_audit.cli import release_options as given
+from dpzv_audit.cli import release_flags as given
+from dpzv_audit.cli import releases
 from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse
+from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
 from dpzv_audit.cli.data_options import DataDirOption
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
@@ -15,7 +17,9 @@ from dpzv_audit.errors import InputError, check_positive, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
 
 
+@takes(sizes=given.SizeFlags, details=given.DetailFlags)
 def calibrate(
+    *,
     epsilon: Annotated[float, typer.Option("--epsilon", metavar="X", help="Target epsilon, above 0.")],
     delta: Annotated[
         float, typer.Option("--delta", metavar="X", help="Target delta, strictly between 0 and 1.")
@@ -27,31 +31,9 @@ def calibrate(
     solve: Annotated[
         str, typer.Option("--solve", metavar="NAME", help="What is sought: sigma, rounds or batch-size.")
     ] = "sigma",
-    batch_size: given.BatchOption = None,
-    dataset_size: given.RecordsOption = None,
-    rounds: given.RoundsOption = None,
-    clip: given.ClipOption = None,
+    sizes: given.SizeFlags,
     sigma: given.NoiseOption = None,
-    sampler: given.SamplerOption = None,
-    clients: given.PartiesOption = None,
-    channel: given.ChannelOption = None,
-    directions: given.DirectionsOption = None,
-    whole_data_rounds: given.WholeOption = None,
-    server_update: given.ServerUpdateOption = None,
-    server_mu: given.ServerMuOption = None,
-    server_noise_multiplier: given.ServerMultiplierOption = None,
-    client_update: given.ClientUpdateOption = None,
-    clip_rule: given.ClipRuleOption = None,
-    clip_scope: given.ClipScopeOption = None,
-    ids: given.IdsOption = None,
-    participations: given.ParticipationsOption = None,
-    schedule: given.ScheduleOption = None,
-    participation_cap: given.CapOption = None,
-    distinct_ids: given.DistinctOption = False,
-    batch_coupling: given.CouplingOption = False,
-    data_dependent_side: given.SideOption = False,
-    own_rounds_only: given.OwnRoundsOption = False,
-    padded: given.PaddedOption = False,
+    details: given.DetailFlags,
     method: Annotated[
         str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method's configuration.")
     ] = None,
@@ -84,40 +66,15 @@ def calibrate(
     check_choice("--adversary", adversary, ADVERSARIES)
     check_choice("--neighbours", neighbours, NEIGHBOURS)
     check_choice("--solve", solve, UNKNOWNS)
-    flags: dict[str, Any] = {
-        "batch_size": batch_size,
-        "dataset_size": dataset_size,
-        "rounds": rounds,
-        "clip": clip,
-        "sampler": sampler,
-        "clients": clients,
-        "channel": channel,
-        "directions": directions,
-        "whole_data_rounds": whole_data_rounds,
-        "server_update": server_update,
-        "server_mu": server_mu,
-        "server_noise_multiplier": server_noise_multiplier,
-        "client_update": client_update,
-        "clip_rule": clip_rule,
-        "clip_scope": clip_scope,
-        "ids": ids,
-        "participations": participations,
-        "schedule": schedule,
-        "participation_cap": participation_cap,
-        "distinct_ids": distinct_ids or None,
-        "batch_coupling": batch_coupling or None,
-        "data_dependent_side": data_dependent_side or None,
-        "own_rounds_only": own_rounds_only or None,
-        "padded": padded or None,
-    }
+    flags = given.release_flags(sizes, details)
     unknown = cast("Unknown", solve)
     if method is None:
         refuse({"--epochs": epochs, "--calibration": calibration, "--set": settings}, "--method")
         described, noise = _with_unknown(flags, sigma, solve)
-        template = given.described(described, sigma=noise)
+        template = releases.described(described, sigma=noise)
     else:
-        options = {"batch_size": batch_size, "epochs": epochs, "calibration": calibration, "sigma": sigma}
-        chosen = given.MethodFlags(
+        options = {"batch_size": sizes.batch_size, "epochs": epochs, "calibration": calibration, "sigma": sigma}
+        chosen = releases.MethodFlags(
             name=method, dataset=dataset, data_dir=data_dir, settings=settings, options=options, seed=seed
         )
         template, _, _ = method_release(chosen, flags, {})
@@ -154,7 +111,7 @@ def _with_unknown(flags: dict[str, Any], sigma: float | None, solve: str) -> tup
     if flags.get("clip") is None:
         raise InputError("--clip is missing: it says what one record adds to a message")
     if solve == "sigma":
-        return flags, given.described_unit(flags)
+        return flags, releases.described_unit(flags)
     if sigma is None:
         raise InputError(f"--sigma is missing: it stays as it is while {solve} is sought")
     return {**flags, key: 1}, sigma

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -123,32 +123,6 @@ CSV_COLUMNS = {
     "scales": "--scales",
 }
 """Flags by the word before "column" in what the loader says about one."""
-
-
-def takes_data(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` an option for each field of `DataFlags`, in place of its parameter `data`."""
-    hints = get_type_hints(DataFlags, include_extras=True)
-    options = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-        for f in fields(DataFlags)
-    ]
-    own = inspect.signature(command, eval_str=True)
-    parameters: list[inspect.Parameter] = []
-    for parameter in own.parameters.values():
-        if parameter.name == "data":
-            parameters += options
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    def with_data(**given: Any) -> None:
-        flags = DataFlags(**{option.name: given.pop(option.name) for option in options})
-        command(data=flags, **given)
-
-    with_data.__doc__ = command.__doc__
-    with_data.__name__ = command.__name__
-    with_data.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    with_data.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return with_data
 
 
 def given_flags(flags: DataFlags) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -20,7 +21,7 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.data_options import DataFlags, takes_data
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
@@ -46,7 +47,7 @@ NoSelfCheckOption = Annotated[
 ]
 
 
-@takes_data
+@takes(data=DataFlags)
 def matrix(
     *,
     methods: MethodsOption = ALL,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -22,7 +23,7 @@ from dpzv_audit.cli.common import (
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.data_options import DataFlags, takes_data
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
@@ -49,7 +50,7 @@ ResumeOption = Annotated[
 NoControlsOption = Annotated[bool, typer.Option("--no-controls", help="Skip the frozen-clients controls.")]
 
 
-@takes_data
+@takes(data=DataFlags)
 def train(
     *,
     method: MethodOption = "dpzv",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import mu_from_epsilon, tightest_sound, upper_bounds
-from dpzv_audit.cli.release_options import MethodFlags, of_method
+from dpzv_audit.cli.releases import MethodFlags, of_method
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from dpzv_audit.cli import main
@@ -27,3 +29,13 @@ def test_summaries_of_the_commands_fit_in_eighty_columns(monkeypatch, capsys):
     commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
     assert len(commands) >= 8
     assert [line for line in commands if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize(("set_by_user", "then"), [(None, "1"), ("3", "3")])
+def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, set_by_user, then, capsys):
+    if set_by_user is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
+    assert main(["--version"]) == 0
+    assert os.environ["OMP_NUM_THREADS"] == then

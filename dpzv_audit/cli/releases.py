@@ -1,4 +1,4 @@
-"""Options that describe a release to an accountant, and how they become one: by its numbers, or by a method."""
+"""How what the user said becomes a release for an accountant: by its numbers, or by a method."""
 
 from __future__ import annotations
 
@@ -6,124 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from dpzv_audit.cli.common import check_choice
 from dpzv_audit.errors import InputError, check_positive, unknown_name
 
 if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
-
-RecordsOption = Annotated[int | None, typer.Option("--dataset-size", metavar="D", help="Records in all.")]
-BatchOption = Annotated[int | None, typer.Option("--batch-size", metavar="B", help="Records a batch.")]
-RoundsOption = Annotated[
-    int | None, typer.Option("--rounds", metavar="T", help="Batches served, all clients together.")
-]
-ClipOption = Annotated[
-    float | None, typer.Option("--clip", metavar="C", help="Clipping norm of one record's part in a message.")
-]
-NoiseOption = Annotated[
-    float | None, typer.Option("--sigma", metavar="X", help="Standard deviation of the noise on the message.")
-]
-MultiplierOption = Annotated[
-    float | None,
-    typer.Option(
-        "--noise-multiplier",
-        metavar="Z",
-        help="Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).",
-    ),
-]
-ChannelOption = Annotated[
-    str | None,
-    typer.Option("--channel", metavar="NAME", help="scalar (default), gradient, embedding or zo-gradient."),
-]
-DirectionsOption = Annotated[
-    int | None, typer.Option("--directions", metavar="Q", help="Messages a round about the same batch.")
-]
-WholeOption = Annotated[
-    int | None,
-    typer.Option("--whole-data-rounds", metavar="N", help="Messages about every record, such as the table's filling."),
-]
-SamplerOption = Annotated[
-    str | None, typer.Option("--sampler", metavar="NAME", help="shuffled (default), uniform or poisson.")
-]
-PartiesOption = Annotated[int | None, typer.Option("--clients", metavar="M", help="Clients, which take turns.")]
-ServerUpdateOption = Annotated[
-    str | None,
-    typer.Option(
-        "--server-update",
-        metavar="NAME",
-        help="How the server learns: none (default: no parameters), joint-zo, frozen, dp-sgd, sgd or zo.",
-    ),
-]
-ClientUpdateOption = Annotated[
-    str | None,
-    typer.Option(
-        "--client-update", metavar="NAME", help="How clients step: zeroth-order (default), first-order or frozen."
-    ),
-]
-ServerMuOption = Annotated[
-    float | None,
-    typer.Option("--server-mu", metavar="X", help="Gaussian-DP mu of the server's own noised updates in all, planned."),
-]
-ServerMultiplierOption = Annotated[
-    float | None,
-    typer.Option(
-        "--server-noise-multiplier", metavar="X", help="Instead: dp-sgd's noise over its clip, on each round's batch."
-    ),
-]
-ClipRuleOption = Annotated[
-    str | None, typer.Option("--clip-rule", metavar="NAME", help="symmetric (default) or paper-one-sided.")
-]
-ClipScopeOption = Annotated[
-    str | None,
-    typer.Option("--clip-scope", metavar="NAME", help="record (default), or batch: one clip over a whole tensor."),
-]
-IdsOption = Annotated[
-    str | None, typer.Option("--ids", metavar="NAME", help="secret (default) or public batch ids, on the wire.")
-]
-ParticipationsOption = Annotated[
-    int | None,
-    typer.Option("--participations", metavar="N", help="Realised largest count of a record's rounds, shuffled."),
-]
-ScheduleOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--schedule",
-        metavar="FILE",
-        help="Realised batches, from which the count is read: .npy, record numbers by round (-1: empty).",
-    ),
-]
-CapOption = Annotated[
-    int | None,
-    typer.Option("--participation-cap", metavar="N", help="Participations of a record that the server enforces."),
-]
-DistinctOption = Annotated[
-    bool, typer.Option("--distinct-ids", help="The server refuses a batch that names a record twice.")
-]
-CouplingOption = Annotated[bool, typer.Option("--batch-coupling", help="A layer mixes the records of a batch.")]
-SideOption = Annotated[
-    bool,
-    typer.Option("--data-dependent-side", help="Scalers, stopping, checkpoints or logs depend on the data too."),
-]
-OwnRoundsOption = Annotated[
-    bool, typer.Option("--own-rounds-only", help="--rounds counts one of several clients' rounds alone.")
-]
-PaddedOption = Annotated[bool, typer.Option("--padded", help="Messages have one length whatever the batch's size.")]
-AlsoOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--also",
-        metavar="KEY=VALUE,...",
-        help="Another release seen too, with batches of its own: the same but for these settings; repeatable.",
-    ),
-]
-RelationOption = Annotated[
-    str | None,
-    typer.Option("--neighbours", metavar="NAME", help="replace-label, replace-record, zero-out, add-remove or all."),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
