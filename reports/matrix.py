@@ -37,7 +37,7 @@ def section(known: Mapped) -> Section | None:
         )
         idle = _never_applied(cells)
         if idle:
-            caption += f" Left out, since no method here is open to them: {', '.join(idle)}."
+            caption += f" Left out, since no method here is open to them: {'; '.join(idle)}."
         blocks.append(Picture(name="figure-matrix", svg=drawing, alt=label_of(drawing), caption=caption))
     blocks += _measured(cells)
     blocks += _others(cells)

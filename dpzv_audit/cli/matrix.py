@@ -26,12 +26,21 @@ from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOpti
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
 ALL = "all"
+PROTECTED_CHANNELS = ("embedding", "embedding-batch", "gradient")
 WORST = 15
 """Cells that the terminal shows where the whole table is too wide for it."""
 MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, by commas.")]
 AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, by commas.")]
 EpsilonsOption = Annotated[
     str, typer.Option("--epsilons", metavar="X,Y", help="Claimed epsilons, by commas, for methods that claim one.")
+]
+DpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dp",
+        metavar="embedding|embedding-batch|gradient",
+        help="Noise this channel of the other methods too, so that --epsilons holds for all.",
+    ),
 ]
 SeedsOption = Annotated[
     int, typer.Option("--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings a cell, as one stack.")
@@ -53,6 +62,7 @@ def matrix(
     methods: MethodsOption = ALL,
     attacks: AttacksOption = ALL,
     epsilons: EpsilonsOption = "1",
+    dp: DpOption = None,
     data: DataFlags,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
@@ -72,6 +82,8 @@ def matrix(
     Each cell is a run folder of its own, by which an interrupted matrix goes on with --resume. A dash is an attack
     that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3.
 
+    Methods that add no noise by themselves have one column; with --dp one for each epsilon, as the others have.
+
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --seeds 3
     """
     from attacks import ATTACKS
@@ -85,8 +97,11 @@ def matrix(
     chosen_methods = _names("--methods", methods, METHODS)
     chosen_attacks = _names("--attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
+    if dp is not None:
+        check_choice("--dp", dp, PROTECTED_CHANNELS)
     shared: dict[str, Any] = {
         "data": data,
+        "dp": dp,
         "epochs": epochs,
         "batch_size": batch_size,
         "seeds": seeds,
@@ -98,7 +113,7 @@ def matrix(
     tasks = [
         CellTask(method=m, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods
-        for e in (claimed if METHODS[m].config is DPZVConfig else [None])
+        for e in (claimed if dp or METHODS[m].config is DPZVConfig else [None])
         for a in chosen_attacks
         for by in ATTACKS[a].adversaries
     ]
@@ -158,7 +173,7 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
 
     cells = [c for c in found if not c.pop("positive")]
     checks = [c for c in found if c not in cells]
-    facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}
+    facts = {key: shared[key] for key in ("dp", "epochs", "batch_size", "confidence") if shared[key] is not None}
     result = matrix_result(
         cells,
         [_self_check(c) for c in checks],

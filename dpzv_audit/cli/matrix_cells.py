@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,11 @@ from attacks.mount import DoesNotApply
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose
-from dpzv_audit.errors import AuditError
+from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
 from dpzv_audit.runs import environment, slug, write_run
+from mechanisms import METHODS
 from reports.render import write_report
 
 
@@ -30,6 +32,7 @@ class CellTask:
     attack: str
     adversary: str
     data: DataFlags
+    dp: str | None
     epochs: int | None
     batch_size: int | None
     seeds: int
@@ -50,7 +53,8 @@ class CellTask:
 
 def check_task(task: CellTask) -> None:
     """`InputError` where the options that all cells share are wrong, before any of them runs."""
-    _setting(task)
+    with suppress(DoesNotApply):
+        _setting(task)
 
 
 def run_cell(task: CellTask) -> dict[str, Any]:
@@ -107,11 +111,14 @@ def _setting(task: CellTask) -> AttackSetting:
 
     torch.set_num_threads(1)
     spec = attack_named(task.attack)
+    noised = task.epsilon is not None and "dp" in METHODS[task.method].config.model_fields
+    if noised:
+        _check_channel(task)
     choice = choose(
         task.method,
         task.data,
         quiet=True,
-        settings=None,
+        settings=[f"dp={task.dp}"] if noised else None,
         given={"epochs": task.epochs, "batch_size": task.batch_size, "epsilon": task.epsilon},
         require=partial(spec.check, task.adversary),
     )
@@ -128,6 +135,14 @@ def _setting(task: CellTask) -> AttackSetting:
         confidence=task.confidence,
         with_positive=False,
     )
+
+
+def _check_channel(task: CellTask) -> None:
+    """`DoesNotApply` where the method has no channel of the kind that is to be noised."""
+    try:
+        METHODS[task.method].configure(dp=task.dp, epsilon=task.epsilon)
+    except InputError as error:
+        raise DoesNotApply(f"{task.attack} does not apply to {task.method}: {error}") from None
 
 
 def _result(task: CellTask) -> dict[str, Any]:

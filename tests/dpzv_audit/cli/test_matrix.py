@@ -85,6 +85,17 @@ def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys
     assert {c["state"] for c in found} == {"measured"}
 
 
+def test_other_methods_have_epsilons_where_one_of_their_channels_is_noised(tmp_path, capsys):
+    """Noise on gradients hides labels from a client; where no gradient travels the cell is a dash that says so."""
+    arguments = ("--methods", "vafl,zoo-vfl", "--dp", "gradient", "--epsilons", "1,10000")
+    code, printed, _ = run(capsys, *SMALL, *arguments, "--no-self-check", "--json", "--out", tmp_path)
+    assert code == 0
+    cells = {(c["method"], c["epsilon"]): c for c in json.loads(printed)["cells"] if c["adversary"] == "client"}
+    assert cells["vafl", 1.0]["damage"] < 0.1 < cells["vafl", 10000.0]["damage"]
+    assert "no gradient travels here" in cells["zoo-vfl", 1.0]["reason"]
+    assert cells["zoo-vfl", 1.0]["state"] == "does not apply"
+
+
 def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, capsys):
     arguments = ("matrix", "--methods", "vafl", "--attacks", "label_spectral", "--seeds", "1", "--epochs", "1")
     code, _, _ = run(capsys, *arguments, "--quiet", "--out", tmp_path)
@@ -121,6 +132,7 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
         (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
         (("--methods", ","), "--methods is ',', must be names by commas, or all"),
         (("--epsilons", "one"), "--epsilons is 'one', must be numbers by commas"),
+        (("--dp", "embeding"), "--dp is 'embeding': did you mean 'embedding'"),
         (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
         (("--dataset", "digit"), "did you mean 'digits'"),
         (("--batch-size", "5000"), "--batch-size is 5000"),
