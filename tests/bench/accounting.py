@@ -142,7 +142,7 @@ def shown(row: list[object] | str) -> str:
 
 def rows(*, quick: bool = False, limit: float = 60.0) -> Iterator[Row]:
     """Processor seconds of ours over those of each package, and of the whole accountant over what was promised."""
-    for rate, noise, rounds in AGAINST[: 1 if quick else 4]:
+    for rate, noise, rounds in AGAINST[: 1 if quick else 3]:
         mine = answered("ours", rate, noise, rounds, DELTA)
         error = mine[5] - mine[4]
         theirs = measured("package", rate, noise, rounds, DELTA, error, limit=limit)

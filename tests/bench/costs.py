@@ -26,7 +26,7 @@ BATCH = 64
 COLUMNS = 16
 
 
-def rows(*, turns: int = 3, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, turns: int = 2, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
     """The slope of the cost of `dpzv` and of `vafl` in each of the four."""
     for method in ("dpzv",) if quick else ("dpzv", "vafl"):
         for name, base in BASE.items():

@@ -57,7 +57,7 @@ def mnist() -> tuple[VerticalDataset, str]:
 
 
 @torch.no_grad()
-def rows(*, turns: int = 200, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, turns: int = 100, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
     """A round of each method against what the published code takes for its model work."""
     dataset, what = mnist()
     data = TrainingData.of(dataset, dtype=torch.float32, device=device)

@@ -33,7 +33,7 @@ EPOCHS = 20
 PROMISED = 2.5
 
 
-def rows(*, turns: int = 5, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+def rows(*, turns: int = 3, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
     """Shadow runs of three methods in batches of 64, the default, and of 16; `quick`: of 64 alone, one turn."""
     for name in ("split", "vafl", "dpzv"):
         for batch_size in (64,) if quick else (64, 16):
