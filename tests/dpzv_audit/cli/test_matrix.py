@@ -65,7 +65,7 @@ def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_bytes(finis
     partial.mkdir()
     code, _, _ = run(capsys, *SMALL, "--out", finished.parent, "--resume")
     assert code == 0
-    assert json.loads((finished / "result.json").read_text())["cells"] == json.loads(before)["cells"]
+    assert (finished / "result.json").read_bytes() == before
     assert all(p.stat().st_mtime_ns == time for p, time in kept.items() if p != gone)
     assert gone.is_file()
     assert not partial.exists()
