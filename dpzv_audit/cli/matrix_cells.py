@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,9 +18,13 @@ from dpzv_audit.cli.options import choose
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
+from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.runs import environment, slug, write_run
+from dpzv_audit.sealed import sealed, unsealed
 from mechanisms import METHODS
 from reports.render import write_report
+
+CELL_FILE = "cell.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +66,6 @@ def run_cell(task: CellTask) -> dict[str, Any]:
 
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """
-    folder = Path(task.folder)
-    kept = folder / task.name / "cell.json"
-    if kept.is_file():
-        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
-    clear_cell(task)
     named = {
         "attack": task.attack,
         "adversary": task.adversary,
@@ -75,6 +73,10 @@ def run_cell(task: CellTask) -> dict[str, Any]:
         "epsilon": task.epsilon,
         "positive": task.positive,
     }
+    kept = stored_cell(Path(task.folder) / task.name / CELL_FILE, named)
+    if kept is not None:
+        return kept
+    clear_cell(task)
     try:
         result = None if task.positive else _result(task)
         cell = {**named, **(_positive(task) if result is None else measured_cell(result, _report_of(task)))}
@@ -85,13 +87,22 @@ def run_cell(task: CellTask) -> dict[str, Any]:
     except Exception as error:
         return {**named, **unmeasured_cell("failed", f"{type(error).__name__}: {error}")}
     # The folder appears whole or not at all, so a cell that was killed leaves nothing that looks finished.
-    with write_run(folder, task.name) as run:
+    with write_run(Path(task.folder), task.name) as run:
         if result is not None:
             run.write_json("result.json", result)
             run.write_json("environment.json", environment([]))
             write_report(run.path)
-        run.write_json("cell.json", cell)
+        run.write_text(CELL_FILE, sealed(to_jsonable(cell)))
     return cell
+
+
+def stored_cell(path: Path, named: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The finished cell at `path`, the one that is `named`; None where there is none, or a damaged or another one."""
+    try:
+        cell = unsealed(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return cell if isinstance(cell, dict) and named.items() <= cell.items() else None
 
 
 def clear_cell(task: CellTask) -> None:
