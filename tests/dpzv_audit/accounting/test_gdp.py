@@ -41,7 +41,9 @@ def test_clt_mu_is_the_printed_formula(z, uniform):
     expected = clt_mu_by_definition(0.03, 700, z, uniform)
     # In absolute terms, which for ln mu are relative ones of mu. At large z the uniform form cancels a few digits, and
     # past 1e7 it is its first term, wrong by 0.8 / z.
-    assert abs(log_clt_mu(0.03, 700, z, uniform=uniform) - expected) < (1e-12 if z < 10.0 else 1e-8 if z < 1e7 else 1e-7)
+    assert abs(log_clt_mu(0.03, 700, z, uniform=uniform) - expected) < (
+        1e-12 if z < 10.0 else 1e-8 if z < 1e7 else 1e-7
+    )
 
 
 def test_clt_mu_stays_a_number_at_almost_no_noise():
