@@ -2,8 +2,8 @@
 
 All tests of a session that use the fixture share one alpha (ini option `dpzv_audit_alpha`), evenly, so that a session
 whose claims are all true fails with at most that probability, however many tests there are and however many workers
-pytest-xdist runs them on. What it needs is loaded when a test first asks for a verdict: pytest starts as fast as without
-it, and a project with a package of its own called `reports` or `attacks` can still run its other tests.
+pytest-xdist runs them on. What it needs is loaded when a test first asks for a verdict: pytest starts as fast as
+without it, and a project with a package of its own called `reports` or `attacks` can still run its other tests.
 """
 
 from __future__ import annotations
