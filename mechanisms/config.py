@@ -110,6 +110,9 @@ class DPZVConfig(AsyncConfig):
     perturbation: Literal["functional", "in-place"] = Field(
         "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
     )
+    directions: int = Field(
+        1, ge=1, description="Own rounds, each a direction and a release, that a party averages into one step, q."
+    )
     participation_cap: int | None = Field(None, ge=1, description="The server ignores a record past so many rounds.")
     distinct_ids: bool = Field(False, description="The server ignores repetitions of a record within a batch.")
 
@@ -120,6 +123,10 @@ class DPZVConfig(AsyncConfig):
         if self.sigma is None and self.calibration == "sound" and self.clip_rule == "paper-one-sided":
             raise ValueError(
                 "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
+            )
+        if self.directions > 1 and self.perturbation == "in-place":
+            raise ValueError(
+                "directions above 1 needs perturbation functional: in place there is no store to average in"
             )
         if self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0:
             raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")

@@ -208,6 +208,10 @@ def _looks(entry: Mapped) -> list[Block]:
         for look in entry["looks"]
     )
     note = f"bounds at an error of {number(entry['level'])} times each look's share"
+    split = entry.get("split")
+    if split:
+        shares = "; ".join(f"{clean(name)} {percent(share)}" for name, share in split.items())
+        note += f"; alpha was shared out before anything was drawn: {shares}"
     return [Table(caption="Tests of the claim", columns=columns, rows=rows, note=note)]
 
 

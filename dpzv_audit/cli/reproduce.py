@@ -31,7 +31,7 @@ EpochsOption = Annotated[
         "--epochs",
         metavar="N",
         callback=at_least("--epochs", 1),
-        help="Epochs as the paper counts them; its own number if not given.",
+        help="Epochs as the paper counts them, of a search the longest training; its own number if not given.",
     ),
 ]
 SeedsOption = Annotated[

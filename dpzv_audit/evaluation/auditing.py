@@ -229,7 +229,7 @@ def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None)
         "runs_in": len(scores.in_scores),
         "runs_out": len(scores.out_scores),
     }
-    if labels is not None and game.neighbours != "add-remove":
+    if labels is not None and game.neighbours not in ("add-remove", "zero-out"):
         section["labels"] = f"{labels[0]} in the world 'out', {labels[1]} in 'in'"
     if scores.participations is not None:
         section["participations"] = "{} to {}".format(*scores.participations)
