@@ -188,12 +188,13 @@ def who_wins(rows: Sequence[Result]) -> str:
     sound, control = best_sound(rows), next(iter(_by_kind(rows, "control")), None)
     sentences = []
     if sound is not None and control is not None:
-        sentences.append(f"{_verdict(sound, control)} {_forms(sound)}")
+        others = [row for row in _by_kind(rows, "sound") if row is not sound]
+        sentences.append(f"{_verdict(sound, control)} {_forms(sound, others)}")
     for row in _by_kind(rows, "claimed"):
         sentences.append(
-            f"The paper's own noise for the same claim reaches {_interval(row)}% and guarantees a client's victims "
+            f"The paper's own noise for the same claim reaches {_interval(row)}% and guarantees, against a client, "
             f"{'epsilon ' + _upper(row) if row['guarantee']['sound'] else 'no epsilon at all'}: an audit proves at "
-            f"least {_lower(row)} against a claim of {EPSILON:g}."
+            f"least {_lower(row)} where {EPSILON:g} is claimed."
         )
     return " ".join(sentences)
 
@@ -212,22 +213,29 @@ def _verdict(sound: Result, control: Result) -> str:
     return f"**{at}, neither wins.** There, {numbers}; the intervals overlap."
 
 
-def _forms(sound: Result) -> str:
-    words = f"That is the form “{sound['label'].removeprefix('sound, ')}”."
+def _forms(sound: Result, others: Sequence[Result]) -> str:
+    """Which form the best one is, what its clients' learning is worth, and what the other forms reach."""
+    words = f"That is the form “{_form(sound)}”."
     frozen = sound["variants"].get("frozen")
-    if frozen is None:
-        return words
-    gain = 100 * (sound["validation"] - frozen)
-    return (
-        f"{words} With its clients frozen, everything else the same, it reaches {_points(frozen)}% on held-out records "
-        f"instead of {_points(sound['validation'])}%: what is sent down to clients is worth {gain:+.1f} points."
-    )
+    if frozen is not None:
+        gain = 100 * (sound["validation"] - frozen)
+        words += (
+            f" With its clients frozen, all else the same, it reaches {_points(frozen)}% on held-out training records, "
+            f"with them trained {_points(sound['validation'])}%: what goes down to clients is worth {gain:+.2f} points."
+        )
+    if others:
+        words += f" The other sound forms: {', '.join(f'{_form(row)} {_interval(row)}%' for row in others)}."
+    return words
+
+
+def _form(row: Result) -> str:
+    return str(row["label"]).removeprefix("sound, ")
 
 
 def what_costs(rows: Sequence[Result]) -> str:
     """What the noise costs each sound form beside what zeroth order and the length of training cost it, in words."""
     parts = [
-        f"{row['label'].removeprefix('sound, ')} {_points(row['variants']['noiseless'])} instead of "
+        f"{_form(row)} {_points(row['variants']['noiseless'])} instead of "
         f"{_points(row['validation'])} ({100 * (row['variants']['noiseless'] - row['validation']):+.1f})"
         for row in _by_kind(rows, "sound")
     ]
