@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dpzv_audit.errors import InputError
 from mechanisms.directions import DirectionKind
 from mechanisms.models import ClientModel
-from mechanisms.noise import ClipRule
+from mechanisms.noise import ClipRule, Entropy
 from mechanisms.schedules import SamplerName
 
 ServerUpdate = Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"]
@@ -59,6 +59,9 @@ class AsyncConfig(TrainingConfig):
     activation_probabilities: tuple[float, ...] | None = Field(None, description="q_m by client; equal if not given.")
     compute_times: tuple[float, ...] | None = Field(
         None, description="Time a round takes each client; activation then follows the clock, and staleness with it."
+    )
+    entropy: Entropy = Field(
+        "seed", description="Where noise comes from: the run's seed, or os: the system's generator, never repeated."
     )
 
     @model_validator(mode="after")
@@ -159,7 +162,12 @@ class ProtectedConfig(AsyncConfig):
 
     @model_validator(mode="after")
     def _noise_has_a_channel(self) -> Self:
-        for name, given in (("dp_sigma above 0", self.dp_sigma > 0), ("epsilon", self.epsilon is not None)):
+        said = {
+            "dp_sigma above 0": self.dp_sigma > 0,
+            "epsilon": self.epsilon is not None,
+            "entropy os": self.entropy == "os",
+        }
+        for name, given in said.items():
             if self.dp == "none" and given:
                 raise ValueError(f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on")
         if self.dp_sigma > 0 and self.epsilon is not None:

@@ -58,6 +58,7 @@ class ServerTrainer:
             dtype=federation.dtype,
             device=federation.device,
             purpose=Purpose.SERVER_NOISE,
+            entropy=config.entropy,
         )
 
     def skip_to(self, rounds: int) -> None:

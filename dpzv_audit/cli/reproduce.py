@@ -35,10 +35,23 @@ EpochsOption = Annotated[
     ),
 ]
 SeedsOption = Annotated[
-    int,
-    typer.Option("--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings a row, run as one stack."),
+    int | None,
+    typer.Option(
+        "--seeds",
+        metavar="N",
+        callback=at_least("--seeds", 1),
+        help="Trainings a row, run as one stack; the table's own number if not given.",
+    ),
 ]
-
+RecordsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--records",
+        metavar="N",
+        callback=at_least("--records", 1),
+        help="Train on N records of each data set, the same for every seed; all if not given.",
+    ),
+]
 
 RowOption = Annotated[
     list[str] | None,
@@ -56,7 +69,8 @@ def reproduce(
     name: NameArgument,
     data_dir: DataDirOption = None,
     epochs: EpochsOption = None,
-    seeds: SeedsOption = 3,
+    seeds: SeedsOption = None,
+    records: RecordsOption = None,
     row: RowOption = None,
     resume: ResumeOption = False,
     seed: SeedOption = 0,
@@ -69,7 +83,9 @@ def reproduce(
 
     Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --seeds 3
     """
+    from dpzv_audit.checkpoints import run_key
     from dpzv_audit.data import load
+    from dpzv_audit.locks import hold
     from dpzv_audit.reproduce import Kept, table_named, to_markdown, with_rows
     from dpzv_audit.reproduce import reproduce as run_table
     from dpzv_audit.runs import environment, run_name, write_run
@@ -83,25 +99,30 @@ def reproduce(
     def loaded(keywords: tuple[tuple[str, Any], ...]) -> VerticalDataset:
         return load(**dict(keywords), data_dir=data_dir)
 
-    with output.progress() as bars:
-        result = run_table(
-            table,
-            lambda keywords: loaded(tuple(keywords.items())),
-            epochs=table.epochs if epochs is None else epochs,
-            seeds=seeds,
-            seed=seed,
-            device=where,
-            kept=kept,
-            stage=progress_reporter(bars).stage,
-        )
-    text = to_markdown(table, result)
-    with write_run(out, run_name("reproduce", name, seed=seed)) as folder:
-        folder.write_json("result.json", result)
-        folder.write_json("environment.json", environment())
-        folder.write_text("table.md", text)
-        if table.figure is not None:
-            folder.write_text("figure.svg", table.figure(result))
-    kept.remove()
+    count = table.seeds if seeds is None else seeds
+    facts = {"table": name, "epochs": epochs, "seeds": count, "records": records, "seed": seed, "rows": row or []}
+    lock = out / "unfinished" / f"{run_key(facts)}.lock"
+    with hold(lock, f"the unfinished {name} in {out / 'unfinished'}", cure="or give another --out DIR"):
+        with output.progress() as bars:
+            result = run_table(
+                table,
+                lambda keywords: loaded(tuple(keywords.items())),
+                epochs=table.epochs if epochs is None else epochs,
+                seeds=count,
+                records=records,
+                seed=seed,
+                device=where,
+                kept=kept,
+                stage=progress_reporter(bars).stage,
+            )
+        text = to_markdown(table, result)
+        with write_run(out, run_name("reproduce", name, seed=seed)) as folder:
+            folder.write_json("result.json", result)
+            folder.write_json("environment.json", environment())
+            folder.write_text("table.md", text)
+            if table.figure is not None:
+                folder.write_text("figure.svg", table.figure(result))
+        kept.remove()
     output.result({**result, "run": str(folder.path)})
     output.say(text)
     output.path(str(folder.path))
