@@ -42,9 +42,9 @@ SeedOption = Annotated[
         help="Every random stream follows from this number.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Where tensors live.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Device to compute on.")]
 OutOption = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Folder that receives the run folder.", show_default=True)
+    Path, typer.Option("--out", metavar="DIR", help="Folder in which the run folder is made.", show_default=True)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 QuietOption = Annotated[
