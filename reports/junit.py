@@ -1,4 +1,7 @@
-"""A verification as JUnit XML, the form that CI servers show: a test case a claim, a failure a verdict that fails."""
+"""A verification as JUnit XML, the form that CI servers show: a test case a claim, a failure a verdict that fails.
+
+Attributes are those of junit-10.xsd of the Jenkins xunit plugin, which the other servers read too.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def to_junit(result: Mapped) -> str:
         "skipped": str(sum(skipped)),
         "time": f"{seconds:.3f}",
     }
-    root = ElementTree.Element("testsuites", {"name": "dpzv-audit", **counts})
+    root = ElementTree.Element(
+        "testsuites", {"name": "dpzv-audit", **{key: counts[key] for key in ("tests", "failures", "errors", "time")}}
+    )
     suite = ElementTree.SubElement(root, "testsuite", {"name": clean(result["claims_file"]), **counts})
     for entry, bad, passed_over in zip(claims, failed, skipped, strict=True):
         case = ElementTree.SubElement(
@@ -40,15 +45,13 @@ def to_junit(result: Mapped) -> str:
             {
                 "classname": clean(result["claims_file"]),
                 "name": clean(entry["name"]),
-                "file": clean(result["claims_file"]),
-                "line": str(entry["line"]),
                 "time": f"{entry['seconds']:.3f}",
             },
         )
         text = clean(entry["sentence"])
         if bad:
             failure = ElementTree.SubElement(case, "failure", {"type": entry["verdict"], "message": text})
-            failure.text = text
+            failure.text = f"{clean(result['claims_file'])}:{entry['line']}: {text}"
         elif passed_over:
             ElementTree.SubElement(case, "skipped", {"message": text})
         else:

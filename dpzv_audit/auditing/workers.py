@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import uuid
 from collections.abc import Callable
@@ -21,8 +22,8 @@ _DASK_RETRIES = 2
 _IDLE_SECONDS = 3600
 _CONNECT_SECONDS = 10
 
-Job = Callable[[int, int], Any]
-"""What a worker does with the pairs `first` to `last`; pickles with all that it needs."""
+Job = Callable[..., Any]
+"""What a worker does with the arguments of one chunk; pickles with all that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,8 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
 class Lane(Protocol):
     """Runs one chunk at a time."""
 
-    def submit(self, first: int, last: int) -> Future[Any]:
-        """Start the job on pairs `first` to `last` and return its future."""
+    def submit(self, *arguments: Any) -> Future[Any]:
+        """Start the job on `arguments` and return its future."""
 
     def renew(self) -> None:
         """Make the lane usable again after its worker died."""
@@ -91,11 +92,13 @@ _held: list[Job] = []
 
 
 def _hold(job: Job) -> None:
+    """Keep the job. Ctrl-C reaches every process of a terminal: the parent alone acts on it, and ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _held[:] = [job]
 
 
-def _run_held(first: int, last: int) -> Any:
-    return _held[0](first, last)
+def _run_held(*arguments: Any) -> Any:
+    return _held[0](*arguments)
 
 
 class _LokyLane:
@@ -116,8 +119,8 @@ class _LokyLane:
             env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
         )
 
-    def submit(self, first: int, last: int) -> Future[Any]:
-        future: Future[Any] = self._pool.submit(_run_held, first, last)
+    def submit(self, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = self._pool.submit(_run_held, *arguments)
         return future
 
     def renew(self) -> None:
@@ -150,18 +153,18 @@ class _DaskLane:
     def __init__(self, executor: Any, name: str) -> None:
         self._executor, self._name = executor, name
 
-    def submit(self, first: int, last: int) -> Future[Any]:
-        future: Future[Any] = self._executor.submit(_run_on_dask, self._name, first, last)
+    def submit(self, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = self._executor.submit(_run_on_dask, self._name, *arguments)
         return future
 
     def renew(self) -> None:
         """Nothing to do: the next chunk goes to a worker that is alive."""
 
 
-def _run_on_dask(name: str, first: int, last: int) -> Any:
+def _run_on_dask(name: str, *arguments: Any) -> Any:
     from distributed import get_worker
 
-    return get_worker().plugins[name].job()(first, last)
+    return get_worker().plugins[name].job()(*arguments)
 
 
 class _DaskLanes:

@@ -14,9 +14,10 @@ from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, claim_seed, place_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
+from dpzv_audit.claims.mechanism_source import mechanism_source
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
 from dpzv_audit.claims.result import claim_entry
-from dpzv_audit.claims.sources import ALL_AT_ONCE, Source, mechanism_source
+from dpzv_audit.claims.sources import Source, scores_block, scores_source
 from dpzv_audit.claims.verdicts import Verdict, exit_code, holm
 from dpzv_audit.errors import InputError, check_count, check_probability
 
@@ -78,13 +79,9 @@ def verify_claim(
         sides = [check_scores(f"scores[{index}]", side) for index, side in enumerate(_pair(scores))]
         placed = one_claim({**keys, "scores": {"in": _GIVEN, "out": _GIVEN}})
         assert isinstance(placed.claim, ScoresClaim)
-        block = {"in": sides[0], "out": sides[1], "gaussian": placed.claim.exactly_gaussian}
-        source = Source(
-            stages=ALL_AT_ONCE,
-            draw=lambda number: block,
-            expects_gaussian=placed.claim.exactly_gaussian,
-            stored=False,
-        )
+        gaussian = placed.claim.exactly_gaussian
+        block = scores_block(*sides, exactly_gaussian=gaussian)
+        source = scores_source(lambda pool, number: block, exactly_gaussian=gaussian)
     elif mechanism is not None and not isinstance(mechanism, str):
         _refuse(keys, "mechanism", None)
         placed = one_claim({**keys, "mechanism": "given:mechanism"})

@@ -7,15 +7,16 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
 from dpzv_audit.errors import InputError
+from dpzv_audit.sealed import sealed, unsealed
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
@@ -140,13 +141,13 @@ class Cache:
             for path in self._place(key).glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
-    def block(self, key: str, number: int) -> Mapping[str, Any] | None:
-        """A block of trials of a run that did not end."""
-        return self._read(key, f"block-{number}")
+    def block(self, key: str, pool: str, number: int) -> Mapping[str, Any] | None:
+        """Block `number` of the trials of `pool`, of a run that did not end."""
+        return self._read(key, _block_name(pool, number))
 
-    def keep_block(self, key: str, number: int, block: Mapping[str, Any]) -> None:
+    def keep_block(self, key: str, pool: str, number: int, block: Mapping[str, Any]) -> None:
         """Store a block, for `--resume`."""
-        self._write(key, f"block-{number}", block)
+        self._write(key, _block_name(pool, number), block)
 
     def drawing(self, key: str) -> str | None:
         """A figure drawn before."""
@@ -165,8 +166,8 @@ class Cache:
         if self.folder is None:
             return None
         try:
-            value = json.loads((self._place(key) / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            value = unsealed((self._place(key) / f"{name}.json").read_bytes())
+        except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
 
@@ -176,12 +177,13 @@ class Cache:
         place = self._place(key)
         try:
             place.mkdir(parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(dir=place, suffix=".tmp")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(value, file, allow_nan=False)
-            os.replace(partial, place / f"{name}.json")
+            write_atomically(place / f"{name}.json", sealed(value))
         except OSError:
             return
+
+
+def _block_name(pool: str, number: int) -> str:
+    return f"block-{pool.replace(' ', '-')}-{number}"
 
 
 def evidence_key(parts: Mapping[str, Any]) -> str:

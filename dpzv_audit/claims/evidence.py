@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpzv_audit.auditing.significance import FixedTest
+from dpzv_audit.claims.wealth import SequentialTest
 from dpzv_audit.evidence import to_jsonable
 
 
@@ -27,14 +28,14 @@ class Theory:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look at a claim: a test on scores of its own, and the share of the claim's alpha that it may spend.
+    """One look at a claim: a test, and the share of the claim's alpha that it may spend.
 
     A look of weight 0 is shown and gates nothing: `assumes` says what it would rest on.
     """
 
     stage: str
     weight: float
-    test: FixedTest
+    test: FixedTest | SequentialTest
     p_value: float
     assumes: str = ""
 
@@ -59,6 +60,8 @@ class Evidence:
     """What a budget or an interrupt left out; "" where the evidence is complete."""
     unaudited: str = ""
     """Why no test was made of this claim, where none can be."""
+    split: Mapping[str, float] = field(default_factory=dict)
+    """How the claim's one alpha was shared out before anything was drawn: shares by test."""
 
     def epsilon_lower(self, error: float) -> float | None:
         """The largest lower bound on epsilon of any gating look at `error` in all; None where nothing was tested."""
@@ -67,13 +70,16 @@ class Evidence:
 
     def ceiling(self, error: float) -> float | None:
         """The largest epsilon that as many scores could have proved; None where nothing was tested."""
-        return max((look.test.ceiling(error * look.weight) for look in self.looks if look.weight > 0), default=None)
+        gating = [look for look in self.looks if look.weight > 0]
+        # A likelihood ratio has no largest result: it says nothing here where another test does.
+        bounded = [look for look in gating if look.test.name != "sequential-gaussian"] or gating
+        return max((look.test.ceiling(error * look.weight) for look in bounded), default=None)
 
     def given(self, error: float) -> str:
         """What the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
         gating = [look for look in self.looks if look.weight > 0]
         best = max(gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
-        return "given Gaussian noise" if best is not None and best.test.name == "gaussian" else ""
+        return "given Gaussian noise" if best is not None and best.test.claim_kind == "trade-off" else ""
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values, which `evidence_from_json` reads back."""
@@ -85,5 +91,11 @@ def evidence_from_json(value: Mapping[str, Any]) -> Evidence:
     """Return the evidence that `Evidence.to_json` wrote; `KeyError`, `TypeError` or `ValueError` for another value."""
     theory = dict(value["theory"])
     theory["bounds"] = tuple(theory["bounds"])
-    looks = tuple(Look(**{**look, "test": FixedTest(**look["test"])}) for look in value["looks"])
+    looks = tuple(Look(**{**look, "test": _test(look["test"])}) for look in value["looks"])
     return Evidence(**{**value, "theory": Theory(**theory), "looks": looks, "rates": tuple(value["rates"])})
+
+
+def _test(value: Mapping[str, Any]) -> FixedTest | SequentialTest:
+    if not str(value["name"]).startswith("sequential"):
+        return FixedTest(**value)
+    return SequentialTest(**{**value, "claims": tuple(value["claims"]), "evidence": tuple(value["evidence"])})

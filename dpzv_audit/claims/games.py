@@ -1,96 +1,138 @@
-"""Plays the label game on a method under a claim, in blocks: on simulated transcripts, and by real trainings."""
+"""Which games put a claim about a method to the test: on simulated transcripts, and by real trainings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar, cast
 
-import numpy as np
-
-from dpzv_audit.auditing.games.definition import Game
-from dpzv_audit.auditing.games.outcome import outcome_of
+from dpzv_audit.auditing.engine import run_chunk
+from dpzv_audit.auditing.games.definition import Canary, Game, GameAdversary, Neighbours, why_undefined
+from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.games.transcript import Sampling, participation_law
+from dpzv_audit.auditing.games.simulated import SimulatedTrials
+from dpzv_audit.auditing.games.transcript import Sampling
+from dpzv_audit.claims.blocks import Block, block_of
 from dpzv_audit.claims.model import MethodClaim
+from dpzv_audit.claims.stages import CUT_SHARE, Stage, all_at_once, two_stages
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.errors import InputError
 from mechanisms import DPZVConfig
 from mechanisms.plan import plan
 
-PAIRS_AT_ONCE = 125
-"""Pairs of trainings, one in each world, in memory at a time."""
+Trials = TypeVar("Trials")
 
-
-def play_block(
-    claim: MethodClaim,
-    config: DPZVConfig,
-    dataset: VerticalDataset,
-    number: int,
-    *,
-    seed: int,
-    runs: int,
-    device: str = "cpu",
-) -> dict[str, Any]:
-    """Train `runs` times in each world, the pairs of block `number`, and return the scores of the worst-case canary."""
-    together = claim.adversary == "colluding-clients"
-    game = Game(config=config, adversary="colluding-clients" if together else "client")
-    trials = RealTrials(game, dataset, seed, device)
-    first, last = number * runs, (number + 1) * runs
-    parts = [trials(start, min(start + PAIRS_AT_ONCE, last)) for start in range(first, last, PAIRS_AT_ONCE)]
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    scores = outcome_of(trials, arrays)
-    part = scores.gaussian
-    return {
-        "in": scores.in_scores.tolist(),
-        "out": scores.out_scores.tolist(),
-        "gaussian": part is not None and part.probability == 1.0 and len(part.in_scores) == runs,
-        "participations": list(scores.participations or ()),
-    }
+SIMULATED, TRAINED = "simulated transcripts", "trainings"
+TRAINED_BLOCK = 125
+"""Pairs of trainings, one in each world, that are drawn, kept and lost together."""
+_FIRST_TRAINED, _REST_TRAINED = 2, 8
+_KNOWN_BLOCK, _KNOWN_BLOCKS = 1024, 8
+_SECRET_BLOCK, _SECRET_BLOCKS = 128, 8
+"""Without batch ids every scalar of a transcript is drawn, so there are fewer of them."""
+_SHARES = {SIMULATED: 0.4, TRAINED: 0.5}
+"""Of a claim with both games; with what `stages.CUT_SHARE` keeps back they sum to 1."""
 
 
 @dataclass(frozen=True)
-class Transcript:
-    """The worst-case label game on scalars alone, given how often the canary takes part.
+class PlayedGame:
+    """A game under its pool's name: its trials, pairs a block, and whether its scores may be exactly Gaussian."""
 
-    The canary saturates at +C or -C in each of its rounds and the others' part is known, so the score, the sum of the
-    adversary's scalars for batches with the canary, is n C/B or -n C/B plus N(0, n sigma^2). The count n is part of the
-    view and has one law in both worlds: where it has probability p, an (epsilon, delta) view is (epsilon, delta / p)
-    given n, so that a test of the runs with the likeliest n, at delta / p, is one of the whole view.
+    pool: str
+    trials: RealTrials | SimulatedTrials
+    pairs: int
+    gaussian: bool
+
+    @property
+    def trained(self) -> bool:
+        """Whether its pairs are trainings, not transcripts that are drawn."""
+        return isinstance(self.trials, RealTrials)
+
+    def block(self, number: int) -> Block:
+        """Play the pairs of block `number`."""
+        return scored_block(self.trials, number * self.pairs, (number + 1) * self.pairs)
+
+
+@dataclass(frozen=True)
+class Games:
+    """The games of a claim and how they share its alpha; without any, `why_not` says why."""
+
+    played: tuple[PlayedGame, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    game: Game | None = None
+    why_not: str = ""
+
+
+def scored_block(trials: RealTrials | SimulatedTrials, first: int, last: int) -> Block:
+    """Return pairs `first` to `last` (exclusive) of `trials` as a block."""
+    arrays, _ = run_chunk(trials, first, last)
+    scores: GameScores = outcome_of(trials, arrays)
+    part = scores.gaussian
+    if part is None:
+        return block_of(scores.in_scores, scores.out_scores)
+    return block_of(
+        scores.in_scores,
+        scores.out_scores,
+        probability=part.probability,
+        counts=(arrays["in_counts"], arrays["out_counts"], part.count),
+    )
+
+
+def games_of(
+    claim: MethodClaim,
+    config: DPZVConfig,
+    dataset: VerticalDataset | None,
+    *,
+    records: int,
+    clients: int,
+    seed: int,
+    device: str = "cpu",
+) -> Games:
+    """Return the games that test a claim on DPZV's scalar channel; raises `InputError` where no plan can be made.
+
+    A label is part of a record, and whoever may deviate from the protocol may also follow it, so the label game against
+    a client gives lower bounds for `replace-record` and for `malicious-client` too. Of the final model alone
+    (`release`) the loss of a mislabelled record is scored, which takes trainings.
     """
-
-    participations: int
-    probability: float
-    mean: float
-    sigma: float
-
-    def block(self, number: int, *, seed: int, runs: int) -> dict[str, Any]:
-        """Draw `runs` scores in each world, as `play_block` gives them; no training is run."""
-        n = self.participations
-        sides = {}
-        for world, sign in (("out", -1.0), ("in", 1.0)):
-            noise = stream(seed + number, Purpose.CANARY, int(sign > 0)).standard_normal(runs)
-            sides[world] = (sign * n * self.mean + np.sqrt(n) * self.sigma * noise).tolist()
-        return {**sides, "gaussian": True, "participations": [n, n], "probability": self.probability}
-
-
-def transcript_of(
-    claim: MethodClaim, config: DPZVConfig, *, records: int, clients: int, seed: int
-) -> Transcript | None:
-    """Return the transcript that the claim's adversary sees; None where it cannot be simulated.
-
-    With the one-sided clip, or a cap that counts batches which the adversary does not see, a score is no such sum.
-    """
-    together = claim.adversary == "colluding-clients" or clients == 1
-    if config.clip_rule != "symmetric" or (config.participation_cap is not None and not together):
-        return None
+    adversary = "client" if claim.adversary == "malicious-client" else claim.adversary
+    neighbours = "replace-label" if claim.neighbours == "replace-record" else claim.neighbours
+    canary: Canary = "mislabelled" if adversary == "release" else "worst-case"
     the_plan = plan(config, records=records, clients=clients, seed=seed)
-    rounds = the_plan.rounds_by_client if together else the_plan.rounds_by_client[:1]
+    why_not = why_undefined(neighbours, canary, adversary, config.sampler)
+    if why_not:
+        return Games(why_not=f"no game against the {claim.adversary} under {claim.neighbours}: {why_not}")
+    game = Game(
+        config=config,
+        adversary=cast(GameAdversary, adversary),
+        neighbours=cast(Neighbours, neighbours),
+        canary=canary,
+    )
     sampling = Sampling(sampler=config.sampler, records=records, batch_size=config.batch_size, active=the_plan.active)
-    law = participation_law(sampling, rounds)
-    cap = config.participation_cap
-    if cap is not None and cap < len(law):
-        law = np.append(law[:cap], law[cap:].sum())
-    count = int(np.argmax(law))
-    if count == 0:
-        return None
-    return Transcript(count, min(1.0, float(law[count])), config.clip / config.batch_size, the_plan.sigma)
+    size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
+    simulated, no_simulation = _tried(lambda: SimulatedTrials(game, sampling, the_plan.sigma, seed))
+    if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
+        simulated, no_simulation = None, "the adversary has no round that could hold the record"
+    trained, no_training = None, "the final model of a simulated size does not exist: name a dataset, not records"
+    if dataset is not None:
+        trained, no_training = _tried(lambda: RealTrials(game, dataset, seed, device))
+    played = []
+    stages: tuple[Stage, ...] = ()
+    alone = 1.0 - CUT_SHARE
+    if simulated is not None:
+        played.append(PlayedGame(SIMULATED, simulated, size, game.knows_ids))
+        share = alone if trained is None else _SHARES[SIMULATED]
+        stages += all_at_once(SIMULATED, blocks=blocks, share=share)
+    if trained is not None:
+        played.append(PlayedGame(TRAINED, trained, TRAINED_BLOCK, game.knows_ids))
+        share = alone if simulated is None else _SHARES[TRAINED]
+        stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=share)
+    if not played:
+        return Games(why_not=no_training if canary == "mislabelled" else no_simulation or no_training)
+    return Games(played=tuple(played), stages=stages, game=game)
+
+
+def _tried(make: Callable[[], Trials]) -> tuple[Trials | None, str]:
+    """Return trials, or None and why these cannot be made of this configuration."""
+    try:
+        return make(), ""
+    except InputError as error:
+        return None, str(error)

@@ -1,8 +1,9 @@
 """A ledger of verdicts, so that a gate run on every commit keeps one error rate over all its runs together.
 
 The k-th run that brings new evidence may err with probability alpha / (k (k + 1)), which sums to alpha however long the
-ledger grows (alpha spending, Foster and Stine, JRSS B 70, 2008). A claim whose evidence is unchanged keeps its verdict
-and spends nothing.
+ledger grows (alpha spending, Foster and Stine, JRSS B 70, 2008). How each claim shares its part of that out among its
+tests (the sequential test, the full audit) was fixed before anything was drawn, and is written beside the decision. A
+claim whose evidence is unchanged keeps its verdict and spends nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.verdicts import holm
 from dpzv_audit.errors import AuditError, InputError
 
@@ -25,10 +27,14 @@ LARGEST_LEDGER = 64_000_000
 
 @dataclass(frozen=True)
 class Entry:
-    """One run that brought new evidence: its error rate, and by evidence key whether the claim was refuted."""
+    """One run that brought new evidence: its error rate, and by evidence key whether the claim was refuted.
+
+    `split` holds by evidence key how the claim's alpha was shared out among its tests.
+    """
 
     level: float
     refuted: Mapping[str, bool]
+    split: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def read_ledger(path: Path, alpha: float) -> Ledger:
         return Ledger(alpha)
     try:
         rows = [json.loads(line) for line in text.decode("utf-8").splitlines()]
-        head, entries = rows[0], tuple(Entry(float(row["level"]), _decisions(row)) for row in rows[1:])
+        head, entries = rows[0], tuple(Entry(float(row["level"]), _decisions(row), _splits(row)) for row in rows[1:])
         if head["schema"] != SCHEMA or not all(0.0 < entry.level < 1.0 for entry in entries):
             raise ValueError
         fixed = float(head["alpha"])
@@ -90,14 +96,21 @@ def _decisions(row: dict[str, Any]) -> dict[str, bool]:
     return {str(key): value for key, value in refuted.items()}
 
 
+def _splits(row: dict[str, Any]) -> dict[str, dict[str, float]]:
+    # A ledger begun before the split was written down has none.
+    found = row.get("split", {})
+    return {str(key): {str(test): float(share) for test, share in shares.items()} for key, shares in found.items()}
+
+
 def append_entry(path: Path, ledger: Ledger, entry: Entry) -> None:
     """Add `entry` to the file, whole or not at all; the caller holds `ledger_lock`."""
     rows: list[dict[str, Any]] = [{"schema": SCHEMA, "alpha": ledger.alpha}]
-    rows += [{"level": e.level, "refuted": dict(e.refuted)} for e in (*ledger.entries, entry)]
-    partial = path.with_name(f".{path.name}.partial")
+    rows += [
+        {"level": e.level, "refuted": dict(e.refuted), **({"split": dict(e.split)} if e.split else {})}
+        for e in (*ledger.entries, entry)
+    ]
     try:
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        os.replace(partial, path)
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
     except OSError as error:
         raise AuditError(f"--ledger {path}: cannot be written ({error.strerror})") from error
 
@@ -122,15 +135,21 @@ def ledger_lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def refuted_over_time(ledger: Ledger, keys: Sequence[str], p_values: Sequence[float]) -> tuple[tuple[bool, ...], Entry]:
+def refuted_over_time(
+    ledger: Ledger,
+    keys: Sequence[str],
+    p_values: Sequence[float],
+    splits: Sequence[Mapping[str, float]] | None = None,
+) -> tuple[tuple[bool, ...], Entry]:
     """Return which claims are refuted, and the entry that says so; an entry without claims spends nothing.
 
-    `keys` identify the evidence of each claim, `p_values` what it says. Claims in the ledger keep their verdict; the
-    others are tested together by Holm's method at the next run's level.
+    `keys` identify the evidence of each claim, `p_values` what it says, `splits` how its alpha was shared out. Claims
+    in the ledger keep their verdict; the others are tested together by Holm's method at the next run's level.
     """
     known = ledger.known()
     new = [index for index, key in enumerate(keys) if key not in known]
     level = ledger.next_level()
     tested = dict(zip(new, holm([p_values[index] for index in new], level), strict=True))
     refuted = tuple(tested.get(index, known.get(key, False)) for index, key in enumerate(keys))
-    return refuted, Entry(level, {keys[index]: value for index, value in tested.items()})
+    written = {keys[index]: dict(splits[index]) for index in tested if splits[index]} if splits else {}
+    return refuted, Entry(level, {keys[index]: value for index, value in tested.items()}, written)

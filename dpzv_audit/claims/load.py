@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpzv_audit.claims.lines import Place, key_lines, line_of
+from dpzv_audit.claims.lines import Place, key_lines, line_of, longest_key
 from dpzv_audit.claims.model import FORMS, Claim, Defaults, form_of
 from dpzv_audit.errors import InputError
 
 LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
 MOST_CLAIMS = 20_000
+_LONGEST_KEY = 100
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -84,6 +85,8 @@ def load_claims(path: Path) -> ClaimsFile:
 def parse_claims(text: str, path: Path) -> ClaimsFile:
     """Return the claims of the TOML `text`, which stands in the file `path`; errors as `load_claims`."""
     shown = str(path)
+    if longest_key(text) > _LONGEST_KEY:
+        raise InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables")
     try:
         data = tomllib.loads(text)
     except RecursionError:
@@ -195,7 +198,7 @@ def _mistake(model: type[BaseModel], error: Any) -> str:
         return f"{key} is missing"
     given = error["input"]
     if error["type"] == "string_pattern_mismatch":
-        return _one_line(f"{key} is {given!r}, must be an import path such as package.module:factory")
+        return _one_line(f"{key} is {given!r}, must be an import path such as package.module:factory, or planted:NAME")
     text = repr(given)
     text = text if len(text) <= 60 else text[:57] + "..."
     right = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")

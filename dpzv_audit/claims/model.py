@@ -13,6 +13,7 @@ from dpzv_audit.evidence import AdversaryName, NeighbourRelation
 DEFAULT_ALPHA = 1e-3
 DEFAULT_DELTA = 1e-5
 LONGEST_NAME = 200
+PLANTED_PREFIX = "planted:"
 
 
 def _readable(text: str) -> str:
@@ -111,12 +112,21 @@ class ScoresClaim(_EpsilonClaim):
 
 
 class MechanismClaim(_EpsilonClaim):
-    """(epsilon, delta) of a mechanism of the user's own, run by the tool; needs `--trust-code`."""
+    """(epsilon, delta) of a mechanism of the user's own, run by the tool with `--trust-code`, or of a planted one."""
 
     mechanism: Annotated[
-        Text, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$", description="Import path, package.module:factory.")
+        Text,
+        Field(
+            pattern=r"^(planted:[a-z0-9-]+|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)$",
+            description="Import path, package.module:factory; or planted:NAME, one that is wrong on purpose.",
+        ),
     ]
     exactly_gaussian: bool = Field(False, description="The scores are Gaussian with one variance by construction.")
+
+    @property
+    def planted(self) -> bool:
+        """Whether the mechanism is one of the tool's own that are wrong on purpose."""
+        return self.mechanism.startswith(PLANTED_PREFIX)
 
 
 Claim = MethodClaim | AttackClaim | ScoresClaim | MechanismClaim

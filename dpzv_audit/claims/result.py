@@ -7,9 +7,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 from dpzv_audit.claims.evidence import Evidence
-from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
+from dpzv_audit.claims.progress import ClaimRun
 from dpzv_audit.claims.verdicts import ACCURACY, VERDICTS, Verdict, adjusted_p_values, decide, exit_code
 from dpzv_audit.evidence import to_jsonable
 
@@ -100,8 +100,9 @@ def claim_entry(run: ClaimRun, evidence: Evidence, *, refuted: bool, adjusted: f
         "trials": evidence.trials,
         "missing": evidence.missing,
         "unaudited": evidence.unaudited,
+        "split": dict(evidence.split),
         "facts": to_jsonable(dict(evidence.facts)),
-        "cached": run.cached is not None,
+        "cached": run.cached,
         "seconds": round(run.seconds, 3),
         "evidence_key": run.key,
     }

@@ -42,6 +42,11 @@ def theory_of(claim: MethodClaim, config: TrainingConfig, *, records: int, clien
         neighbours=[claim.neighbours],
         enough=claim.epsilon,
     )
+    return theory_from(bounds)
+
+
+def theory_from(bounds: Sequence[UpperBound]) -> Theory:
+    """Return the answers of all accountants about one release as what theory says of a claim."""
     best = tightest_sound(bounds)
     return Theory(
         speaks=True,

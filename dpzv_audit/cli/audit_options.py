@@ -83,7 +83,7 @@ NeighboursOption = Annotated[
     str,
     typer.Option(
         "--neighbours",
-        metavar="replace-label|replace-record|add-remove",
+        metavar="replace-label|replace-record|add-remove|zero-out",
         help="How the two worlds differ in the canary.",
     ),
 ]

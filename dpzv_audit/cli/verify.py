@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpzv_audit.cli.audit_options import ExecutorOption, JobsOption, SchedulerOption
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -21,16 +22,17 @@ from dpzv_audit.cli.common import (
     check_choice,
     choose_device,
 )
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from dpzv_audit.claims.gate import ClaimRun, Gate
+    from dpzv_audit.claims.gate import Gate
     from dpzv_audit.claims.load import ClaimsFile
+    from dpzv_audit.claims.progress import ClaimRun
 
-INTERRUPTED = 130
+GO_ON = "the report is partial; the same command with --resume goes on from there"
 STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
 
 ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
@@ -100,6 +102,9 @@ def verify(
     no_cache: NoCacheOption = False,
     cache: CacheOption = None,
     resume: ResumeOption = False,
+    jobs: JobsOption = None,
+    executor: ExecutorOption = None,
+    scheduler: SchedulerOption = None,
     check: CheckOption = False,
     schema: SchemaOption = False,
     seed: SeedOption = 0,
@@ -131,12 +136,14 @@ def verify(
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
     from dataclasses import replace
 
+    from dpzv_audit.auditing.workers import workers_from
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.gate import Effort, Gate, place_of
     from dpzv_audit.claims.ledger import read_ledger
     from dpzv_audit.claims.load import load_claims
 
     output = Output(as_json=as_json, quiet=quiet)
+    workers = workers_from(jobs, executor, scheduler)
     file = load_claims(claims)
     file = file if alpha is None else replace(file, alpha=alpha)
     file = file.only(only) if only else file
@@ -148,7 +155,7 @@ def verify(
         cache=Cache(None if no_cache else cache or default_cache()),
         seed=seed,
         resume=resume,
-        effort=Effort(max_minutes=max_minutes, max_trials=max_trials),
+        effort=Effort(max_minutes=max_minutes, max_trials=max_trials, workers=workers),
     )
     if check:
         gate.prepare()
@@ -167,8 +174,7 @@ def verify(
     output.say(result["sentence"])
     output.path(saved["run"])
     if interrupted:
-        typer.echo(f"dpzv-audit: interrupted; go on with: dpzv-audit verify {claims} --resume", err=True)
-        raise typer.Exit(INTERRUPTED)
+        raise Interrupted("--no-cache kept nothing to go on from" if no_cache else GO_ON)
     if result["failed"]:
         raise typer.Exit(1)
 
@@ -217,19 +223,14 @@ def _live(output: Output, names: Sequence[str]) -> Iterator[Any]:
         shown.add_row("", Text(f"{done} of {len(names)} claims done", style="dim"))
         return shown
 
+    def show(index: int, text: str) -> None:
+        status[index] = text
+
     if output.quiet or not console.is_terminal:
-
-        def silent(index: int, text: str) -> None:
-            status[index] = text
-
-        yield silent
+        yield show
         return
-    with Live(table(), console=console, transient=True, auto_refresh=False) as live:
-
-        def show(index: int, text: str) -> None:
-            status[index] = text
-            live.update(table(), refresh=True)
-
+    # Drawn by the clock, not with every change: thousands of claims change faster than anybody reads.
+    with Live(get_renderable=table, console=console, transient=True, refresh_per_second=4):
         yield show
 
 
@@ -248,14 +249,17 @@ def _concluded(
     from dpzv_audit.claims.result import verify_result
     from dpzv_audit.claims.verdicts import holm
 
-    p_values = [run.evidence().p_value for run in runs]
+    gathered = [run.evidence() for run in runs]
+    p_values = [evidence.p_value for evidence in gathered]
     level = file.alpha
     if ledger is None:
         refuted = holm(p_values, level)
     else:
         with ledger_lock(ledger):
             book = read_ledger(ledger, file.alpha)
-            refuted, entry = refuted_over_time(book, [run.key for run in runs], p_values)
+            refuted, entry = refuted_over_time(
+                book, [run.key for run in runs], p_values, [evidence.split for evidence in gathered]
+            )
             level = entry.level
             if entry.refuted and not interrupted:
                 append_entry(ledger, book, entry)

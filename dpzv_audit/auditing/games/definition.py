@@ -10,7 +10,7 @@ from typing import Literal, cast, get_args
 from dpzv_audit.errors import InputError, check_positive, unknown_name
 from mechanisms.config import DPZVConfig
 
-Neighbours = Literal["replace-label", "replace-record", "add-remove"]
+Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]
 Canary = Literal["worst-case", "state", "mislabelled", "random"]
 GameAdversary = Literal["client", "colluding-clients", "eavesdropper", "release"]
 Others = Literal["zero", "saturated"]
@@ -43,7 +43,7 @@ class Game:
     Attributes:
         config: The audited configuration; its claim and noise are taken as they are.
         neighbours: How the worlds differ in the canary: its label, its record (the adversary's own block held fixed),
-            or whether it is there.
+            whether it is there, or whether its contribution is 0.
         canary: See `CANARIES`.
         adversary: `client` (client 1), `colluding-clients` (all of them), `eavesdropper` (every scalar, no batch ids),
             `release` (the published scalars where the canary is worst-case, else the final model).
@@ -75,6 +75,8 @@ class Game:
         check_positive("--canary-norm", self.norm)
         if self.others == "saturated" and self.canary != "worst-case":
             raise InputError(f"--others saturated goes with --canary worst-case, not with {self.canary}")
+        if self.others == "saturated" and self.neighbours == "zero-out":
+            raise InputError("--others saturated does not go with --neighbours zero-out, must be zero")
         reason = why_undefined(self.neighbours, self.canary, self.adversary, self.config.sampler)
         if reason:
             raise InputError(
@@ -109,6 +111,8 @@ def why_undefined(neighbours: str, canary: str, adversary: str, sampler: str) ->
             return f"with the {sampler} sampler the other records' batches change with the number of records"
         if canary == "mislabelled":
             return "a wrong label needs the record in both worlds"
+    if neighbours == "zero-out" and canary != "worst-case":
+        return "only of a worst-case canary is the contribution set to 0"
     if canary == "state" and adversary not in _KNOWS_IDS:
         return "without batch ids nobody knows which rounds do not contain the record"
     return None

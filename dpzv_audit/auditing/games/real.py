@@ -90,7 +90,9 @@ class RealTrials:
         kind = score_kind(self.game, self.dataset.clients)
         joint = self.game.config.top_model and self.game.config.server_update == "joint-zo"
         sees_all = self.game.adversary == "colluding-clients" or self.dataset.clients == 1
-        return "replay" if kind == "residuals" and joint and sees_all else kind
+        # A replay needs both worlds to send the same messages, which they do not where one of them sends a 0.
+        replayed = joint and sees_all and self.game.neighbours != "zero-out"
+        return "replay" if kind == "residuals" and replayed else kind
 
     def facts(self) -> dict[str, Any]:
         """See `Trials.facts`."""
@@ -219,7 +221,7 @@ class RealTrials:
         unit = config.clip / config.batch_size
         common = config.batch_size * unit if game.others == "saturated" else 0.0
         mean_in, mean_out = (0.0, -2.0 * unit) if game.others == "saturated" else (unit, -unit)
-        if game.neighbours == "add-remove":
+        if game.neighbours in ("add-remove", "zero-out"):
             mean_out = 0.0
         return mixture_score(scalars - common, self.sampling, sigma=self.plan.sigma, mean_in=mean_in, mean_out=mean_out)
 

@@ -101,7 +101,7 @@ class SimulatedTrials:
     def _means(self) -> tuple[float, float]:
         """Mean of a round with the canary in the worlds "out" and "in"."""
         unit = self.game.config.clip / self.game.config.batch_size
-        return (0.0 if self.game.neighbours == "add-remove" else -unit), unit
+        return (0.0 if self.game.neighbours in ("add-remove", "zero-out") else -unit), unit
 
     def _known(self, generator: np.random.Generator, size: int) -> Arrays:
         counts = generator.choice(len(self.law), size=(2, size), p=self.law / self.law.sum())

@@ -18,7 +18,8 @@ Features = tuple[FeatureArray, ...]
 class Worlds:
     """Both worlds: data sets of "out" and "in", the canary's labels, and whether only its label differs.
 
-    `present` says in which of the worlds the canary is there (`add-remove`: not in "out").
+    `present` says in which of the worlds the canary is there (`add-remove`: not in "out"; `zero-out`: in "out" its
+    record is there, but what is sent for it is 0).
     """
 
     data: tuple[VerticalDataset, VerticalDataset]
@@ -32,7 +33,8 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
 
     `state` multiplies the canary's features by `game.norm` in both worlds. `replace-record`: in "in" the record has the
     features of another record of the label that it has there, except in the blocks that the adversary holds.
-    `add-remove`: "out" lacks the record. Raises `InputError` for a record or labels that cannot be.
+    `add-remove`: "out" lacks the record. `zero-out`: both have it, in "out" nobody sends anything but 0 for it.
+    Raises `InputError` for a record or labels that cannot be.
     """
     count = len(dataset.train)
     if not 0 <= game.record < count:
@@ -49,6 +51,9 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
         own = label if game.canary in ("worst-case", "state") else labels[0]
         inside = _with(dataset, features, game.record, own)
         return Worlds((_without(inside, game.record), inside), labels, False, (False, True))
+    if game.neighbours == "zero-out":
+        inside = _with(dataset, features, game.record, labels[1])
+        return Worlds((inside, inside), labels, False, (False, True))
     out, inside = (_with(dataset, features, game.record, label) for label in labels)
     if game.neighbours == "replace-label" or game.adversary == "colluding-clients":
         return Worlds((out, inside), labels, True)

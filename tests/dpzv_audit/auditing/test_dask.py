@@ -17,7 +17,6 @@ from dpzv_audit.errors import AuditError, InputError
 
 distributed = pytest.importorskip("distributed", reason="needs the extra [dask]")
 cloudpickle = pytest.importorskip("cloudpickle")
-pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def test_data_go_to_a_worker_once_and_a_worker_that_joins_takes_part(tmp_path):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     log = tmp_path / "log"
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     ) as cluster:
         first = {worker.pid for worker in cluster.workers.values()}
 
@@ -109,7 +108,7 @@ def test_a_scheduler_that_goes_away_is_one_line(tmp_path):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     store = ChunkStore(tmp_path / "chunks", resume=False)
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     ) as cluster:
         effort = Effort(
             chunk=2,

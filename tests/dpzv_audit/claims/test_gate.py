@@ -12,7 +12,8 @@ from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, place_of
 from dpzv_audit.claims.load import load_claims
-from dpzv_audit.claims.sources import TWO_STAGES
+from dpzv_audit.claims.mechanism_source import RUNS_A_BLOCK
+from dpzv_audit.claims.stages import CUT_SHARE, all_at_once, split_of, two_stages
 from dpzv_audit.claims.verdicts import holm
 from dpzv_audit.errors import AuditError, InputError
 
@@ -99,7 +100,7 @@ def test_unchanged_claims_come_from_the_cache_and_changed_ones_do_not(claims_fol
     kept = claims_folder / "cache"
 
     def cached(text=SCORES, **options):
-        return [run.cached is not None for run in gathered(claims_folder, text, cache=kept, **options)]
+        return [run.cached for run in gathered(claims_folder, text, cache=kept, **options)]
 
     assert cached() == [False, False]
     first = [run.evidence() for run in gathered(claims_folder, SCORES)]
@@ -123,7 +124,7 @@ def test_a_damaged_cache_counts_as_empty(claims_folder):
     for number, path in enumerate(sorted(kept.rglob("evidence.json"))):
         path.write_text("{" if number else '{"p_value": 1}')
     again = gathered(claims_folder, SCORES, cache=kept)
-    assert [run.cached for run in again] == [None, None]
+    assert [run.cached for run in again] == [False, False]
     assert [run.evidence() for run in again] == [run.evidence() for run in runs]
 
 
@@ -149,7 +150,8 @@ def test_a_trusted_mechanism_is_audited_from_beside_the_file(mechanism_folder):
     (run,) = gathered(folder, mechanism_claim(name), trust_code=True)
     assert sys.path == path
     assert verdicts([run]) == (True,)
-    assert [look.stage for look in run.looks] == ["first"], "the first look decides, so there is no second"
+    assert [look.stage for look in run.looks] == ["sequential, runs"], "the sequential test decides"
+    assert run.trials == 2 * RUNS_A_BLOCK, "and stops as soon as it has"
 
 
 @pytest.mark.parametrize(
@@ -185,9 +187,19 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
         effort=Effort(max_trials=1600),
     )
     assert run.trials == 1500
-    assert run.missing == "--max-trials 1600 ended the full look"
-    assert [look.weight for look in run.looks] == [0.2, 0.1], "a look cut off spends what was kept back for it"
+    assert run.missing == "--max-trials 1600 ended the full test, runs"
+    assert [look.weight for look in run.looks] == [CUT_SHARE], "a test cut off spends what was kept back for it"
     assert not list(kept.rglob("evidence.json"))
+
+
+def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
+    text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\nconfig = { epochs = 1 }'
+    (run,) = gathered(tmp_path, text, effort=Effort(max_trials=1))
+    assert run.missing == "--max-trials 1 ended the sequential test, trainings"
+    found = run.evidence()
+    assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
+    assert found.tradeoff is not None
+    assert found.trials == 0
 
 
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
@@ -199,7 +211,7 @@ def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
 
 def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder):
     folder, name = mechanism_folder
-    text, kept = mechanism_claim(name, epsilon=30.0), folder / "cache"
+    text, kept = mechanism_claim(name, epsilon=5.0), folder / "cache"
     (whole,) = gathered(folder, text, trust_code=True)
     module = sys.modules[name]
     module.Mechanism.runs = 0
@@ -208,25 +220,32 @@ def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder):
     runs = gate.prepare()
     with pytest.raises(KeyboardInterrupt):
         gate.gather(runs)
-    assert runs[0].missing == "interrupted in the full look"
-    assert [look.stage for look in runs[0].evidence().looks] == ["first"]
+    assert runs[0].missing == "interrupted in the full test, runs"
+    assert [look.stage for look in runs[0].evidence().looks] == ["sequential, runs"]
     (folder / "stop_at").unlink()
     module.Mechanism.runs = 0
     (resumed,) = gathered(folder, text, trust_code=True, cache=kept, resume=True)
-    blocks = sum(len(stage.blocks) for stage in TWO_STAGES)
-    assert module.Mechanism.runs == 500 * (blocks - 3), "three blocks had ended before the interrupt"
+    ended = 1700 // (2 * RUNS_A_BLOCK)
+    assert module.Mechanism.runs == 2 * RUNS_A_BLOCK * (18 - ended), "the blocks before the interrupt are not run again"
     assert resumed.evidence() == whole.evidence()
 
 
-def test_looks_of_one_claim_plan_to_spend_at_most_one_alpha():
-    from dpzv_audit.claims import sources
+def test_tests_of_one_claim_plan_to_spend_at_most_one_alpha():
+    plans = [two_stages("a", first=1, rest=2), all_at_once("a", blocks=1)]
+    plans.append((*all_at_once("a", blocks=2, share=0.4), *two_stages("b", first=1, rest=2, share=0.5)))
+    for stages in plans:
+        assert sum(split_of(stages).values()) == pytest.approx(1.0)
 
-    for stages in (sources.TWO_STAGES, sources.METHOD_STAGES):
-        assert sum(stage.weight for stage in stages) + sources.CUT_WEIGHT <= 1.0 + 1e-12
-    for stages in (sources.ALL_AT_ONCE, sources.ATTACK_STAGES):
-        assert sum(stage.weight for stage in stages) == 1.0
-    numbers = [number for stage in sources.METHOD_STAGES for number in stage.blocks]
-    assert len(set(numbers)) == len(numbers), "no two looks share a trial"
+
+@pytest.mark.parametrize("claim", ["", "records = 1000\n", 'sampler = "poisson"', 'adversary = "eavesdropper"\n'])
+def test_the_plan_of_every_method_claim_spends_at_most_one_alpha(tmp_path, claim):
+    config = f"config = {{ epochs = 2, {claim if claim.startswith('sampler') else ''} }}\n"
+    more = "" if claim.startswith("sampler") else claim
+    text = f'[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\n{more}{config.replace(",  }", " }")}'
+    (run,) = gate_of(tmp_path, text).prepare()
+    split = split_of(run.source.stages)
+    assert "sequential test, simulated transcripts" in split
+    assert sum(split.values()) == pytest.approx(1.0)
 
 
 def test_true_claims_are_seldom_refuted_with_every_look_taken():

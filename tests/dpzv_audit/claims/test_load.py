@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.claims.lines import key_lines
+from dpzv_audit.claims.lines import key_lines, longest_key
 from dpzv_audit.claims.load import LARGEST_FILE, load_claims, parse_claims
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.claims.schema import claims_schema
@@ -222,6 +222,22 @@ def test_lines_of_dotted_keys_strings_and_comments():
     assert (lines[("u", 0, "v")], lines[("u", 1, "v")], lines[("u", 1, "w", "x")]) == (13, 15, 17)
     assert ("x",) not in lines
     assert ("z",) not in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a = 1", 1),
+        ("a.b.c = 1.5", 3),
+        ('[a."b.c.d"]\n', 2),
+        ("a = [1.5, 2.5, 3.5, 4.5]", 2),
+        ("a = { b.c.d.e = 1 }", 4),
+        ('a = "x.y.z.w"', 1),
+        ("# a.b.c.d\n\"a\" . 'b' . c = 1", 3),
+    ],
+)
+def test_the_longest_key_is_told_without_parsing(text, parts):
+    assert longest_key(text) == parts
 
 
 def test_the_schema_is_json_and_names_every_key_of_every_form():

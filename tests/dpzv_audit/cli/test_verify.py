@@ -41,13 +41,43 @@ method = "czofo"
 epsilon = 5.24
 delta = 0.09
 """
-ACCOUNTED = """
-[[claim]]
-name = "sound calibration against the wire"
+OTHERS = """
+[defaults]
 method = "dpzv-sound"
 epsilon = 1.0
+config = { epochs = 1 }
+
+[[claim]]
+name = "the wire"
 adversary = "eavesdropper"
-config = { epochs = 2 }
+
+[[claim]]
+name = "the final model"
+adversary = "release"
+
+[[claim]]
+name = "a record set to 0"
+adversary = "colluding-clients"
+neighbours = "zero-out"
+
+[[claim]]
+name = "one record less, by its batches"
+neighbours = "add-remove"
+
+[[claim]]
+name = "one record less, on the wire"
+adversary = "eavesdropper"
+neighbours = "add-remove"
+config = { sampler = "poisson", sigma = 0.5 }
+
+[[claim]]
+name = "the server"
+adversary = "server"
+
+[[claim]]
+name = "the final model of a size"
+adversary = "release"
+records = 1000
 """
 
 
@@ -105,7 +135,15 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
     by_name = {entry["name"]: entry for entry in result["claims"]}
     theorem = by_name["theorem 5.1 against one client"]
     assert theorem["verdict"] == "refuted"
-    assert [look["stage"] for look in theorem["looks"]] == ["simulated", "simulated"]
+    tests = [(look["stage"], look["estimator"]) for look in theorem["looks"]]
+    assert tests == [
+        ("sequential, simulated transcripts", "sequential"),
+        ("sequential, simulated transcripts", "sequential-gaussian"),
+        ("simulated transcripts", "clopper-pearson"),
+        ("simulated transcripts", "gaussian"),
+    ]
+    assert theorem["trials"] == 0, "the mechanism's own transcript decides before anything is trained"
+    assert sum(theorem["split"].values()) == pytest.approx(1.0)
     assert theorem["given"] == "given Gaussian noise"
     assert 1.0 < theorem["epsilon_lower"] < 2.7, "one client of four sees mu = sqrt(2) / 2.25, epsilon 2.6"
     assert by_name["embedding noise hides labels"]["verdict"] == "overclaimed"
@@ -114,13 +152,28 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
     assert verified(capsys, "claims.toml", "--only", "embedding noise hides labels", "--allow", "overclaimed")[0] == 0
 
 
-def test_theory_alone_can_support_a_claim(folder, capsys):
-    code, result = verified(capsys, write(folder, ACCOUNTED))
-    (entry,) = result["claims"]
-    assert (code, entry["verdict"]) == (0, "supported")
-    assert entry["unaudited"] == "no game is played from the view of the eavesdropper"
-    assert entry["upper"] <= 1.0
-    assert entry["p_value"] == 1.0
+def test_other_adversaries_and_relations_are_audited_or_it_is_said_why_not(folder, capsys, monkeypatch):
+    monkeypatch.setattr("dpzv_audit.claims.games.TRAINED_BLOCK", 8)
+    _, result = verified(capsys, write(folder, OTHERS), "--max-trials", "32", "--allow", "overclaimed")
+    by_name = {entry["name"]: entry for entry in result["claims"]}
+
+    def pools(name):
+        return {look["stage"].rpartition(", ")[2].replace("cut off", "trainings") for look in by_name[name]["looks"]}
+
+    assert pools("the wire") == {"simulated transcripts", "trainings"}
+    assert pools("the final model") == {"trainings"}
+    assert by_name["the final model"]["facts"]["game"]["canary"] == "mislabelled"
+    assert pools("a record set to 0") == {"simulated transcripts", "trainings"}
+    assert pools("one record less, on the wire") == {"simulated transcripts", "trainings"}
+    assert {entry["verdict"] for entry in result["claims"]} <= {"supported", "overclaimed"}
+    for name, says in (
+        ("one record less, by its batches", "the batch ids themselves show whether the record is there"),
+        ("the server", "it owns the labels"),
+        ("the final model of a size", "name a dataset, not records"),
+    ):
+        assert by_name[name]["looks"] == []
+        assert says in by_name[name]["unaudited"]
+        assert by_name[name]["sentence"].startswith("Not audited: ")
 
 
 def test_junit_holds_every_claim_and_the_failures(folder, capsys):
@@ -143,7 +196,6 @@ def test_junit_holds_every_claim_and_the_failures(folder, capsys):
 def test_sarif_points_at_the_line_of_the_claim(folder, capsys):
     main(["verify", write(folder, FILE).rpartition("/")[2], "--sarif", "out.sarif", "--quiet"])
     sarif = json.loads((folder / "out.sarif").read_text())
-    check_sarif(sarif)
     first, second = sarif["runs"][0]["results"]
     place = first["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "claims.toml"
@@ -152,34 +204,6 @@ def test_sarif_points_at_the_line_of_the_claim(folder, capsys):
     assert HOSTILE in FILE.splitlines()[line]
     assert (first["level"], first["kind"], first["ruleId"]) == ("error", "fail", "claim-refuted")
     assert (second["level"], second["kind"]) == ("none", "open")
-
-
-def check_sarif(sarif):
-    """The rules of the SARIF 2.1.0 schema that apply to what is written here (sections 3.13 to 3.49)."""
-    assert set(sarif) <= {"$schema", "version", "runs"}
-    assert sarif["version"] == "2.1.0"
-    for run in sarif["runs"]:
-        assert set(run) <= {"tool", "columnKind", "invocations", "results"}
-        assert run["columnKind"] in ("utf16CodeUnits", "unicodeCodePoints")
-        driver = run["tool"]["driver"]
-        assert driver["name"]
-        rules = driver["rules"]
-        assert len({rule["id"] for rule in rules}) == len(rules)
-        for rule in rules:
-            assert set(rule) <= {"id", "name", "shortDescription", "fullDescription", "defaultConfiguration"}
-            assert rule["shortDescription"]["text"].endswith(".")
-            assert rule["defaultConfiguration"]["level"] in ("none", "note", "warning", "error")
-        for result in run["results"]:
-            assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
-            assert result["kind"] in ("notApplicable", "pass", "fail", "review", "open", "informational")
-            # 3.27.10: where the kind is not "fail", the level is "none".
-            assert result["level"] in (("note", "warning", "error") if result["kind"] == "fail" else ("none",))
-            assert result["message"]["text"]
-            assert all(isinstance(value, str) for value in result["partialFingerprints"].values())
-            for location in result["locations"]:
-                physical = location["physicalLocation"]
-                assert re.fullmatch(r"[\w./%~:-]+", physical["artifactLocation"]["uri"])
-                assert physical["region"]["startLine"] >= 1
 
 
 def test_the_step_summary_is_appended_where_github_asks(folder, capsys, monkeypatch):
@@ -214,7 +238,7 @@ def test_the_report_command_draws_verdicts_again(folder, capsys):
     formats = [part for name in ("html", "md", "junit", "sarif") for part in ("--format", name)]
     assert main(["report", str(run), *formats]) == 0
     assert (run / "report.html").read_text() == page
-    check_sarif(json.loads((run / "claims.sarif").read_text()))
+    assert json.loads((run / "claims.sarif").read_text())["version"] == "2.1.0"
     ElementTree.parse(run / "junit.xml")
     capsys.readouterr()
     value = json.loads((run / "result.json").read_text())

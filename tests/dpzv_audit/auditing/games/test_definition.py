@@ -19,6 +19,8 @@ def refused(sampler, neighbours, canary, adversary):
     knows = adversary in ("client", "colluding-clients")
     if neighbours == "add-remove":
         return knows or sampler != "poisson" or canary in ("mislabelled", "state")
+    if neighbours == "zero-out":
+        return canary != "worst-case"
     return canary == "state" and not knows
 
 
@@ -41,7 +43,7 @@ def test_every_combination_is_played_or_refused(dataset):
             assert np.isfinite(arrays[f"{side}_{name}"]).all()
         assert trials.kind in SCORES
         played += 1
-    assert played == 88
+    assert played == 100
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,22 @@ def test_worlds_differ_as_the_relation_says(dataset):
     out, inside = worlds(canary="state", norm=50.0)
     assert np.allclose(inside.train.features[0][5], 50 * data.train.features[0][5])
     assert (out.train.labels[5], inside.train.labels[5]) == (0, 1)
+
+
+@pytest.mark.parametrize("adversary", ["colluding-clients", "client"])
+def test_a_record_set_to_zero_adds_nothing_in_one_world(adversary, dataset):
+    """Without noise the score is C/B a round with the record in "in", half of a replaced label's distance, else 0."""
+    config = DPZVConfig(**{**SMALL, "sigma": 0.0, "dtype": "float64"})
+    trials = RealTrials(Game(config=config, adversary=adversary, neighbours="zero-out"), dataset())
+    arrays = trials(0, 10)
+    assert (trials.worlds.data[0].train.labels == trials.worlds.data[1].train.labels).all()
+    assert np.allclose(arrays["in_scores"], arrays["in_counts"] * config.clip / config.batch_size)
+    assert arrays["in_counts"].max() > 0
+    assert np.allclose(arrays["out_scores"], 0.0)
+    with pytest.raises(InputError, match="only of a worst-case canary"):
+        Game(config=config, neighbours="zero-out", canary="random")
+    with pytest.raises(InputError, match="--others saturated does not go with --neighbours zero-out"):
+        Game(config=config, neighbours="zero-out", others="saturated")
 
 
 @pytest.mark.parametrize("adversary", ["colluding-clients", "client"])

@@ -1,0 +1,117 @@
+"""Blocks of trials as plain values, which caches and worker processes pass on: scores of both worlds by game.
+
+A block of pairs holds "in" and "out", scores in the order of the pairs. Where the scores are Gaussian by construction,
+"given" holds "probability" and, where that is so given a number of participations alone, "count", with the counts of
+the runs under "counts". For an (epsilon, delta) mechanism the view given what has probability p in either world is
+(epsilon, delta / p), so that a test of those runs at delta / p is one of the whole view at delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.auditing.normality import LEAST_SCORES, normality_p_value
+from dpzv_audit.auditing.settings import NORMALITY_LEVEL
+
+Block = Mapping[str, Any]
+Floats = NDArray[np.float64]
+
+GAUSSIAN = "the view is exactly Gaussian"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Scores of both worlds, (n,) and (m,), in the order of the pairs, which something of this `probability` gives."""
+
+    inside: Floats
+    outside: Floats
+    probability: float = 1.0
+
+
+def block_of(
+    inside: Floats,
+    outside: Floats,
+    *,
+    probability: float | None = None,
+    counts: tuple[NDArray[Any], NDArray[Any], int] | None = None,
+) -> Block:
+    """Return a block of scores; `probability` where they are Gaussian, given a count of `counts` (in, out, count)."""
+    block: dict[str, Any] = {"in": inside.tolist(), "out": outside.tolist()}
+    if probability is not None:
+        block["given"] = {"probability": probability}
+        if counts is not None and probability < 1.0:
+            block["given"]["count"] = counts[2]
+            block["counts"] = {"in": counts[0].tolist(), "out": counts[1].tolist()}
+    return block
+
+
+def all_sides(blocks: Sequence[Block]) -> Sides:
+    """Return the scores of both worlds of all blocks."""
+    inside, outside = (
+        np.concatenate([np.asarray(block[side], dtype=np.float64) for block in blocks]) for side in ("in", "out")
+    )
+    return Sides(inside, outside)
+
+
+def gaussian_sides(blocks: Sequence[Block]) -> Sides | None:
+    """Return those scores that are Gaussian by construction; None where a block has none or the blocks disagree."""
+    given = [dict(block.get("given") or {}) for block in blocks]
+    if not given or not given[0] or any(one != given[0] for one in given):
+        return None
+    sides = all_sides(blocks)
+    probability, count = float(given[0]["probability"]), given[0].get("count")
+    if count is None:
+        return Sides(sides.inside, sides.outside, probability)
+    kept = [np.concatenate([np.asarray(block["counts"][side]) == count for block in blocks]) for side in ("in", "out")]
+    if not (kept[0].any() and kept[1].any()):
+        return None
+    return Sides(sides.inside[kept[0]], sides.outside[kept[1]], probability)
+
+
+def gaussian_assumption(sides: Sides | None) -> str:
+    """Return what an epsilon from mu rests on; "" where scores are Gaussian by construction and no test objects."""
+    if sides is None:
+        return GAUSSIAN
+    if min(sides.inside.size, sides.outside.size) < LEAST_SCORES:
+        return f"{GAUSSIAN} (too few scores to test it: {LEAST_SCORES} a side are needed)"
+    p = normality_p_value(sides.inside, sides.outside)
+    return "" if p >= NORMALITY_LEVEL else f"{GAUSSIAN} (the scores contradict it: p = {p:.1e})"
+
+
+def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, Any]:
+    """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
+    from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+
+    sides = all_sides(blocks)
+    curve = empirical_tradeoff(
+        sides.inside,
+        sides.outside,
+        confidence=confidence,
+        points=51,
+        in_is_high=bool(np.median(sides.inside) >= np.median(sides.outside)),
+    )
+    return {
+        "alpha": list(curve.alpha),
+        "empirical": list(curve.beta),
+        "empirical_low": list(curve.beta_low),
+        "empirical_high": list(curve.beta_high),
+        "confidence": confidence,
+    }
+
+
+def attack_facts(blocks: Sequence[Block]) -> dict[str, Any]:
+    """Return the mean success of an attack, its baselines and its controls over all blocks."""
+    controls: dict[str, list[float]] = {}
+    for block in blocks:
+        for name, value in block["controls"].items():
+            controls.setdefault(name, []).append(value)
+    return {
+        "success": float(np.mean([block["rate"] for block in blocks])),
+        "baselines": dict(blocks[0]["baselines"]),
+        "controls": {name: float(np.mean(values)) for name, values in controls.items()},
+    }

@@ -1,0 +1,84 @@
+"""Claims about mechanisms that are wrong on purpose, `mechanism = "planted:NAME"`: what a gate must not let pass."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dpzv_audit.accounting import upper_bounds
+from dpzv_audit.auditing.games.real import RealTrials
+from dpzv_audit.auditing.planted import planted_named
+from dpzv_audit.auditing.planted.definition import AnyTrials, Case, DrawnTrials, Planted
+from dpzv_audit.claims.blocks import Block, block_of
+from dpzv_audit.claims.evidence import Theory
+from dpzv_audit.claims.games import TRAINED_BLOCK, scored_block
+from dpzv_audit.claims.model import PLANTED_PREFIX, MechanismClaim
+from dpzv_audit.claims.sources import Source
+from dpzv_audit.claims.stages import CUT_SHARE, Stage, two_stages
+from dpzv_audit.claims.theory import theory_from
+from dpzv_audit.errors import InputError
+
+_BLOCK = 1024
+_MORE = 2
+"""So many times the runs that suffice for a verdict at 95%: a gate errs far less often."""
+
+
+def planted_source(claim: MechanismClaim, seed: int) -> Source:
+    """Return the source of a claim about a planted mechanism; nothing is imported but the tool's own code.
+
+    Raises `InputError` for an unknown name, and for an adversary or a relation that is not the mechanism's own.
+    """
+    planted = planted_named(claim.mechanism.removeprefix(PLANTED_PREFIX))
+    for key in ("adversary", "neighbours"):
+        given, own = getattr(claim, key), getattr(planted, key)
+        if given != own:
+            raise InputError(f"{key} is {given!r}, must be {own!r} with {claim.mechanism}")
+    if claim.exactly_gaussian:
+        raise InputError(f"exactly_gaussian does not go with {claim.mechanism}, which knows what its scores are")
+    case = planted.build(seed)
+    stages: tuple[Stage, ...] = ()
+    pairs: dict[str, int] = {}
+    games: dict[str, AnyTrials] = {name or planted.name: trials for name, trials in case.games.items()}
+    share = (1.0 - CUT_SHARE) / len(games)
+    for pool, trials in games.items():
+        pairs[pool] = TRAINED_BLOCK if isinstance(trials, RealTrials) else _BLOCK
+        blocks = max(2, -(-_MORE * planted.runs // pairs[pool]))
+        stages += two_stages(pool, first=1, rest=blocks - 1, share=share)
+
+    def draw(pool: str, number: int) -> Block:
+        return _block(games[pool], number * pairs[pool], (number + 1) * pairs[pool])
+
+    return Source(
+        theory=partial(_theory, claim, planted, case),
+        stages=tuple(sorted(stages, key=lambda stage: not stage.stops)),
+        draw=draw,
+        pairs=pairs,
+        trials={pool: 2 * number for pool, number in pairs.items()},
+        gaussian=frozenset(pool for pool, trials in games.items() if _gaussian(trials)),
+        stored=frozenset(pool for pool, trials in games.items() if isinstance(trials, RealTrials)),
+        facts={"planted": planted.name, "what": planted.summary, "score": planted.score},
+    )
+
+
+def _gaussian(trials: AnyTrials) -> bool:
+    return trials.exactly_gaussian if isinstance(trials, DrawnTrials) else trials.game.knows_ids
+
+
+def _block(trials: AnyTrials, first: int, last: int) -> Block:
+    if not isinstance(trials, DrawnTrials):
+        return scored_block(trials, first, last)
+    arrays = trials(first, last)
+    return block_of(arrays["in_scores"], arrays["out_scores"], probability=1.0 if trials.exactly_gaussian else None)
+
+
+def _theory(claim: MechanismClaim, planted: Planted, case: Case) -> Theory:
+    """What the accountants say of the release as its maker describes it; of the bug they know nothing."""
+    return theory_from(
+        upper_bounds(
+            case.release,
+            delta=claim.delta,
+            adversaries=[planted.adversary],
+            neighbours=[planted.neighbours],
+            accountants=("gdp-exact", "rdp", "prv"),
+            enough=claim.epsilon,
+        )
+    )

@@ -1,0 +1,58 @@
+"""How a claim spends its alpha: stages of pairs of runs, and the share of each test, summing to at most 1.
+
+The sequential test comes first: it may be looked at after every block and stops the audit once it has decided. Where
+it has not, the full audit takes all pairs of the same kind, the sequential test's among them. A p-value of the claim is
+the least p / share over its tests, however they depend on each other, so a pair may serve both; leaving out the later
+test because of what the earlier one showed only raises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CUT_SHARE = 0.1
+"""Share of alpha for the one full test of a stage that a budget or an interrupt cut off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One planned step of an audit.
+
+    `pool` names the game whose pairs it draws: tests of a pool take all of its pairs so far. `blocks` counts the blocks
+    it adds. `sequential` and `full` are shares of the claim's alpha, for the e-process of the pool, which is carried on
+    from stage to stage (so it is given once a pool), and for one test at the end of the stage. Where it `stops`, the
+    sequential test is looked at after every block and ends the audit once it has decided.
+    """
+
+    name: str
+    pool: str
+    blocks: int
+    sequential: float = 0.0
+    full: float = 0.0
+    stops: bool = False
+
+
+def two_stages(pool: str, *, first: int, rest: int, share: float = 1.0 - CUT_SHARE) -> tuple[Stage, ...]:
+    """Return the sequential test on `first` blocks and the full audit on `rest` more, within `share` of alpha."""
+    return (
+        Stage(name="sequential", pool=pool, blocks=first, sequential=share / 3.0, stops=True),
+        Stage(name="full", pool=pool, blocks=rest, full=2.0 * share / 3.0),
+    )
+
+
+def all_at_once(pool: str, *, blocks: int, share: float = 1.0) -> tuple[Stage, ...]:
+    """Return both tests on one lot of pairs that cost next to nothing: drawing fewer would spare nothing."""
+    return (Stage(name=pool, pool=pool, blocks=blocks, sequential=0.2 * share, full=0.8 * share),)
+
+
+def split_of(stages: Sequence[Stage]) -> dict[str, float]:
+    """Return the share of alpha of every planned test, by name; with what is kept back for a stage cut off."""
+    shares: dict[str, float] = {}
+    for stage in stages:
+        for test, share in (("sequential", stage.sequential), ("full", stage.full)):
+            if share:
+                shares[f"{test} test, {stage.pool}"] = share
+    if len(stages) > 1 or any(stage.full and stage.blocks > 1 for stage in stages):
+        shares["a stage cut off"] = CUT_SHARE
+    return shares

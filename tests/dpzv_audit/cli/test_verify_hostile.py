@@ -1,0 +1,124 @@
+"""A claims file from somebody who means harm: an error in one line, or text that does nothing, wherever it is shown."""
+
+import json
+import re
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from dpzv_audit.claims.load import LARGEST_FILE
+from dpzv_audit.cli import main
+
+CLAIM = '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
+REFUSED = {
+    "a file of 10 MB": (CLAIM + "# " + "x" * 10_000_000, f"is larger than {LARGEST_FILE:,} bytes"),
+    "a string of 7 MB": (CLAIM.replace('"c"', '"' + "x" * 7_000_000 + '"'), "name is 'xxx"),
+    "arrays without end": (CLAIM + "config = " + "[" * 200_000, "is nested too deeply"),
+    "tables without end": (CLAIM + "config = " + "{ a = " * 5000, "is nested too deeply"),
+    "dotted keys without end": (CLAIM + "a" + ".a" * 2_000_000 + " = 1", "is nested too deeply"),
+    "quoted dotted keys without end": (CLAIM + '"a"' + '."a"' * 1_000_000 + " = 1", "is nested too deeply"),
+    "dotted keys in a table": (CLAIM + "config = { b = 1, a" + ". a" * 1_000_000 + " = 1}", "is nested too deeply"),
+    "a number without end": (CLAIM.replace("1.0", "1" * 100_000), "is no TOML"),
+    "two claims of one name": (CLAIM + CLAIM, "two claims are called 'c'"),
+    "an epsilon that is no number": (CLAIM.replace("1.0", "nan"), "epsilon is nan"),
+    "an epsilon without end": (CLAIM.replace("1.0", "inf"), "epsilon is inf"),
+    "an epsilon past floats": (CLAIM.replace("1.0", "1e999"), "epsilon is inf"),
+    "an epsilon below 0": (CLAIM.replace("1.0", "-0.0"), "epsilon is -0.0"),
+    "a delta that is no number": (CLAIM + "delta = nan", "delta is nan"),
+    "an alpha that is no number": ("[defaults]\nalpha = nan\n" + CLAIM, "alpha is nan"),
+    "a limit that is no number": (
+        '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = nan',
+        "success_at_most is nan",
+    ),
+    "a bell in a name": (CLAIM.replace('"c"', '"c\\u0007"'), "U+0007"),
+    "an escape in a name": (CLAIM.replace('"c"', '"\\u001b]0;c\\u0007"'), "U+001B"),
+    "a name read from right to left": (CLAIM.replace('"c"', '"c\\u202Etxt.exe"'), "U+202E"),
+    "a line end in a name": (CLAIM.replace('"c"', '"c\\nd"'), "U+000A"),
+    "an escape in a source": (CLAIM + 'source = "\\u001b[2J"', "U+001B"),
+    "an escape in a key": (CLAIM + '"\\u001b[2J" = 1', "unknown key '\\x1b[2J'"),
+    "an escape in a path": (CLAIM.replace("in.csv", "\\u001b[2J"), "U+001B"),
+    "a path above": (CLAIM.replace("in.csv", "../in.csv"), "must lie below"),
+    "a path of the system": (CLAIM.replace("in.csv", "/etc/passwd"), "must lie below"),
+    "a path through a device": (CLAIM.replace("in.csv", "/proc/self/environ"), "must lie below"),
+    "a folder as scores": (CLAIM.replace("in.csv", "."), "is no file"),
+    "a null byte in a path": (CLAIM.replace("in.csv", "in\\u0000.csv"), "U+0000"),
+    "code without --trust-code": (
+        '[[claim]]\nname = "c"\nmechanism = "trap:build"\nepsilon = 1.0',
+        "give --trust-code to allow it",
+    ),
+    "code by a path": ('[[claim]]\nname = "c"\nmechanism = "../trap:build"\nepsilon = 1.0', "package.module:factory"),
+    "code in another key": (CLAIM + 'source = "trap:build"\nmethod = "trap"', "has the keys method and scores"),
+    "code as a method": ('[[claim]]\nname = "c"\nmethod = "trap:build"\nepsilon = 1.0', "method is 'trap:build'"),
+    "code as a data set": (
+        '[[claim]]\nname = "c"\nmethod = "dpzv"\ndataset = "trap"\nepsilon = 1.0',
+        "dataset is 'trap'",
+    ),
+}
+NAMES = (
+    '<script>alert("x")</script>',
+    "</td></tr></table><img src=x onerror=alert(1)>",
+    "[bold red]rich[/] [link=https://example.org]x[/link] [/nope]",
+    "| cell | `code` | [a](javascript:alert(1)) ![b](https://example.org/c.png)",
+    "]]> <!-- &amp; %20 ${HOME} $(touch executed) {{ 7 * 7 }} {% raw %}",
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    rng = np.random.default_rng(0)
+    np.savetxt(inner / "in.csv", rng.normal(1.0, 1.0, 500))
+    np.savetxt(inner / "out.csv", rng.normal(0.0, 1.0, 500))
+    (tmp_path / "in.csv").write_text("1\n")
+    (inner / "trap.py").write_text("import pathlib\npathlib.Path('executed').write_text('')\n")
+    monkeypatch.setenv("DPZV_AUDIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(inner)
+    return inner
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_a_claim_is_one_line(folder, capsys, what):
+    text, says = REFUSED[what]
+    (folder / "claims.toml").write_text(text)
+    assert main(["verify", "claims.toml"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("dpzv-audit: error: ")
+    assert len(printed.err) < 700
+    assert says in printed.err
+    assert printed.err[:-1].isprintable(), "nothing that a terminal would obey"
+    assert "trap" not in sys.modules
+    assert not (folder / "executed").exists()
+    assert not (folder / "dpzv-runs").exists()
+
+
+def test_names_are_text_wherever_they_are_shown(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
+    monkeypatch.setenv("COLUMNS", "400")
+    claims = [CLAIM.replace('"c"', json.dumps(name)) + f"source = {json.dumps(name)}\n" for name in NAMES]
+    (folder / "[claims] <b>.toml").write_text("\n".join(claims))
+    code = main(["verify", "[claims] <b>.toml", "--junit", "junit.xml", "--sarif", "claims.sarif"])
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (0, "")
+    shown = " ".join(printed.out.split())
+    for name in NAMES:
+        assert name in shown
+    (run,) = (folder / "dpzv-runs").iterdir()
+    page = (run / "report.html").read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert not re.search(r"<[^>]*(?:onerror|javascript:)", page), "no tag holds what a name says"
+    cases = ElementTree.parse(folder / "junit.xml").getroot().iter("testcase")
+    assert [case.get("name") for case in cases] == list(NAMES)
+    results = json.loads((folder / "claims.sarif").read_text())["runs"][0]["results"]
+    assert [result["partialFingerprints"]["claimName/v1"] for result in results] == list(NAMES)
+    assert results[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "%5Bclaims%5D%20%3Cb%3E.toml"
+    for text in ((folder / "summary.md").read_text(), (run / "report.md").read_text()):
+        assert "<script" not in text
+        assert "<img" not in text
+        assert not re.search(r"(?<!\\)\]\((?!figure|claim)", text), "no link and no picture but the report's own"
+    assert not (folder / "executed").exists()
