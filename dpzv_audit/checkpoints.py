@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
+from dpzv_audit.errors import AuditError
 from dpzv_audit.runs import json_text
 from mechanisms.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.training import History, Run
@@ -39,15 +40,16 @@ class FileCheckpoints:
         return history
 
     def save(self, run: Run, history: History) -> None:
-        """See `mechanisms.training.Checkpoints.save`; the file holds the old state or the new one, never a part."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(".partial")
+        """See `mechanisms.training.Checkpoints.save`; the file holds the old state or the new one, never a part.
+
+        Raises `AuditError` where the disk refuses: the checkpoint before it stays.
+        """
         try:
-            partial.write_bytes(save_checkpoint(run, history, self._key))
-            os.replace(partial, self.path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, save_checkpoint(run, history, self._key))
+        except OSError as error:
+            kept = f"{self.epochs} epochs are kept, make room and go on with --resume"
+            raise AuditError(f"{self.path}: cannot be written ({error.strerror or error}); {kept}") from error
         self.epochs = len(history)
 
     def remove(self) -> None:

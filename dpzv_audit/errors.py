@@ -5,11 +5,29 @@ import math
 from collections.abc import Iterable
 from numbers import Real
 
+LONGEST_MESSAGE = 2000
+
+
+def one_line(message: object) -> str:
+    """`message` with whatever would not print, or break the line, as an escape: names in it may come from a file.
+
+    What is left out of one longer than `LONGEST_MESSAGE` is its middle: the place stands first, the cure last.
+    """
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message))
+    half = LONGEST_MESSAGE // 2
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} ... {line[-half:]}"
+
 
 class AuditError(Exception):
-    """Something failed that the user did not cause (full disk, disagreeing accountants): exit code 3."""
+    """Something failed that the user did not cause (full disk, disagreeing accountants): exit code 3.
+
+    Whatever an error of this package is told, its message is one line that prints.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(message))
 
 
 class InputError(AuditError):
@@ -25,6 +43,16 @@ class Interrupted(AuditError):
     """The user interrupted the command; the message says what goes on from where: exit code 130."""
 
     exit_code = 130
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is memory running out, of the machine or of a device: torch says so by a class, or in words."""
+    words = str(error).lower()
+    said = ("out of memory", "not enough memory", "can't allocate memory", "cublas_status_alloc_failed")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or any(phrase in words for phrase in said))
+    )
 
 
 def _is_finite(value: object) -> bool:

@@ -228,12 +228,26 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON number")
 
 
-def _make_out(out: Path) -> None:
+def check_out(out: Path) -> None:
+    """Raise what `write_run` would raise for its folder `out`, as far as that shows without making anything.
+
+    `InputError` where `out` is no folder, or carries the name of one of this distribution's packages; `AuditError`
+    where nothing can be written there.
+    """
     folder = out.resolve()
     for part in (folder, *folder.parents):
         if part.name in PACKAGE_FOLDERS and (part == folder or not part.exists()):
             names = ", ".join(sorted(PACKAGE_FOLDERS))
             raise InputError(f"--out is {out}, must not be a folder named like a package of the tool: {names}")
+    there = next((part for part in (folder, *folder.parents) if part.exists()), Path(folder.anchor))
+    if not there.is_dir():
+        raise InputError(f"--out is {out}, but {there} is no folder; give a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise AuditError(f"--out is {out}, but {there} cannot be written to; give another --out DIR")
+
+
+def _make_out(out: Path) -> None:
+    check_out(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

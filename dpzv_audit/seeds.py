@@ -11,6 +11,8 @@ from enum import IntEnum
 
 import numpy as np
 
+KEY_LIMIT = 1 << 32
+
 
 class Purpose(IntEnum):
     """What a stream is for. Values are part of the reproducibility contract: append, never renumber."""
@@ -30,10 +32,17 @@ class Purpose(IntEnum):
     SIMULATION = 12
 
 
+PRIVATE = frozenset({Purpose.NOISE, Purpose.SERVER_NOISE})
+"""Streams whose draws must stay unknown to every adversary; all others are public randomness."""
+
+
 def stream(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
     """Return the generator of (seed, purpose, key): Philox, a counter-based generator, from a `SeedSequence`.
 
-    `seed` and every part of `key` (replica, client, block, ...) are whole numbers of at least 0.
+    `seed` is a whole number of at least 0, and so is every part of `key` (replica, client, block, ...), below 2^32:
+    numpy would cut a larger one into words, and two keys could then name one stream. `ValueError` for another.
     """
+    if not all(0 <= part < KEY_LIMIT for part in key):
+        raise ValueError(f"stream key is {key}, must hold whole numbers in [0, 2^32)")
     sequence = np.random.SeedSequence(seed, spawn_key=(int(purpose), *key))
     return np.random.Generator(np.random.Philox(sequence))

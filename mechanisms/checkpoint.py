@@ -6,9 +6,12 @@ table, what observers count) and a few whole numbers, in one safetensors file: n
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
@@ -16,7 +19,7 @@ from mechanisms.federation import Federation
 from mechanisms.messages import Ledger
 from mechanisms.training import History, Run
 
-_FORMAT = "dpzv-audit/checkpoint/2"
+_FORMAT = "dpzv-audit/checkpoint/3"
 
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
@@ -38,7 +41,9 @@ def save_checkpoint(run: Run, history: History, key: str) -> bytes:
         },
     }
     # Tensors that share memory cannot be saved together, hence the clones.
-    return save({name: t.detach().cpu().clone() for name, t in _tensors(run).items()}, {"facts": json.dumps(facts)})
+    tensors = {name: t.detach().cpu().clone() for name, t in _tensors(run).items()}
+    text = json.dumps(facts)
+    return save(tensors, {"facts": text, "sha256": _digest(text, tensors)})
 
 
 def load_checkpoint(run: Run, data: bytes, key: str) -> History:
@@ -89,7 +94,20 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     try:
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + size])
-        return json.loads(header["__metadata__"]["facts"]), load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        said = json.loads(data[8 : 8 + size])["__metadata__"]
+        tensors = load(data)
+        if said["sha256"] != _digest(said["facts"], tensors):
+            raise ValueError("another digest")
+        return json.loads(said["facts"]), tensors
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError("the checkpoint is damaged; start without --resume, which replaces it") from error
+
+
+def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of everything in a checkpoint: one flipped bit would otherwise go on into other numbers, unseen."""
+    found = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dpzv_audit.errors import InputError
 from mechanisms.directions import DirectionKind
 from mechanisms.models import ClientModel
-from mechanisms.noise import ClipRule
+from mechanisms.noise import ClipRule, Entropy
 from mechanisms.schedules import SamplerName
 
 ServerUpdate = Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"]
@@ -60,6 +60,9 @@ class AsyncConfig(TrainingConfig):
     compute_times: tuple[float, ...] | None = Field(
         None, description="Time a round takes each client; activation then follows the clock, and staleness with it."
     )
+    entropy: Entropy = Field(
+        "seed", description="Where noise comes from: the run's seed, or os: the system's generator, never repeated."
+    )
 
     @model_validator(mode="after")
     def _activation_is_consistent(self) -> Self:
@@ -107,6 +110,9 @@ class DPZVConfig(AsyncConfig):
     perturbation: Literal["functional", "in-place"] = Field(
         "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
     )
+    directions: int = Field(
+        1, ge=1, description="Own rounds, each a direction and a release, that a party averages into one step, q."
+    )
     participation_cap: int | None = Field(None, ge=1, description="The server ignores a record past so many rounds.")
     distinct_ids: bool = Field(False, description="The server ignores repetitions of a record within a batch.")
 
@@ -117,6 +123,10 @@ class DPZVConfig(AsyncConfig):
         if self.sigma is None and self.calibration == "sound" and self.clip_rule == "paper-one-sided":
             raise ValueError(
                 "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
+            )
+        if self.directions > 1 and self.perturbation == "in-place":
+            raise ValueError(
+                "directions above 1 needs perturbation functional: in place there is no store to average in"
             )
         if self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0:
             raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")
@@ -152,7 +162,12 @@ class ProtectedConfig(AsyncConfig):
 
     @model_validator(mode="after")
     def _noise_has_a_channel(self) -> Self:
-        for name, given in (("dp_sigma above 0", self.dp_sigma > 0), ("epsilon", self.epsilon is not None)):
+        said = {
+            "dp_sigma above 0": self.dp_sigma > 0,
+            "epsilon": self.epsilon is not None,
+            "entropy os": self.entropy == "os",
+        }
+        for name, given in said.items():
             if self.dp == "none" and given:
                 raise ValueError(f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on")
         if self.dp_sigma > 0 and self.epsilon is not None:

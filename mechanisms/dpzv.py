@@ -18,7 +18,7 @@ from mechanisms.directions import Directions
 from mechanisms.federation import ClientBehaviour, ClientState, Federation, TrainingData, Turn
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.noise import GaussianNoise, clip
-from mechanisms.perturbation import TwoSided, shift_in_place, step_along
+from mechanisms.perturbation import AveragedSteps, TwoSided, shift_in_place
 from mechanisms.plan import Plan
 from mechanisms.schedules import Batch
 from mechanisms.server_updates import ServerTrainer
@@ -61,17 +61,30 @@ class DPZVRun:
             )
             for number, client in enumerate(fed.clients, start=1)
         ]
-        self._noise = GaussianNoise(plan.sigma, seed=seed, replicas=replicas, dtype=fed.dtype, device=device)
+        self._noise = GaussianNoise(
+            plan.sigma, seed=seed, replicas=replicas, dtype=fed.dtype, device=device, entropy=config.entropy
+        )
         self._server = ServerTrainer(fed, config, seed=seed, replicas=replicas)
         in_place = config.perturbation == "in-place"
         self._two_sided = [] if in_place else [TwoSided(client.parameters) for client in fed.clients]
+        self._steps = [
+            AveragedSteps(
+                client.parameters.flat,
+                client.momentum,
+                count=config.directions,
+                rate=config.client_rate,
+                momentum=config.momentum,
+            )
+            for client in fed.clients
+        ]
         self._scale = 1.0 / ((2.0 if config.difference == "central" else 1.0) * config.smoothing)
         self._counts = torch.zeros(fed.stack * fed.records + 1, dtype=torch.int32, device=device)
         fed.fill_table(self._behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.training.Run.own_tensors`."""
-        return {"participations": self._counts}
+        averaged = {f"client-{m}-averaged": steps.total for m, steps in enumerate(self._steps, start=1)}
+        return {"participations": self._counts, "server-averaged": self._server.averaged, **averaged}
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.training.Run.skip_to`."""
@@ -161,13 +174,12 @@ class DPZVRun:
         return None if weights is None else weights.to(self.federation.dtype)
 
     def _client_step(self, client: ClientState, number: int, own_round: int, scalar: Tensor) -> None:
-        """w_m <- w_m - eta_m Delta u (eq. 9), with momentum."""
+        """w_m <- w_m - eta_m Delta u (eq. 9), with momentum; the average of q such estimates every q own rounds."""
         config, directions = self.config, self._directions[number - 1]
         if config.perturbation == "in-place" and config.momentum == 0.0:
             shift_in_place(client.parameters, directions, own_round, scalar.unsqueeze(1) * -config.client_rate)
             return
-        direction = directions.at(own_round)
-        step_along(client.parameters.flat, client.momentum, direction, scalar, config.client_rate, config.momentum)
+        self._steps[number - 1].add(own_round, directions.at(own_round), scalar)
 
 
 def _first_occurrences(ids: Tensor) -> Tensor:

@@ -64,3 +64,25 @@ def step_along(
         parameters.add_(buffer, alpha=-rate)
     else:
         parameters.addcmul_(direction, scalar.unsqueeze(1), value=-rate)
+
+
+class AveragedSteps:
+    """Steps of a stack of models along estimates scalar * direction, each of `count` successive ones averaged.
+
+    With `count` 1 every estimate is a step. What is averaged so far is `total`, (K, d), empty where `count` is 1.
+    """
+
+    def __init__(self, parameters: Tensor, buffer: Tensor, *, count: int, rate: float, momentum: float) -> None:
+        self._parameters, self._buffer = parameters, buffer
+        self._count, self._rate, self._momentum = count, rate, momentum
+        self.total = torch.zeros_like(parameters) if count > 1 else parameters.new_empty(0)
+
+    def add(self, number: int, direction: Tensor, scalar: Tensor) -> None:
+        """Take estimate `number`, from 0: `direction` (K, d) times `scalar` (K,); step where `count` are together."""
+        if self._count == 1:
+            step_along(self._parameters, self._buffer, direction, scalar, self._rate, self._momentum)
+            return
+        self.total.addcmul_(direction, scalar.unsqueeze(1), value=1.0 / self._count)
+        if (number + 1) % self._count == 0:
+            momentum_step(self._parameters, self._buffer, self.total, self._rate, self._momentum)
+            self.total.zero_()

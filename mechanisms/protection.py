@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.seeds import Purpose
 from mechanisms.config import ProtectedConfig
+from mechanisms.noise import standard_normal
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
@@ -81,7 +83,11 @@ class ChannelNoise:
     def _noised(self, values: Tensor) -> Tensor:
         if self._config.dp_sigma == 0.0:
             return values
-        generators = [stream(self._seed, Purpose.NOISE, k, int(self.draws)) for k in self._replicas]
+        shape, number = tuple(values.shape[1:]), int(self.draws)
         self.draws += 1
-        draws = torch.stack([torch.from_numpy(g.standard_normal(values.shape[1:])) for g in generators])
+        rows = [
+            standard_normal(shape, self._config.entropy, seed=self._seed, purpose=Purpose.NOISE, key=(k, number))
+            for k in self._replicas
+        ]
+        draws = torch.from_numpy(np.stack(rows))
         return values + self._config.dp_sigma * draws.to(device=self._device, dtype=self._dtype)

@@ -10,7 +10,7 @@ a stack of one, and convolutions on a CPU, where vmap does not pay).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -180,6 +180,50 @@ class FusedMLP:
             return found.flat, gradient.view_as(inputs) if at_inputs else gradient
 
         return values[-1], pullback
+
+    def clipped_gradient_sum(
+        self,
+        parameters: ParameterStack,
+        inputs: Tensor,
+        at_outputs: Callable[[Tensor], Tensor],
+        clip: float,
+        weights: Tensor | None,
+    ) -> Tensor:
+        """Sum over records of their own parameter gradients, each clipped to L2 norm `clip`; (S, d).
+
+        `at_outputs` maps outputs (S, n, out) to each record's own gradient there; `weights` (S, n) say which count. A
+        record's gradient at a layer is the outer product of what comes back and what went in, so its norm is known
+        without it (Goodfellow 2015, "Efficient per-example gradient computations"). One that is not finite counts as 0.
+        """
+        values = self._run(parameters, inputs)
+        operands = self._operands(parameters)
+        back = [at_outputs(values[-1])]
+        for index in reversed(range(1, len(operands))):
+            gradient = torch.bmm(back[0], operands[index][1])
+            back.insert(0, torch.ops.aten.threshold_backward(gradient, values[index], 0))
+        squared = sum(
+            delta.square().sum(2) * (value.square().sum(2) + 1.0)
+            for delta, value in zip(back, values[:-1], strict=True)
+        )
+        assert isinstance(squared, Tensor)
+        norms = squared.sqrt()
+        factors = clip / norms.clamp(min=clip)
+        if weights is not None:
+            factors = factors * weights
+        finite = torch.isfinite(norms)
+        if not bool(finite.all()):
+            # Zero times infinity is no number: what such a record has in the sums is taken out on both sides.
+            missing = ~finite.unsqueeze(2)
+            factors = factors.masked_fill(~finite, 0.0)
+            back = [delta.masked_fill(missing, 0.0) for delta in back]
+            values = [value.masked_fill(missing, 0.0) for value in values]
+        found = ParameterStack.empty(self.layout, len(inputs), parameters.flat)
+        for index, delta in enumerate(back):
+            weight, bias = self._layers[index]
+            scaled = delta * factors.unsqueeze(2)
+            torch.bmm(scaled.transpose(1, 2), values[index], out=found.views[weight])
+            torch.sum(scaled, 1, out=found.views[bias])
+        return found.flat
 
 
 class ModuleEvaluator:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose
@@ -18,8 +17,8 @@ from mechanisms.federation import Federation
 from mechanisms.messages import SERVER
 from mechanisms.models import dimension
 from mechanisms.noise import GaussianNoise
-from mechanisms.perturbation import TwoSided, momentum_step, step_along
-from mechanisms.servers import loss_differences, loss_gradient, per_record_gradients
+from mechanisms.perturbation import AveragedSteps, TwoSided, momentum_step
+from mechanisms.servers import clipped_gradient_sum, loss_differences, loss_gradient
 
 
 class ServerTrainer:
@@ -32,6 +31,14 @@ class ServerTrainer:
         d = dimension(federation.server.layout)
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
         self._two_sided = TwoSided(federation.server_parameters)
+        joint = self.update == "joint-zo"
+        self._steps = AveragedSteps(
+            federation.server_parameters.flat,
+            federation.server_momentum,
+            count=config.directions if joint else 1,
+            rate=config.server_rate,
+            momentum=config.server_momentum,
+        )
         self._directions = Directions(
             "sphere",
             d,
@@ -51,12 +58,18 @@ class ServerTrainer:
             dtype=federation.dtype,
             device=federation.device,
             purpose=Purpose.SERVER_NOISE,
+            entropy=config.entropy,
         )
 
     def skip_to(self, rounds: int) -> None:
         """Go to where `rounds` rounds are done."""
         if self.update == "dp-sgd":
             self._noise.skip_to(rounds)
+
+    @property
+    def averaged(self) -> Tensor:
+        """What joint-zo has averaged since its last step, (K, d_0); empty where every estimate is a step."""
+        return self._steps.total
 
     def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
         """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
@@ -80,7 +93,7 @@ class ServerTrainer:
         if self.update == "joint-zo":
             ratio = config.smoothing / config.server_smoothing
             direction = self._directions.at(round_)
-            step_along(flat, buffer, direction, scalar * ratio, config.server_rate, config.server_momentum)
+            self._steps.add(round_, direction, scalar * ratio)
             return
         if self.update == "sgd":
             logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, rows)
@@ -105,11 +118,6 @@ class ServerTrainer:
     def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, averaged, noised."""
         config = self._config
-        gradients = per_record_gradients(self._fed.server, self._fed.server_parameters, rows, labels)
-        norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
-        clipped = gradients * (config.server_clip / norms.clamp(min=config.server_clip))
-        # Embeddings sent to overflow must not reach w_0 as a number that is none, where the label may decide it.
-        clipped = clipped.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        if weights is not None:
-            clipped = clipped * weights.unsqueeze(2)
-        return self._noise.next() + clipped.sum(1) / config.batch_size
+        server, parameters = self._fed.server, self._fed.server_parameters
+        total = clipped_gradient_sum(server, parameters, rows, labels, config.server_clip, weights)
+        return self._noise.next() + total / config.batch_size

@@ -45,6 +45,11 @@ class TopModel:
         pair.view(replicas, 2, batch, width)[..., slot] = uploads
         return self.forward(parameters, pair)
 
+    @property
+    def fused(self) -> FusedMLP | None:
+        """Its evaluator where that is a fused MLP, whose per-record gradients need not be formed."""
+        return self._evaluator if isinstance(self._evaluator, FusedMLP) else None
+
     def moved_logits(
         self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
     ) -> Tensor:
@@ -168,3 +173,23 @@ def per_record_gradients(server: Evaluator, parameters: ParameterStack, rows: Te
     logits, pullback = server.forward_with_pullback(repeated, single)
     gradients, _ = pullback(loss_gradient(logits, own, None, 1), at_inputs=False)
     return gradients.view(replicas, batch, -1)
+
+
+def clipped_gradient_sum(
+    server: Server, parameters: ParameterStack, rows: Tensor, labels: Tensor, clip: float, weights: Tensor | None
+) -> Tensor:
+    """Sum over records of `per_record_gradients`, each clipped to L2 norm `clip`; shape (K, d_0).
+
+    `weights` (K, B) say which records count. A gradient that is no number, or too large to be one, counts as 0:
+    embeddings sent to overflow must not reach w_0, where the label may decide whether they do.
+    """
+    if isinstance(server, TopModel) and server.fused is not None:
+
+        def at_logits(logits: Tensor) -> Tensor:
+            return loss_gradient(logits, labels, None, 1)
+
+        return server.fused.clipped_gradient_sum(parameters, rows, at_logits, clip, weights)
+    gradients = per_record_gradients(server, parameters, rows, labels)
+    norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
+    clipped = (gradients * (clip / norms.clamp(min=clip))).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return (clipped if weights is None else clipped * weights.unsqueeze(2)).sum(1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.errors import InputError
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from reports.content import check_schema, report_content
@@ -17,7 +16,7 @@ from reports.markdown import to_markdown
 from reports.model import Code, Picture, Prose, Report, Table
 from reports.sarif import to_sarif
 from reports.verification import SCHEMA as VERIFY_SCHEMA
-from reports.verification import Drawings, verification_content
+from reports.verification import Drawings, verification_content, verify_result
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -70,20 +69,6 @@ def render_markdown(result: Mapping[str, Any]) -> str:
     return to_markdown(verification_content(result) if verdicts else report_content(result))
 
 
-def write_atomically(path: Path, text: str) -> Path:
-    """Write `text` so that `path` holds either what it held before or all of the new text."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    return path
-
-
 def check_formats(result: Mapping[str, Any], place: str, formats: Collection[str]) -> None:
     """Raise `InputError` unless `result` has a known schema and can be drawn in every one of `formats`."""
     schema = check_schema(result, place)
@@ -110,17 +95,23 @@ def write_report(
     else:
         measured = load_measured(folder)
         report = report_content({**result, "measured": measured} if measured else result)
-    files = []
+    texts = _drawn(result, report, formats)
+    files = [write_atomically(folder / name, text) for name, text in texts.items()]
+    return [*files, folder / RESULT_FILE] if "json" in formats else files
+
+
+def _drawn(result: Mapping[str, Any], report: Report, formats: Collection[str]) -> dict[str, str]:
+    """The files of a report by name, all drawn before any is written."""
+    texts: dict[str, str] = {}
     if "html" in formats:
-        files.append(write_atomically(folder / "report.html", to_html(report)))
+        texts["report.html"] = to_html(report)
     if "md" in formats:
-        files.append(write_atomically(folder / "report.md", to_markdown(report)))
+        texts["report.md"] = to_markdown(report)
         pictures = [b for section in report.sections for b in section.blocks if isinstance(b, Picture)]
-        files += [write_atomically(folder / f"{p.name}.svg", p.svg) for p in pictures]
-    if "json" in formats:
-        files.append(folder / RESULT_FILE)
-    if "junit" in formats:
-        files.append(write_atomically(folder / VERDICT_FORMATS["junit"], to_junit(result)))
-    if "sarif" in formats:
-        files.append(write_atomically(folder / VERDICT_FORMATS["sarif"], to_sarif(result)))
-    return files
+        texts |= {f"{p.name}.svg": p.svg for p in pictures}
+    with verify_result():
+        if "junit" in formats:
+            texts[VERDICT_FORMATS["junit"]] = to_junit(result)
+        if "sarif" in formats:
+            texts[VERDICT_FORMATS["sarif"]] = to_sarif(result)
+    return texts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from dpzv_audit.errors import InputError
@@ -38,9 +39,16 @@ class Drawings(Protocol):
 
 def verification_content(result: Mapped, drawings: Drawings | None = None) -> Report:
     """Return what a report on a claims file shows; `InputError` where the result is not as `verify` wrote it."""
-    try:
+    with verify_result():
         return _content(result, drawings)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+
+
+@contextmanager
+def verify_result() -> Iterator[None]:
+    """Let a block that reads a result of `verify` end in an `InputError` where it is not as `verify` wrote it."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
         raise InputError(
             f"result.json is no result of verify: {type(error).__name__} at {clean(error)[:80]}; run verify again"
         ) from error

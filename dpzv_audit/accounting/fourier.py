@@ -10,7 +10,6 @@ exp(T ln(1 + (F - 1))) with F - 1 computed as such, so that rare large losses do
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -205,12 +204,9 @@ def _composed(
     parts: Sequence[Rounds], *, mesh: float, size: int, order: float, near: float
 ) -> tuple[_Tail, float, float]:
     """Return the composed tail, how far the means' corrections moved the grid in all, and the tilted masses' error."""
+    from prv_accountant.discretisers import CellCentred
+    from prv_accountant.domain import Domain
     from scipy.fft import irfft
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from prv_accountant.discretisers import CellCentred
-        from prv_accountant.domain import Domain
 
     half = (size // 2 - 1.5) * mesh
     domain = Domain.create_aligned(-half, half, mesh)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from dpzv_audit.auditing.storage import Arrays, ChunkStore
 from dpzv_audit.auditing.workers import Lane, Workers, lanes_of, worker_died
-from dpzv_audit.errors import AuditError, InputError, check_count
+from dpzv_audit.errors import AuditError, InputError, check_count, out_of_memory
 
 MOST_DEATHS = 3
 """So often may workers die on one chunk before the audit gives up."""
@@ -59,8 +60,8 @@ class Collected:
     arrays: Arrays
     pairs: int
     stopped: str | None = None
-    halved: bool = False
-    """Whether memory ran out and a chunk was done in halves."""
+    fitted: int | None = None
+    """The pairs at once that memory sufficed for, where it did not for a chunk; the numbers are the same."""
 
 
 def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
@@ -72,11 +73,13 @@ def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
     Raises:
         InputError: `pairs` or the chunk below 1.
         MechanismFailed: The mechanism failed; what was done before is in the store.
-        AuditError: A worker died on one chunk again and again, or the time was over before any pair was done.
+        AuditError: A worker died on one chunk again and again, the time was over before any pair was done, or another
+            process has the store open.
     """
     check_count("--runs", pairs)
     check_count("chunk", effort.chunk)
-    return _Collection(trials, pairs, effort).run()
+    with nullcontext() if effort.store is None else effort.store.opened():
+        return _Collection(trials, pairs, effort).run()
 
 
 class _Collection:
@@ -91,7 +94,7 @@ class _Collection:
         stored = effort.store.load() if effort.store else {}
         self._done: dict[tuple[int, int], Arrays] = {span: stored[span] for span in grid if span in stored}
         self._pending = [span for span in grid if span not in self._done]
-        self._halved = False
+        self._fitted: int | None = None
         self._longest = 0.0
         if self._done:
             self._report()
@@ -104,7 +107,7 @@ class _Collection:
                 f"--max-minutes is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
                 "done, must be more (or a smaller --chunk)"
             )
-        return Collected(arrays=arrays, pairs=pairs, stopped=stopped, halved=self._halved)
+        return Collected(arrays=arrays, pairs=pairs, stopped=stopped, fitted=self._fitted)
 
     def _left(self) -> float:
         limit = self._effort.max_seconds
@@ -116,14 +119,14 @@ class _Collection:
             if self._left() <= self._longest:
                 return "max-minutes"
             span, begun = self._pending[0], time.monotonic()
-            self._keep(span, run_chunk(self._trials, *span))
+            self._keep(span, run_chunk(self._trials, *span, at_once=self._fitted))
             self._pending.pop(0)
             self._longest = max(self._longest, time.monotonic() - begun)
         return None
 
     def _in_lanes(self) -> str | None:
         lanes = lanes_of(self._effort.workers)
-        running: dict[Future[tuple[Arrays, bool]], tuple[Lane, tuple[int, int]]] = {}
+        running: dict[Future[tuple[Arrays, int | None]], tuple[Lane, tuple[int, int]]] = {}
         deaths: dict[tuple[int, int], int] = {}
         try:
             free = list(lanes)
@@ -132,7 +135,7 @@ class _Collection:
                     return "max-minutes"
                 while self._pending and free:
                     span, lane = self._pending.pop(0), free.pop()
-                    running[lane.submit(run_chunk, self._trials, *span)] = (lane, span)
+                    running[lane.submit(run_chunk, self._trials, *span, self._fitted)] = (lane, span)
                 done, _ = wait(running, timeout=min(_POLL_SECONDS, self._left()), return_when=FIRST_COMPLETED)
                 for future in done:
                     lane, span = running.pop(future)
@@ -156,9 +159,10 @@ class _Collection:
             for lane in lanes:
                 lane.close()
 
-    def _keep(self, span: tuple[int, int], outcome: tuple[Arrays, bool]) -> None:
-        arrays, halved = outcome
-        self._halved = self._halved or halved
+    def _keep(self, span: tuple[int, int], outcome: tuple[Arrays, int | None]) -> None:
+        arrays, fitted = outcome
+        if fitted is not None:
+            self._fitted = min(fitted, self._fitted or fitted)
         failure = arrays.pop("failure", None)
         rows = min((len(a) for a in arrays.values()), default=0)
         if rows:
@@ -181,27 +185,31 @@ class _Collection:
             self._effort.progress(pairs, arrays)
 
 
-def run_chunk(trials: Trials, first: int, last: int) -> tuple[Arrays, bool]:
-    """Run pairs `first` to `last`, in halves where memory does not suffice; also return whether it did not."""
-    try:
-        return dict(trials(first, last)), False
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error) or last - first < 2:
-            raise
-    middle = (first + last) // 2
-    halves = [run_chunk(trials, first, middle)[0], run_chunk(trials, middle, last)[0]]
-    return {name: np.concatenate([half[name] for half in halves]) for name in halves[0]}, True
+def run_chunk(
+    trials: Callable[[int, int], Arrays], first: int, last: int, at_once: int | None = None
+) -> tuple[Arrays, int | None]:
+    """Run pairs `first` to `last`, at most `at_once` at a time and half as many where memory does not suffice.
 
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether `error` is memory running out: torch says so by an error of its own or in words."""
-    words = str(error).lower()
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "not enough memory" in words
-        or "can't allocate memory" in words
-    )
+    Also return how many at a time it sufficed for, None where it sufficed for all that was tried. The numbers are
+    those of one go, since every pair draws from streams of its own. A failure ends the chunk after its pairs.
+    """
+    size, fitted = last - first if at_once is None else min(at_once, last - first), at_once
+    parts: list[Arrays] = []
+    place = first
+    while place < last and not (parts and "failure" in parts[-1]):
+        stop = min(place + size, last)
+        try:
+            parts.append(dict(trials(place, stop)))
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error) or stop - place < 2:
+                raise
+            size = fitted = (stop - place) // 2
+        else:
+            place = stop
+    failure = {"failure": parts[-1].pop("failure")} if "failure" in parts[-1] else {}
+    whole = [part for part in parts if part]
+    arrays = {name: np.concatenate([part[name] for part in whole]) for name in whole[0]} if whole else {}
+    return {**arrays, **failure}, fitted
 
 
 def _joined(done: Mapping[tuple[int, int], Arrays]) -> tuple[Arrays, int]:

@@ -5,36 +5,28 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tokenize import TokenError
-from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.errors import InputError
+from dpzv_audit.npy import read_npy
 
 Scores = NDArray[np.float64]
 
 _WORDS_THAT_ARE_NUMBERS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _HEADER = re.compile(r"[^\W\d][\w .-]*")
-# What numpy raises on a damaged array: its header is a Python literal, which it tokenises and parses.
-DAMAGED = (
-    ValueError,
-    EOFError,
-    MemoryError,
-    TypeError,
-    SyntaxError,
-    TokenError,
-    OverflowError,
-    RecursionError,
-    zlib.error,
-)
+FILE_LIMIT = 1 << 30
+"""The most bytes of a score file, and of the array in an archive: a hundred million scores."""
+LINE_LIMIT = 1 << 20
+DAMAGED = (ValueError, EOFError, NotImplementedError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile)
+"""What a damaged NPY or NPZ file raises."""
 _RIGHT = "must be a finite number"
 
 
@@ -53,6 +45,9 @@ def load_scores(path: Path) -> Scores:
         kinds = ", ".join(_READERS)
         raise InputError(f"scores file {path}: suffix is {path.suffix!r}, must be one of {kinds}")
     try:
+        size = path.stat().st_size
+        if size > FILE_LIMIT:
+            raise InputError(f"scores file {path}: has {size} bytes, must have {FILE_LIMIT} at most; use a sample")
         values = reader(path)
     except FileNotFoundError as error:
         raise InputError(f"scores file {path}: there is no such file") from error
@@ -89,8 +84,12 @@ def _text_number(path: Path, row: int, text: str) -> float:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, stripped text); blank lines at the end are dropped, any other is an error."""
     blank = 0
+    number = 0
     with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
+        while line := lines.readline(LINE_LIMIT + 1):
+            number += 1
+            if len(line) > LINE_LIMIT:
+                raise InputError(f"scores file {path}, row {number}: has more than {LINE_LIMIT} characters, {_RIGHT}")
             text = line.strip()
             if not text:
                 blank = blank or number
@@ -170,18 +169,10 @@ def _checked_array(path: Path, array: NDArray[np.generic]) -> Scores:
         return np.asarray(array, dtype=np.float64)
 
 
-def _read_array(file: IO[bytes]) -> NDArray[Any]:
-    """Read one NPY array; numpy's remarks on odd headers are not the user's business: the array is checked instead."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return array
-
-
 def _read_npy(path: Path) -> Scores:
     try:
         with path.open("rb") as file:
-            return _checked_array(path, _read_array(file))
+            return _checked_array(path, read_npy(file, os.fstat(file.fileno()).st_size))
     except DAMAGED as error:
         raise InputError(
             f"scores file {path}: is no whole NPY file of numbers, must be one written by numpy.save "
@@ -196,8 +187,9 @@ def _read_npz(path: Path) -> Scores:
             if len(names) != 1:
                 raise InputError(f"scores file {path}: holds {len(names)} arrays, must hold exactly one")
             with archive.open(names[0]) as member:
-                return _checked_array(path, _read_array(member))
-    except (*DAMAGED, zipfile.BadZipFile, RuntimeError) as error:
+                size = min(FILE_LIMIT, archive.getinfo(names[0]).file_size)
+                return _checked_array(path, read_npy(member, size))
+    except DAMAGED as error:
         raise InputError(
             f"scores file {path}: is no whole NPZ file of numbers, must be one written by numpy.savez "
             "without pickled objects"

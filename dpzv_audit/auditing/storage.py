@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.auditing.scores import DAMAGED
 from dpzv_audit.errors import AuditError
+from dpzv_audit.locks import hold
+from dpzv_audit.npy import read_npy
 
 Arrays = dict[str, NDArray[Any]]
 _NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
@@ -28,16 +31,37 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
+def _read_npz(path: Path) -> Arrays:
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        arrays = {}
+        for entry in archive.infolist():
+            with archive.open(entry) as member:
+                arrays[entry.filename.removesuffix(".npy")] = read_npy(member, entry.file_size)
+        return arrays
+
+
 class ChunkStore:
     """Keeps the arrays of pairs `first` to `last` (exclusive) as `folder`/FIRST-LAST.npz.
 
-    What an earlier run left is taken up with `resume` and removed without. Raises `AuditError` where the disk refuses.
+    What an earlier run left is taken up with `resume` and removed without, when the store is opened. Raises
+    `AuditError` where the disk refuses, and where another process has the store open.
     """
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
         self.folder = folder
-        if not resume:
-            shutil.rmtree(folder, ignore_errors=True)
+        self._resume = resume
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keep other processes off the chunks while the block runs."""
+        with self._held():
+            if not self._resume:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            yield
+
+    def _held(self) -> AbstractContextManager[None]:
+        lock = self.folder.with_name(f"{self.folder.name}.lock")
+        return hold(lock, f"the unfinished audit in {self.folder}", cure="or give another --out DIR")
 
     def load(self) -> dict[tuple[int, int], Arrays]:
         """Return every whole chunk by its (first, last); a damaged file counts as not there."""
@@ -46,27 +70,27 @@ class ChunkStore:
             match = _NAME.fullmatch(path.name)
             if match is None:
                 continue
+            first, last = int(match[1]), int(match[2])
             try:
-                with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                    found[int(match[1]), int(match[2])] = {name: archive[name] for name in archive.files}
-            except (*DAMAGED, OSError, zipfile.BadZipFile, KeyError):
+                arrays = _read_npz(path)
+            except (*DAMAGED, OSError, KeyError):
                 continue
+            if arrays and all(array.ndim and len(array) == last - first for array in arrays.values()):
+                found[first, last] = arrays
         return found
 
     def save(self, first: int, last: int, arrays: Arrays) -> None:
         """Write one chunk: after a kill at any moment the file is whole or absent."""
         path = self.folder / f"{first:09d}-{last:09d}.npz"
-        partial = path.with_suffix(".partial")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(npz_bytes(arrays))
-            os.replace(partial, path)
+            write_atomically(path, npz_bytes(arrays))
         except OSError as error:
-            raise AuditError(f"cannot keep scores under {self.folder}: {error.strerror or error}") from error
+            raise AuditError(
+                f"cannot keep scores under {self.folder}: {error.strerror or error}; make room and go on with --resume"
+            ) from error
 
     def remove(self) -> None:
         """Forget the audit: it is done. The folder above goes too where nothing else is in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        parent = self.folder.parent
-        if parent.is_dir() and not any(parent.iterdir()):
-            parent.rmdir()
+        with suppress(AuditError), self._held():  # another process has begun the same audit: the chunks are its own
+            shutil.rmtree(self.folder, ignore_errors=True)

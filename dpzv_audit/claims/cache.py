@@ -7,15 +7,16 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
 from dpzv_audit.errors import InputError
+from dpzv_audit.sealed import sealed, unsealed
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
@@ -165,8 +166,8 @@ class Cache:
         if self.folder is None:
             return None
         try:
-            value = json.loads((self._place(key) / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            value = unsealed((self._place(key) / f"{name}.json").read_bytes())
+        except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
 
@@ -176,10 +177,7 @@ class Cache:
         place = self._place(key)
         try:
             place.mkdir(parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(dir=place, suffix=".tmp")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(value, file, allow_nan=False)
-            os.replace(partial, place / f"{name}.json")
+            write_atomically(place / f"{name}.json", sealed(value))
         except OSError:
             return
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from dpzv_audit.auditing.engine import run_chunk
 from dpzv_audit.auditing.games.definition import Canary, Game, GameAdversary, Neighbours, why_undefined
 from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
@@ -65,7 +66,7 @@ class Games:
 
 def scored_block(trials: RealTrials | SimulatedTrials, first: int, last: int) -> Block:
     """Return pairs `first` to `last` (exclusive) of `trials` as a block."""
-    arrays = trials(first, last)
+    arrays, _ = run_chunk(trials, first, last)
     scores: GameScores = outcome_of(trials, arrays)
     part = scores.gaussian
     if part is None:

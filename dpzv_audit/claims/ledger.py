@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.verdicts import holm
 from dpzv_audit.errors import AuditError, InputError
 
@@ -108,10 +109,8 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry) -> None:
         {"level": e.level, "refuted": dict(e.refuted), **({"split": dict(e.split)} if e.split else {})}
         for e in (*ledger.entries, entry)
     ]
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        os.replace(partial, path)
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))
     except OSError as error:
         raise AuditError(f"--ledger {path}: cannot be written ({error.strerror})") from error
 

@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit.cli.common import ARGUMENTS
-from dpzv_audit.errors import AuditError, Interrupted
+from dpzv_audit.errors import AuditError, Interrupted, one_line, out_of_memory
 
 INTERRUPTED = 130
 # Threads of torch and BLAS in one process. The products here are small, more threads than idle cores make them many
@@ -64,20 +64,26 @@ def main(arguments: list[str] | None = None) -> int:
             print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
     except TyperException as error:
-        print(f"dpzv-audit: error: {_one_line(_mistake(error))}", file=sys.stderr)
+        print(f"dpzv-audit: error: {one_line(_mistake(error))}", file=sys.stderr)
         return 2
     except Interrupted as stopped:
-        print(f"dpzv-audit: interrupted; {_one_line(stopped)}", file=sys.stderr)
+        print(f"dpzv-audit: interrupted; {stopped}", file=sys.stderr)
         return INTERRUPTED
     except AuditError as error:
-        print(f"dpzv-audit: error: {_one_line(error)}", file=sys.stderr)
+        print(f"dpzv-audit: error: {error}", file=sys.stderr)
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         print("dpzv-audit: interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        print(f"dpzv-audit: error: {error.strerror or error}{place}", file=sys.stderr)
+        print(f"dpzv-audit: error: {one_line(error.strerror or error)}{one_line(place)}", file=sys.stderr)
+        return 3
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        cure = "use fewer --trials or --runs, a smaller --chunk or --batch-size, or a machine with more"
+        print(f"dpzv-audit: error: memory ran out; {cure}", file=sys.stderr)
         return 3
 
 
@@ -97,8 +103,3 @@ def _mistake(error: TyperException) -> str:
     if kind is None or not found.param.opts:
         return error.format_message()
     return f"{found.param.opts[-1]} is {details[0]['input']!r}, must be {kind}"
-
-
-def _one_line(message: object) -> str:
-    """`message` with whatever would not print, or break the line, as an escape: names in it may come from a file."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(message))

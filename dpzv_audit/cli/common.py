@@ -43,8 +43,21 @@ SeedOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Where tensors live.")]
+
+
+def writable(out: Path) -> Path:
+    """`out`, if it is or can be made a folder to write to: told before hours of work, not after them."""
+    from dpzv_audit.runs import check_out
+
+    check_out(out)
+    return out
+
+
 OutOption = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Folder that receives the run folder.", show_default=True)
+    Path,
+    typer.Option(
+        "--out", metavar="DIR", callback=writable, help="Folder that receives the run folder.", show_default=True
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 QuietOption = Annotated[

@@ -76,6 +76,7 @@ def matrix(
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
     from dpzv_audit.cli.matrix_cells import CellTask, check_task, run_cell
+    from dpzv_audit.locks import hold
     from mechanisms import METHODS
     from mechanisms.config import DPZVConfig
 
@@ -108,12 +109,13 @@ def matrix(
             for a in chosen_attacks
         ]  # fmt: skip
     check_task(tasks[0])
-    for task in () if resume else tasks:
-        shutil.rmtree(folder / "cells" / task.name, ignore_errors=True)
-    with output.progress() as bars:
-        done = progress_reporter(bars).stage("cells", len(tasks))
-        found = _run_all(tasks, run_cell, jobs, done)
-    _finish(output, folder, found, len(tasks), shared)
+    with hold(folder.with_name(f".{folder.name}.lock"), f"the matrix in {folder}", cure="or give another --out DIR"):
+        for task in () if resume else tasks:
+            shutil.rmtree(folder / "cells" / task.name, ignore_errors=True)
+        with output.progress() as bars:
+            done = progress_reporter(bars).stage("cells", len(tasks))
+            found = _run_all(tasks, run_cell, jobs, done)
+        _finish(output, folder, found, len(tasks), shared)
 
 
 def _names(flag: str, given: str, known: Any) -> list[str]:
@@ -150,10 +152,11 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[dict
 
 
 def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: int, shared: dict[str, Any]) -> None:
+    from dpzv_audit.atomic import write_atomically
     from dpzv_audit.cli.common import repeatable_command_line
     from dpzv_audit.evaluation.matrix import matrix_result
     from dpzv_audit.runs import environment, json_text
-    from reports.render import write_atomically, write_report
+    from reports.render import write_report
 
     cells = [c for c in found if not c.pop("positive")]
     checks = [c for c in found if c not in cells]

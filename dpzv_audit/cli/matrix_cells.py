@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,14 +10,19 @@ from typing import Any
 
 from attacks import AttackSetting, attack_named
 from attacks.mount import DoesNotApply
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
-from dpzv_audit.runs import environment, json_text, slug, write_run
-from reports.render import write_atomically, write_report
+from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.runs import environment, slug, write_run
+from dpzv_audit.sealed import sealed, unsealed
+from reports.render import write_report
+
+CELL_FILE = "cell.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +62,6 @@ def run_cell(task: CellTask) -> dict[str, Any]:
 
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """
-    kept = Path(task.folder) / task.name / "cell.json"
-    if kept.is_file():
-        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
     named = {
         "attack": task.attack,
         "adversary": task.adversary,
@@ -68,6 +69,9 @@ def run_cell(task: CellTask) -> dict[str, Any]:
         "epsilon": task.epsilon,
         "positive": task.positive,
     }
+    kept = stored_cell(Path(task.folder) / task.name / CELL_FILE, named)
+    if kept is not None:
+        return kept
     try:
         cell = {**named, **(_positive(task) if task.positive else _measured(task))}
     except DoesNotApply as error:
@@ -80,14 +84,23 @@ def run_cell(task: CellTask) -> dict[str, Any]:
     return cell
 
 
+def stored_cell(path: Path, named: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The finished cell at `path`, the one that is `named`; None where there is none, or a damaged or another one."""
+    try:
+        cell = unsealed(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return cell if isinstance(cell, dict) and named.items() <= cell.items() else None
+
+
 def _keep(task: CellTask, cell: dict[str, Any]) -> None:
-    """Write `cell.json` into the cell's run folder, the last file of it: a cell with one is finished."""
+    """Write `CELL_FILE` into the cell's run folder, the last file of it: a cell with one is finished."""
     folder = Path(task.folder) / task.name
     if not folder.is_dir():
         with write_run(Path(task.folder), task.name) as run:
-            run.write_json("cell.json", cell)
+            run.write_text(CELL_FILE, sealed(to_jsonable(cell)))
         return
-    write_atomically(folder / "cell.json", json_text(cell))
+    write_atomically(folder / CELL_FILE, sealed(to_jsonable(cell)))
 
 
 def _setting(task: CellTask) -> AttackSetting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -72,15 +73,19 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
-    import numpy as np
-
     from dpzv_audit.accounting.schedule import realised_participations
+    from dpzv_audit.npy import read_npy
 
     try:
-        batches = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--schedule is {path}, which is no readable .npy file: {error}") from None
-    if not isinstance(batches, np.ndarray) or batches.ndim != 2:
+        with path.open("rb") as file:
+            batches = read_npy(file, os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        raise InputError(
+            f"--schedule is {path}, which cannot be read ({error.strerror}), must be a .npy file"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"--schedule is {path}, which {error}; must be an array that numpy.save wrote") from None
+    if batches.ndim != 2:
         raise InputError(f"--schedule is {path}, must hold one array of record numbers, a row a round")
     try:
         return realised_participations(batches, dataset_size=dataset_size, rounds=rounds, distinct_ids=distinct_ids)

@@ -31,7 +31,7 @@ EpochsOption = Annotated[
         "--epochs",
         metavar="N",
         callback=at_least("--epochs", 1),
-        help="Epochs as the paper counts them; its own number if not given.",
+        help="Epochs as the paper counts them, of a search the longest training; its own number if not given.",
     ),
 ]
 SeedsOption = Annotated[
@@ -69,7 +69,9 @@ def reproduce(
 
     Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --seeds 3
     """
+    from dpzv_audit.checkpoints import run_key
     from dpzv_audit.data import load
+    from dpzv_audit.locks import hold
     from dpzv_audit.reproduce import Kept, table_named, to_markdown, with_rows
     from dpzv_audit.reproduce import reproduce as run_table
     from dpzv_audit.runs import environment, run_name, write_run
@@ -83,25 +85,28 @@ def reproduce(
     def loaded(keywords: tuple[tuple[str, Any], ...]) -> VerticalDataset:
         return load(**dict(keywords), data_dir=data_dir)
 
-    with output.progress() as bars:
-        result = run_table(
-            table,
-            lambda keywords: loaded(tuple(keywords.items())),
-            epochs=table.epochs if epochs is None else epochs,
-            seeds=seeds,
-            seed=seed,
-            device=where,
-            kept=kept,
-            stage=progress_reporter(bars).stage,
-        )
-    text = to_markdown(table, result)
-    with write_run(out, run_name("reproduce", name, seed=seed)) as folder:
-        folder.write_json("result.json", result)
-        folder.write_json("environment.json", environment())
-        folder.write_text("table.md", text)
-        if table.figure is not None:
-            folder.write_text("figure.svg", table.figure(result))
-    kept.remove()
+    facts = {"table": name, "epochs": epochs, "seeds": seeds, "seed": seed, "rows": row or []}
+    lock = out / "unfinished" / f"{run_key(facts)}.lock"
+    with hold(lock, f"the unfinished {name} in {out / 'unfinished'}", cure="or give another --out DIR"):
+        with output.progress() as bars:
+            result = run_table(
+                table,
+                lambda keywords: loaded(tuple(keywords.items())),
+                epochs=table.epochs if epochs is None else epochs,
+                seeds=seeds,
+                seed=seed,
+                device=where,
+                kept=kept,
+                stage=progress_reporter(bars).stage,
+            )
+        text = to_markdown(table, result)
+        with write_run(out, run_name("reproduce", name, seed=seed)) as folder:
+            folder.write_json("result.json", result)
+            folder.write_json("environment.json", environment())
+            folder.write_text("table.md", text)
+            if table.figure is not None:
+                folder.write_text("figure.svg", table.figure(result))
+        kept.remove()
     output.result({**result, "run": str(folder.path)})
     output.say(text)
     output.path(str(folder.path))

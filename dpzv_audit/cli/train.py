@@ -38,6 +38,7 @@ from dpzv_audit.cli.options import (
     choose,
 )
 from dpzv_audit.errors import Interrupted, check_probability
+from dpzv_audit.locks import hold
 from dpzv_audit.runs import MEASURED_FILE, json_text
 
 if TYPE_CHECKING:
@@ -106,35 +107,38 @@ def train(
         "seed": seed,
         "trials": trials,
     }
-    checkpoints = FileCheckpoints(out / "checkpoints", run_key(facts), resume=resume)
-    started = time.monotonic()
-    with output.progress() as bars, _kept(checkpoints, choice.config.epochs):
-        from dpzv_audit.evaluation import train_result
+    key = run_key(facts)
+    checkpoints = FileCheckpoints(out / "checkpoints", key, resume=resume)
+    lock = out / "checkpoints" / f"{key}.lock"
+    with hold(lock, f"the training that {checkpoints.path} is of", cure="or give another --out DIR"):
+        started = time.monotonic()
+        with output.progress() as bars, _kept(checkpoints, choice.config.epochs):
+            from dpzv_audit.evaluation import train_result
 
-        result, trained = train_result(
-            choice.method,
-            choice.config,
-            choice.dataset,
-            seed=seed,
-            trials=trials,
-            controls=not no_controls,
-            device=where,
-            confidence=confidence,
-            checkpoints=checkpoints,
-            reporter=progress_reporter(bars),
-        )
-    measured = {
-        "wall_seconds": round(time.monotonic() - started, 3),
-        "resumed_at_epoch": checkpoints.resumed_at,
-        "peak_memory_mb": _peak_memory_mb(),
-    }
-    from dpzv_audit.cli.summary import save, train_table
-    from mechanisms.replicas import to_safetensors
+            result, trained = train_result(
+                choice.method,
+                choice.config,
+                choice.dataset,
+                seed=seed,
+                trials=trials,
+                controls=not no_controls,
+                device=where,
+                confidence=confidence,
+                checkpoints=checkpoints,
+                reporter=progress_reporter(bars),
+            )
+        measured = {
+            "wall_seconds": round(time.monotonic() - started, 3),
+            "resumed_at_epoch": checkpoints.resumed_at,
+            "peak_memory_mb": _peak_memory_mb(),
+        }
+        from dpzv_audit.cli.summary import save, train_table
+        from mechanisms.replicas import to_safetensors
 
-    models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
-    files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}
-    saved = save(result, out, "train", seed, files=files)
-    checkpoints.remove()
+        models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
+        files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}
+        saved = save(result, out, "train", seed, files=files)
+        checkpoints.remove()
     shown = {**saved, **measured}
     output.result(shown)
     train_table(output.console, shown)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.cli.common import repeatable_command_line
 from dpzv_audit.errors import AuditError, InputError
@@ -44,12 +45,9 @@ def save(
 def _write(path: Path, text: str) -> None:
     if not path.name or path.is_dir():
         raise InputError(f"{path} is a folder, must be a file to write to")
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        write_atomically(path, text)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise AuditError(
             f"{path}: cannot be written ({error.strerror}); give a file in a folder that exists"
         ) from error

@@ -97,3 +97,28 @@ def check_size(path: Path, limit: int, *, advice: str = "") -> int:
 def unreadable(path: Path, error: OSError) -> InputError:
     """An `InputError` for a file that the system does not let us read."""
     return InputError(f"{path}: cannot be read ({error.strerror}); it must be a readable file")
+
+
+def memory_available() -> int | None:
+    """Bytes of memory that can be had now without swapping; None where the system does not say (it does on Linux).
+
+    The least of what the machine has and what the control groups of this process leave it.
+    """
+    found = [_kernel_available(Path("/proc/meminfo")), _group_available(Path("/sys/fs/cgroup"))]
+    return min((number for number in found if number is not None), default=None)
+
+
+def _kernel_available(path: Path) -> int | None:
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
+def _group_available(folder: Path) -> int | None:
+    try:
+        most, used = ((folder / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
+        return max(0, int(most) - int(used))
+    except (OSError, ValueError):  # no such group, or one without a limit ("max")
+        return None

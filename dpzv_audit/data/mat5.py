@@ -1,12 +1,13 @@
-"""Checks the structure of a MATLAB 5 file before `scipy.io.loadmat` spends memory on what it claims to hold.
+"""Reads numbers and cells of a MATLAB 5 file, and trusts nothing in it.
 
 The format (MathWorks, "MAT-File Format", level 5): 128 bytes of header, then elements of a type, a size and
 data; a compressed element is a zlib stream of one other; a cell array is a matrix whose data are matrices.
+`scipy.io.loadmat` reads more, and looks up types in a table without asking whether they are in it: a file with
+another type makes it read memory that is not its own.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import struct
 import zlib
@@ -21,37 +22,27 @@ from dpzv_audit.data.files import read_bounded
 from dpzv_audit.errors import InputError
 
 HEADER_BYTES = 128
-MATRIX, COMPRESSED, DIMENSIONS = 14, 15, 5
+NAME, DIMENSIONS, FLAGS, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
 CELL_CLASS = 1
+COMPLEX = 0x08
 NUMBER_CLASSES = range(6, 16)
 """double, single and the eight integer classes: structures, objects, functions and opaque data are refused."""
 
+NUMBER_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
+"""Types of data elements as numpy's: numbers may be stored in a smaller type than that of their class."""
+
 
 def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, npt.NDArray[Any]]:
-    """Return the variables `names` of `path`: numeric arrays, or object arrays (cells) of such.
+    """Return the variables `names` of `path`: numeric arrays of the stored type, or object arrays (cells) of such.
 
     `limit` bounds the bytes of the file, its unpacked bytes, and the entries of any array. Raises `InputError`
     naming the file for anything that is missing, truncated, corrupted, too large, or neither numbers nor cells.
     """
     content = read_bounded(path, limit)
-    _check_structure(path, content, limit)
-    from scipy import io as scipy_io
-
-    try:
-        found: dict[str, Any] = scipy_io.loadmat(io.BytesIO(content), variable_names=list(names))
-    except Exception as error:
-        # the reader of a checked file may still meet any malformation, each with an exception of its own
-        raise InputError(f"{path}: is no readable MATLAB 5 file ({' '.join(str(error).split())[:200]})") from error
-    for name in names:
-        if not isinstance(found.get(name), np.ndarray):
-            raise InputError(f"{path}: has no variable {name!r}; must have {', '.join(names)}")
-    return {name: found[name] for name in names}
-
-
-def _check_structure(path: Path, content: bytes, limit: int) -> None:
     if len(content) < HEADER_BYTES or content[124:128] != b"\x00\x01IM":
         raise InputError(f"{path}: is no MATLAB 5 file (little-endian), must be one")
     left = limit
+    found: dict[str, npt.NDArray[Any]] = {}
     for kind, data in _elements(path, content[HEADER_BYTES:]):
         element = data
         if kind == COMPRESSED:
@@ -63,7 +54,12 @@ def _check_structure(path: Path, content: bytes, limit: int) -> None:
             kind, element = inner[0]
         if kind != MATRIX:
             raise InputError(f"{path}: has an element of type {kind}, must have matrices only")
-        _check_matrix(path, element, limit, depth=0)
+        name, array = _matrix(path, element, limit, depth=0)
+        found[name] = array
+    for name in names:
+        if name not in found:
+            raise InputError(f"{path}: has no variable {name!r}; must have {', '.join(names)}")
+    return {name: found[name] for name in names}
 
 
 def _unpacked(path: Path, data: bytes, left: int) -> bytes:
@@ -79,24 +75,47 @@ def _unpacked(path: Path, data: bytes, left: int) -> bytes:
     return element
 
 
-def _check_matrix(path: Path, data: bytes, limit: int, *, depth: int) -> None:
+def _matrix(path: Path, data: bytes, limit: int, *, depth: int) -> tuple[str, npt.NDArray[Any]]:
+    """Return the name and the array of a matrix's elements."""
     parts = _elements(path, data)
-    _, flags = next(parts, (0, b""))
-    kind, sizes = next(parts, (0, b""))
-    if len(flags) != 8 or kind != DIMENSIONS or len(sizes) % 4 or not 8 <= len(sizes) <= 32:
+    flags_kind, flags = next(parts, (0, b""))
+    sizes_kind, sizes = next(parts, (0, b""))
+    if (flags_kind, len(flags), sizes_kind) != (FLAGS, 8, DIMENSIONS) or len(sizes) % 4 or not 8 <= len(sizes) <= 32:
         raise InputError(f"{path}: has a matrix without flags or dimensions, must be the original file")
-    entries = math.prod(struct.unpack(f"<{len(sizes) // 4}i", sizes))
-    if not 0 <= entries <= limit or min(struct.unpack(f"<{len(sizes) // 4}i", sizes)) < 0:
+    shape = struct.unpack(f"<{len(sizes) // 4}i", sizes)
+    entries = math.prod(shape)
+    if not 0 <= entries <= limit or min(shape) < 0:
         raise InputError(f"{path}: has a matrix of {entries} entries, must be the original file")
-    next(parts, None)  # the name
+    name_kind, name = next(parts, (0, b""))
+    if name_kind != NAME:
+        raise InputError(f"{path}: has a matrix without a name, must be the original file")
+    rest = list(parts)
     if flags[0] == CELL_CLASS:
-        cells = list(parts)
-        if depth or len(cells) != entries or any(kind != MATRIX for kind, _ in cells):
+        if depth or len(rest) != entries or any(kind != MATRIX for kind, _ in rest):
             raise InputError(f"{path}: has a cell array whose cells are not {entries} matrices of numbers")
-        for _, cell in cells:
-            _check_matrix(path, cell, limit, depth=1)
-    elif flags[0] not in NUMBER_CLASSES:
+        cells = np.empty(entries, dtype=object)
+        for place, (_, cell) in enumerate(rest):
+            cells[place] = _matrix(path, cell, limit, depth=1)[1]
+        return name.decode("latin-1"), cells.reshape(shape, order="F")
+    if flags[0] not in NUMBER_CLASSES:
         raise InputError(f"{path}: has a variable of class {flags[0]}, must have numbers and cells only")
+    return name.decode("latin-1"), _numbers(path, rest, shape, complex_ones=bool(flags[1] & COMPLEX))
+
+
+def _numbers(
+    path: Path, parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_ones: bool
+) -> npt.NDArray[Any]:
+    entries = math.prod(shape)
+    if complex_ones or len(parts) > 1:
+        raise InputError(f"{path}: has an array of complex numbers, must have real ones only")
+    kind, data = parts[0] if parts else (0, b"")
+    if kind not in NUMBER_TYPES:
+        raise InputError(f"{path}: has an array of {entries} numbers of type {kind}, must be a type of numbers")
+    dtype = np.dtype(NUMBER_TYPES[kind])
+    if len(data) != entries * dtype.itemsize:
+        found = f"{path}: has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
+        raise InputError(f"{found}, must be the original file")
+    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F")
 
 
 def _elements(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:

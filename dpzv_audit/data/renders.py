@@ -171,7 +171,7 @@ def decode_image(path: Path, content: bytes) -> npt.NDArray[np.uint8]:
 
     Its size is read from its header and bounded before any pixel is unpacked.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -182,6 +182,8 @@ def decode_image(path: Path, content: bytes) -> npt.NDArray[np.uint8]:
                     right = f"must be square, at most {SIDE_LIMIT} pixels wide"
                     raise InputError(f"{path}: is {width} x {height} pixels, {right}")
                 return np.asarray(image.convert("RGB"), dtype=np.uint8)
+    except UnidentifiedImageError as error:
+        raise InputError(f"{path}: is no PNG or JPEG image, must be one") from error
     except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:
         raise InputError(f"{path}: is no PNG or JPEG image ({' '.join(str(error).split())[:200]})") from error
 

@@ -17,13 +17,16 @@ from typing import Protocol, TextIO
 
 import numpy as np
 
-from dpzv_audit.data.files import check_size, unreadable
+from dpzv_audit.data.files import check_size, memory_available, unreadable
 from dpzv_audit.data.vertical import FloatArray, LabelArray
 from dpzv_audit.errors import InputError, check_count, check_positive
 
 FILE_LIMIT = 2 << 30
 FEATURE_LIMIT = 2 << 30
-"""The most bytes that the features of one file may take, as float32; loading takes about three times as much."""
+"""The most bytes that the features of one file may take, as float32."""
+
+LOADING = 4
+"""Loading takes so many times the features' own bytes at its height: pieces, columns, blocks, parts, labels."""
 
 LINE_LIMIT = 1 << 20
 CHUNK = 8192
@@ -72,6 +75,21 @@ class Number:
         if not math.isfinite(value) or abs(value) > LARGEST:
             raise ValueError("is no finite number")
         return (value,)
+
+    def encode_all(self, cells: Sequence[str]) -> FloatArray | None:
+        """Return what `encode` gives for each of `cells`, (n, 1), several times as fast; None if it refuses any."""
+        together = "".join(cells)
+        if "_" in together or not together.isascii():
+            return None
+        try:
+            with np.errstate(over="ignore"):  # what overflows is refused below
+                values = np.array([float(cell) for cell in cells], dtype=np.float64) / self.scale
+        except ValueError:
+            return None
+        if not (np.abs(values) <= LARGEST).all():  # also false for nan
+            return None
+        encoded: FloatArray = values.astype(np.float32)[:, None]
+        return encoded
 
 
 @dataclass(frozen=True)
@@ -141,8 +159,8 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     """Return the rows of `path`: `columns` encoded, and the cells of column `label`.
 
     Raises `InputError` naming the file, and the line and the column where there is one, for a file that is
-    missing, too large (itself, a line of it, or its features; as early as its first rows can tell), empty or no
-    UTF-8, for other columns, a line of another length, and a cell that its column refuses.
+    missing, too large (itself, a line of it, or its features, also for the memory that is free; as early as its first
+    rows can tell), empty or no UTF-8, for other columns, a line of another length, and a cell that its column refuses.
     """
     size = check_size(path, FILE_LIMIT, advice=ADVICE)
     rows = _rows(path, layout)
@@ -155,11 +173,12 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     labels: list[str] = []
     lines: list[int] = []
     width = sum(column.width for column in columns)
+    free = memory_available()
     while chunk := list(islice(rows, CHUNK)):
         if not labels:
             characters = sum(len(cell) + 1 for _, row in chunk for cell in row)
-            _check_features(path, len(chunk) * size // (2 * characters), width)  # half: an estimate may be wrong
-        _check_features(path, len(labels) + len(chunk), width)
+            _check_features(path, len(chunk) * size // (2 * characters), width, free)  # half: an estimate may be wrong
+        _check_features(path, len(labels) + len(chunk), width, free)
         for column in columns:
             parts[column.name].append(_encoded(path, column, places[column.name], chunk))
         labels.extend(row[places[label]] for _, row in chunk)
@@ -169,11 +188,16 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     return Table({name: np.concatenate(blocks) for name, blocks in parts.items()}, tuple(labels), tuple(lines))
 
 
-def _check_features(path: Path, rows: int, width: int) -> None:
+def _check_features(path: Path, rows: int, width: int, free: int | None) -> None:
     needed = 4 * rows * width
+    found = f"{path}: has {rows:,} rows or more of {width} features each"
     if needed > FEATURE_LIMIT:
-        found = f"{path}: has {rows:,} rows or more of {width} features each, {needed / 1e9:,.1f} GB in memory"
-        raise InputError(f"{found}, must have {FEATURE_LIMIT / 1e9:.1f} GB at most; {ADVICE}")
+        most = f"must have {FEATURE_LIMIT / 1e9:.1f} GB at most"
+        raise InputError(f"{found}, {needed / 1e9:,.1f} GB in memory, {most}; {ADVICE}")
+    if free is not None and LOADING * needed > free:
+        raise InputError(
+            f"{found}, {LOADING * needed / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}"
+        )
 
 
 def header_of(path: Path, layout: Layout) -> tuple[str, ...]:
@@ -212,6 +236,10 @@ def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ..
 
 
 def _encoded(path: Path, column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> FloatArray:
+    if isinstance(column, Number):
+        numbers = column.encode_all([row[place] for _, row in chunk])
+        if numbers is not None:
+            return numbers
     known: dict[str, Sequence[float]] = {}  # most cells of a chunk repeat
     for line, row in chunk:
         cell = row[place]

@@ -15,7 +15,7 @@ from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
-from dpzv_audit.evaluation.lower import bounds_by_runs, collected, score_files, wealth_by_pairs
+from dpzv_audit.evaluation.lower import bounds_by_runs, collected, memory_section, score_files, wealth_by_pairs
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
 from dpzv_audit.evaluation.sections import provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
@@ -100,6 +100,8 @@ def simulated_outcome(
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
     config = _noised(method, config)
+    if config.entropy == "os":
+        raise InputError("entropy is 'os', must be seed with --simulate: what is simulated is the law of the scalars")
     game = game_of(config, adversary, audit)
     the_plan = deployed_plan(config, deployment, game.neighbours)
     sampling = Sampling(
@@ -190,9 +192,7 @@ def _outcome(
         why_not="",
         seed=seed,
     )
-    compute = {**facts["compute"], "workers": audit.workers.words()}
-    if done.halved:
-        compute["memory"] = "ran out: a chunk was done in halves"
+    compute = {**facts["compute"], "workers": audit.workers.words(), **memory_section(done)}
     result = {
         "schema": "dpzv-audit/audit/1",
         "method": method.name,

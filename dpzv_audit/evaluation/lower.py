@@ -50,6 +50,13 @@ def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float)
     return collect(trials, plan.runs, effort), store
 
 
+def memory_section(done: Collected) -> dict[str, str]:
+    """What a result says where memory did not suffice for a chunk; nothing where it did."""
+    if done.fitted is None:
+        return {}
+    return {"memory": f"ran out: from then on {2 * done.fitted} trainings at a time, to the same numbers"}
+
+
 def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
     if "in_scores" not in arrays:
         return ""

@@ -12,7 +12,7 @@ from dpzv_audit.auditing.tradeoff import empirical_tradeoff
 from dpzv_audit.auditing.verdict import largest_gating, verdict_on
 from dpzv_audit.evaluation.auditing import AuditOutcome
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
-from dpzv_audit.evaluation.lower import bounds_by_runs, collected, lower_bounds, score_files
+from dpzv_audit.evaluation.lower import bounds_by_runs, collected, lower_bounds, memory_section, score_files
 from dpzv_audit.evaluation.privacy import claimed_curve
 from dpzv_audit.evaluation.sections import versions
 from dpzv_audit.evaluation.sentences import down
@@ -97,7 +97,12 @@ def mechanism_outcome(
         },
         "by_runs": bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
         "seed": seed,
-        "compute": {"device": "cpu", "audit_chunk": audit.chunk, "workers": audit.workers.words()},
+        "compute": {
+            "device": "cpu",
+            "audit_chunk": audit.chunk,
+            "workers": audit.workers.words(),
+            **memory_section(done),
+        },
         "versions": versions(),
     }
     keep = store is None or done.stopped is not None

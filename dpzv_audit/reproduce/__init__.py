@@ -8,7 +8,7 @@ from typing import Any
 
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce import cascaded, czofo, dpzv, memory
+from dpzv_audit.reproduce import cascaded, czofo, dpzv, memory, soundness
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_stage
 
@@ -28,6 +28,7 @@ TABLES: dict[str, PaperTable] = {
         dpzv.FIGURE_3,
         dpzv.TABLE_1,
         memory.FIGURE_4,
+        soundness.TABLE,
     )
 }
 
@@ -104,9 +105,14 @@ def to_markdown(table: PaperTable, result: Result) -> str:
     """The reproduced `table` as Markdown: ours beside theirs."""
     seeds = f"{result['seeds']} {'seed' if result['seeds'] == 1 else 'seeds'}"
     length = f"{result['epochs']} of the paper's {result['paper_epochs']} epochs, {seeds}. " if table.epochs else ""
+    lead = []
+    if table.lead is not None:
+        lead = [table.lead(result["rows"]), ""]
+        length = f"Trainings of at most {result['epochs']} passes over the data, {seeds} of a chosen setting. "
     lines = [
         f"# {table.name}: {table.source}",
         "",
+        *lead,
         length + table.about,
         "",
         _line([column.heading for column in table.columns]),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
-from dpzv_audit.runs import json_text
+from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.sealed import sealed, unsealed
 
 Part = dict[str, Any]
 
@@ -55,8 +55,8 @@ class Kept:
         if self._folder is None or not self._resume or not self._file(key).exists():
             return None
         try:
-            part = json.loads(self._file(key).read_text(encoding="utf-8"))
-        except ValueError:
+            part = unsealed(self._file(key).read_bytes())
+        except (OSError, ValueError):
             part = None
         if not isinstance(part, dict):
             raise InputError(f"{self._file(key)} is damaged; remove it, or start without --resume, which replaces it")
@@ -68,12 +68,6 @@ class Kept:
         checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
         part = compute(checkpoints)
         self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._file(key).with_suffix(".partial")
-        try:
-            partial.write_text(json_text(part), encoding="utf-8")
-            os.replace(partial, self._file(key))
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+        write_atomically(self._file(key), sealed(to_jsonable(part)))
         checkpoints.remove()
         return part

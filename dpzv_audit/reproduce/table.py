@@ -68,5 +68,7 @@ class PaperTable:
     notes: tuple[str, ...] = ()
     remark: Callable[[Sequence[Result]], str] | None = None
     """What the rows together say, as a sentence; empty where there is nothing to say."""
+    lead: Callable[[Sequence[Result]], str] | None = None
+    """What the rows together say, as the page's first paragraph: for a question of our own, no table of a paper."""
     figure: Callable[[Result], str] | None = None
     """Draws the whole result as SVG."""

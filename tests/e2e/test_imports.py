@@ -6,6 +6,11 @@ import sys
 import pytest
 
 HEAVY = ("torch", "matplotlib", "sklearn", "scipy.stats", "prv_accountant")
+NOT_FOR_HELP = (
+    *("torch", "matplotlib", "sklearn", "prv_accountant", "scipy", "numpy", "pydantic", "rich", "jinja2", "joblib"),
+    *("safetensors", "transformers", "distributed", "pandas", "http.client", "asyncio", "multiprocessing"),
+)
+"""What the list of commands must do without, so that it is there at once."""
 
 
 def python(tool, code, **options):
@@ -31,6 +36,14 @@ def python(tool, code, **options):
 )
 def test_nothing_heavy_is_loaded(tool, tmp_path, code):
     done = python(tool, f"{code}\nimport sys\nprint(sorted(set(sys.modules) & set({HEAVY})))", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], [], ["--version"]])
+def test_the_list_of_commands_loads_no_library_but_typer(tool, tmp_path, arguments):
+    code = f"from dpzv_audit.cli import main; assert main({arguments}) == 0"
+    done = python(tool, f"{code}\nimport sys\nprint(sorted(set(sys.modules) & set({NOT_FOR_HELP})))", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
 

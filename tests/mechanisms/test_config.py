@@ -39,14 +39,17 @@ WRONG = {
     "activation_probabilities": ["half", (0.5, "x")],
     "compute_times": [("slow",), 3.0],
     "perturbation": ["inplace"],
+    "directions": [0, -1, 1.5],
     "participation_cap": [0, -1, 1.5],
     "distinct_ids": ["often"],
+    "entropy": ["dice", None, 7],
 }
 TOGETHER = [
     ({"compute_times": (1.0, 2.0), "activation": "random"}, "activation must be cyclic"),
     ({"activation_probabilities": (0.5, 0.5)}, "need activation random"),
     ({"activation": "random", "activation_probabilities": (0.5, 0.0)}, "must all be above 0"),
     ({"compute_times": (1.0, -2.0)}, "must all be above 0"),
+    ({"directions": 2, "perturbation": "in-place"}, "needs perturbation functional"),
     ({"server_update": "dp-sgd"}, "server_noise_multiplier above 0"),
 ]
 

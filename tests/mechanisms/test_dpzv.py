@@ -84,6 +84,8 @@ class Reference:
         self.rounds = [0] * clients
         self.buffers = [torch.zeros_like(vector(c)) for c in self.clients]
         self.server_buffer = None if self.server is None else torch.zeros_like(vector(self.server))
+        self.pending = [[] for _ in self.clients]
+        self.server_pending = []
         with torch.no_grad():
             self.table = {
                 (m, i): client(data.features[m][i : i + 1])[0]
@@ -149,9 +151,12 @@ class Reference:
         scalar = total / config.batch_size + z
         if self.server is not None and config.server_update != "frozen":
             self.step_server(plus, scalar, u_0, w_0)
-        self.buffers[m] = config.momentum * self.buffers[m] + scalar * u
-        nn.utils.vector_to_parameters(w - config.client_rate * self.buffers[m], self.clients[m].parameters())
         self.rounds[m] += 1
+        self.pending[m].append(scalar * u)
+        if len(self.pending[m]) == config.directions:
+            self.buffers[m] = config.momentum * self.buffers[m] + torch.stack(self.pending[m]).mean(0)
+            self.pending[m].clear()
+            nn.utils.vector_to_parameters(w - config.client_rate * self.buffers[m], self.clients[m].parameters())
         return ids, plus, minus, scalar
 
     def step_server(self, ids, scalar, u_0, w_0):
@@ -174,7 +179,11 @@ class Reference:
         if config.server_update == "sgd":
             g = gradient(mean_loss())
         elif config.server_update == "joint-zo":
-            g = scalar * (config.smoothing / config.server_smoothing) * u_0
+            self.server_pending.append(scalar * (config.smoothing / config.server_smoothing) * u_0)
+            if len(self.server_pending) < config.directions:
+                return
+            g = torch.stack(self.server_pending).mean(0)
+            self.server_pending.clear()
         elif config.server_update == "zo":
             mu = config.server_smoothing
             with torch.no_grad():
@@ -200,6 +209,8 @@ VARIANTS = {
     "dp-sgd, none clipped": {"server_update": "dp-sgd", "server_noise_multiplier": 0.01, "server_clip": 9.0},
     "no top model": {"top_model": False},
     "paper's readings": {"difference": "paper", "clip_rule": "paper-one-sided", "clip": 0.05},
+    "three directions": {"directions": 3},
+    "three directions, joint-zo": {"directions": 3, "server_update": "joint-zo"},
     "no momentum": {"momentum": 0.0, "server_momentum": 0.0},
     "poisson": {"sampler": "poisson"},
     "poisson, joint-zo": {"sampler": "poisson", "server_update": "joint-zo"},

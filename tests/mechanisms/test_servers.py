@@ -9,6 +9,7 @@ from mechanisms.servers import (
     SoftmaxServer,
     SumServer,
     TopModel,
+    clipped_gradient_sum,
     cross_entropy,
     loss_differences,
     loss_gradient,
@@ -92,6 +93,36 @@ def test_per_record_gradients_are_each_records_own(stack, records, seed, strateg
             functional.cross_entropy(module(rows[k, i : i + 1]), labels[k, i : i + 1]).backward()
             own = torch.cat([p.grad.flatten() for p in module.parameters()])
             assert torch.allclose(got[k, i], own, rtol=1e-10, atol=1e-12)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(0, 100),
+    st.sampled_from([(4, 2), (4, 3, 2), (4, 3, 5, 2)]),
+    st.sampled_from([0.05, 0.7, 100.0]),
+    st.sampled_from(["plain", "padded", "overflowing"]),
+)
+def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed, sizes, clip, kind):
+    """The fused server's sum against that of the gradients one by one, by which any other server goes."""
+    fused = TopModel(evaluator_for(MLP(sizes), stack=stack))
+    formed = TopModel(evaluator_for(MLP(sizes), stack=stack, strategy="loop"))
+    parameters = ParameterStack.initial(
+        fused.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
+    )
+    rows = random(stack, records, 4, seed=seed)
+    labels = torch.randint(2, (stack, records), generator=torch.Generator().manual_seed(seed))
+    weights = (random(stack, records, seed=seed + 1) > 0).double() if kind == "padded" else None
+    if kind == "overflowing":
+        rows[0, 0] = float("inf")
+        rows[-1, -1, 1] = 1e300
+    got, expected = (
+        clipped_gradient_sum(server, parameters, rows, labels, clip, weights) for server in (fused, formed)
+    )
+    assert torch.isfinite(got).all()
+    assert torch.allclose(got, expected, rtol=1e-10, atol=1e-12)
+    assert (torch.linalg.vector_norm(got, dim=1) <= records * clip * (1 + 1e-9)).all()
 
 
 def test_per_record_gradients_of_a_convolution():

@@ -42,7 +42,9 @@ class Twins:
         self._game = game
         self._sigma = sigma
         self._real = torch.tensor([2 * place + world for place, world in enumerate(worlds)], device=device)
-        self._noise = GaussianNoise(sigma, seed=seed, replicas=replicas, dtype=dtype_of(config), device=device)
+        self._noise = GaussianNoise(
+            sigma, seed=seed, replicas=replicas, dtype=dtype_of(config), device=device, entropy=config.entropy
+        )
         self._terms: list[Tensor] = []
         self._squares: list[Tensor] = []
         self._held: list[Tensor] = []

@@ -14,7 +14,6 @@ from dpzv_audit.auditing.workers import Workers
 from dpzv_audit.errors import InputError
 
 distributed = pytest.importorskip("distributed", reason="needs the extra [dask]")
-pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @dataclass(frozen=True)

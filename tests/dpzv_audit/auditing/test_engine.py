@@ -11,8 +11,9 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 import pytest
+import torch
 
-from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect
+from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect, run_chunk
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
 from dpzv_audit.auditing.workers import Workers, workers_from
 from dpzv_audit.errors import AuditError, InputError
@@ -60,7 +61,7 @@ class Dies:
 def test_chunks_join_in_order(chunk):
     got = collect(Numbers(), 20, Effort(chunk=chunk))
     assert (got.arrays["in_scores"] == np.arange(20)).all()
-    assert (got.pairs, got.stopped, got.halved) == (20, None, False)
+    assert (got.pairs, got.stopped, got.fitted) == (20, None, None)
 
 
 def test_progress_shows_what_is_done():
@@ -109,16 +110,71 @@ def test_a_time_limit_ends_it_with_the_evidence_so_far():
         collect(slow, 10, Effort(chunk=10, max_seconds=1e-9))
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory: you tried")])
-def test_where_memory_runs_out_a_chunk_is_done_in_halves(error):
-    def greedy(first, last):
+OUT_OF_MEMORY = [
+    MemoryError(),
+    np._core._exceptions._ArrayMemoryError((10**9, 10**9), np.dtype(float)),
+    RuntimeError("DefaultCPUAllocator: not enough memory: you tried"),
+    RuntimeError("CUDA error: out of memory"),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_where_memory_runs_out_the_rest_is_done_in_half_as_many_at_a_time(error):
+    got = collect(Greedy(error), 40, Effort(chunk=10))
+    assert got.fitted == 2
+    assert (got.arrays["in_scores"] == np.arange(40)).all()
+
+
+def test_memory_that_runs_out_in_a_worker_process_is_no_death():
+    got = collect(Greedy(OUT_OF_MEMORY[-1]), 20, Effort(chunk=10, workers=Workers(kind="loky", jobs=1)))
+    assert got.fitted == 2
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Memory suffices for three pairs; `asked` counts the pairs asked for at a time."""
+
+    error: Exception
+    asked: list = field(default_factory=list)
+
+    def facts(self):
+        return {}
+
+    def __call__(self, first, last):
+        self.asked.append(last - first)
         if last - first > 3:
-            raise error
+            raise self.error
         return Numbers()(first, last)
 
-    got = collect(greedy, 20, Effort(chunk=10))
-    assert got.halved
-    assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+def test_memory_runs_out_once():
+    """What did not fit is not tried again chunk after chunk."""
+    trials = Greedy(MemoryError())
+    collect(trials, 40, Effort(chunk=10))
+    assert trials.asked == [10, 5] + [2] * 20
+
+
+def test_memory_that_does_not_suffice_for_one_pair_is_not_hidden():
+    def hungry(first, last):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        collect(hungry, 4, Effort(chunk=4))
+
+
+def test_a_failure_within_a_halved_chunk_keeps_the_pairs_before_it():
+    def fails(first, last):
+        if last - first > 5:
+            raise MemoryError
+        arrays = Numbers()(first, min(last, 3))
+        return arrays if last <= 3 else {**arrays, "failure": np.array(["failed", "it broke"])}
+
+    arrays, fitted = run_chunk(fails, 0, 10)
+    assert fitted == 5
+    assert (arrays["in_scores"] == np.arange(3)).all()
+    assert list(arrays.pop("failure")) == ["failed", "it broke"]
 
 
 def test_other_errors_go_on():

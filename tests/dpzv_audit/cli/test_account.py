@@ -158,7 +158,7 @@ def test_schedule_is_read(tmp_path):
     assert found["release"]["participations"] == 3
     assert "say the same" in str(run(f"{flags} --schedule {path} --participations 3").exception)
     (tmp_path / "text.npy").write_text("0 1")
-    assert "no readable .npy file" in str(run(f"{flags} --schedule {tmp_path / 'text.npy'}").exception)
+    assert "has no whole NPY header" in str(run(f"{flags} --schedule {tmp_path / 'text.npy'}").exception)
 
 
 def test_explain_puts_the_numbers_in():

@@ -204,3 +204,26 @@ def test_a_wrong_flag_is_one_line(flags, words, run):
     assert isinstance(error, InputError), error
     assert words in str(error)
     assert "\n" not in str(error)
+
+
+def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_once(run, answer, monkeypatch):
+    """Planted: no more than two pairs fit, as on a device that is too small."""
+    from dpzv_audit.auditing.games.real import RealTrials
+
+    whole = answer(*QUICK)
+    play = RealTrials.__call__
+
+    def too_small(trials, first, last):
+        if last - first > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return play(trials, first, last)
+
+    monkeypatch.setattr(RealTrials, "__call__", too_small)
+    halved = answer(*QUICK)
+    for side in ("in", "out"):
+        first, again = (np.load(Path(result["run"]) / f"{side}.npz")["scores"] for result in (whole, halved))
+        assert np.allclose(first, again, rtol=1e-5, atol=0)
+    said = "ran out: from then on 4 trainings at a time, to the same numbers"
+    assert "memory" not in whole["compute"]
+    assert halved["compute"]["memory"] == said
+    assert run(*QUICK).stdout.replace("\n", " ").count(f"Memory {said}.") == 1

@@ -42,6 +42,20 @@ def test_a_table_of_ones_own(table):
     assert load_data(DataFlags(csv=table, label="y", drop=["kind"])).shapes == ((1,), (1,))
 
 
+def test_five_gigabytes_are_refused_at_once_with_advice(tmp_path, capsys):
+    path = tmp_path / "features.csv"
+    path.write_text(ROWS)
+    with path.open("r+b") as file:
+        file.truncate(5 * 2**30)  # sparse: it takes no room
+    out = tmp_path / "runs"
+    assert main(["train", "--method", "split", "--csv", str(path), "--label", "y", "--out", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"dpzv-audit: error: {path}: has 5368709120 bytes, must have 2147483648 at most; use a sample of its rows, "
+        "or fewer columns\n"
+    )
+    assert not out.exists()
+
+
 def test_a_test_file_and_a_separator(table, tmp_path):
     other = tmp_path / "test.csv"
     for path in (table, other):

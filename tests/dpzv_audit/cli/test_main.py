@@ -31,6 +31,43 @@ def test_summaries_of_the_commands_fit_in_eighty_columns(monkeypatch, capsys):
     assert [line for line in commands if line.endswith("...")] == []
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA error: out of memory\nmore")])
+def test_memory_that_runs_out_for_good_is_one_line(error, monkeypatch, capsys):
+    from dpzv_audit.cli import listing
+
+    def hungry(*_):
+        raise error
+
+    monkeypatch.setattr(listing, "listed", hungry)
+    assert main(["list", "methods"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("dpzv-audit: error: memory ran out; use fewer --trials")
+    assert said.count("\n") == 1
+
+
+def test_other_failures_are_not_taken_for_it(monkeypatch):
+    from dpzv_audit.cli import listing
+
+    def wrong(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(listing, "listed", wrong)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["list", "methods"])
+
+
+@pytest.mark.parametrize("command", ["attack", "train", "audit", "matrix", "reproduce"])
+def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK and str(path) == str(tmp_path)))
+    out = str(tmp_path / "new" / "runs")
+    arguments = [command, *(["czofo-table4"] if command == "reproduce" else [])]
+    assert main([*arguments, "--out", out]) == 3
+    assert capsys.readouterr().err == (
+        f"dpzv-audit: error: --out is {out}, but {tmp_path} cannot be written to; give another --out DIR\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("set_by_user", "then"), [(None, "1"), ("3", "3")])
 def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, set_by_user, then, capsys):
     if set_by_user is None:

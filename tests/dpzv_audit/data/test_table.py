@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import numpy as np
@@ -6,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpzv_audit.data import table
-from dpzv_audit.data.table import CHUNK, Category, Hashed, Layout, Number, column_runs, read_table
+from dpzv_audit.data.table import CHUNK, LOADING, Category, Hashed, Layout, Number, column_runs, read_table
 from dpzv_audit.errors import InputError
 
 COLUMNS = (Number("age", 10.0), Category("colour", ("red", "green")), Hashed("town", 4))
 LAYOUT = Layout()
+WIDTH = 7
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -117,6 +119,52 @@ def test_missing_and_huge_files_are_refused(tmp_path):
     with path.open("wb") as file:
         file.truncate(1 << 40)  # sparse
     assert f"has {1 << 40} bytes, must have {2 << 30} at most" in refused(path)
+
+
+CELLS = st.one_of(
+    st.floats(width=32).map(str),
+    st.sampled_from(["1e308", "-1e300", "9" * 400, "1e-320"]),
+    st.integers(-(10**9), 10**9).map(str),
+    st.text("0123456789.e+-_ naif٣", max_size=6),
+)
+
+
+@given(cells=st.lists(CELLS, min_size=1, max_size=8), scale=st.sampled_from([1.0, 3.0, 1e-30, 1e30]))
+def test_numbers_encode_together_as_they_do_one_by_one(cells, scale):
+    column = Number("x", scale)
+    try:
+        singly = np.array([column.encode(cell) for cell in cells], dtype=np.float32)
+    except ValueError:
+        assert column.encode_all(cells) is None
+    else:
+        np.testing.assert_array_equal(column.encode_all(cells), singly)
+
+
+def test_rows_that_memory_cannot_hold_are_refused_from_the_first_ones(tmp_path, monkeypatch):
+    """The file says that it is a hundred times as long as it is: its first rows are enough to refuse it."""
+    path = write(tmp_path, "age,colour,town,y\n" + "20,red,x,a\n" * 100)
+    size, free = path.stat().st_size, LOADING * 4 * 100 * WIDTH
+    monkeypatch.setattr(table, "memory_available", lambda: free)
+    assert len(read_table(path, LAYOUT, COLUMNS, "y").labels) == 100
+    monkeypatch.setattr(table, "check_size", lambda *_, **__: 100 * size)
+    message = refused(path)
+    assert re.search(
+        rf"has [45],\d\d\d rows or more of {WIDTH} features each, .* GB to load, and 0.0 GB is free", message
+    )
+    assert message.endswith("; use a sample of its rows, or fewer columns")
+
+
+def test_rows_that_only_their_number_gives_away_are_refused_on_the_way(tmp_path, monkeypatch):
+    """The first rows are long, so that the estimate is far too low."""
+    path = write(tmp_path, f"age,colour,town,y\n20,{'r' * 5000},x,a\n" + "20,red,x,a\n" * 200)
+    monkeypatch.setattr(table, "CHUNK", 2)
+    monkeypatch.setattr(table, "memory_available", lambda: LOADING * 4 * 100 * WIDTH)
+    assert "has 102 rows or more" in refused(path)
+
+
+def test_where_nothing_is_known_of_memory_nothing_is_refused_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "memory_available", lambda: None)
+    assert len(read_table(write(tmp_path, GOOD), LAYOUT, COLUMNS, "y").labels) > 0
 
 
 @given(names=st.lists(st.text(min_size=1), min_size=1, max_size=30, unique=True), data=st.data())

@@ -10,6 +10,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce import TABLES, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory, run_of
+from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.training import SYNCHRONOUS, Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
@@ -29,6 +30,8 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
             assert item.accuracy is None or 0 < item.accuracy < 100
         elif isinstance(item, ImplicitNoise):
             method_named("czofo").configure(**item.options, epochs=table.epochs)
+        elif isinstance(item, Searched):
+            assert item.tried  # tests/dpzv_audit/reproduce/test_soundness.py looks at each
         else:
             assert isinstance(item, PeakMemory)
             method_named(item.method).configure(**item.options)

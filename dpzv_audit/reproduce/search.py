@@ -1,0 +1,142 @@
+"""Searches over settings of a private training: every setting is tried once on held-out training records, one is kept.
+
+A setting is chosen by its accuracy on the last sixth of the TRAINING records, on which it was not trained; the chosen
+one is then trained on all of them, and the test records are looked at once. The search itself is not private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from attacks.metrics import rate_interval
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.reproduce.table import Result, Setting
+from dpzv_audit.reproduce.training import setting_facts
+from mechanisms.federation import TrainingData
+
+HELD_OUT = 6
+"""One in so many training records is held out while settings are tried: 10,000 of MNIST's 60,000."""
+
+Options = Mapping[str, Any]
+
+
+class Trainer(Protocol):
+    """Trains one kind of thing with any of its settings."""
+
+    def train(
+        self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
+    ) -> tuple[np.ndarray, Result]:
+        """Which records of the test part are right, booleans (n,), and facts about the training: plain JSON values."""
+
+    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Result:
+        """What the training of these options on all `records` guarantees against a client; plain JSON values."""
+
+    def variants(self, options: Options) -> Mapping[str, Options]:
+        """Further trainings, by name, that say what the chosen `options` owe their accuracy to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Searched:
+    """A row: the settings of one kind of training that were tried, and how the chosen one does on the test records."""
+
+    label: str
+    trainer: Trainer
+    tried: tuple[Options, ...]
+    dataset: Mapping[str, Any]
+    tags: Mapping[str, object] = field(default_factory=dict)
+
+    def run(self, setting: Setting) -> Result:
+        """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
+        dataset = setting.load(self.dataset)
+        data = TrainingData.of(dataset, dtype=_float32(), device=setting.device)
+        kept_back = held_out(data)
+        tried = distinct(capped(options, setting.epochs) for options in self.tried)
+        done = setting.stage(f"{self.label}: settings", len(tried))
+        outcomes = []
+        for options in tried:
+            outcomes.append(self._trained(setting, dataset, kept_back, options, "search", 0))
+            done(len(outcomes))
+        best = max(range(len(tried)), key=lambda i: outcomes[i]["accuracy"])
+        chosen = tried[best]
+        further = self.trainer.variants(chosen)
+        done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
+        variants = {}
+        for name, options in further.items():
+            variants[name] = self._trained(setting, dataset, kept_back, options, "search", 0)["accuracy"]
+            done(len(variants))
+        finals = []
+        for replica in range(setting.seeds):
+            finals.append(self._trained(setting, dataset, data, chosen, "whole", replica))
+            done(len(variants) + len(finals))
+        # Of each run the number of right records is kept: the interval needs no more.
+        correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
+        return {
+            "label": self.label,
+            **self.tags,
+            "tried": [{"options": dict(options), **outcome} for options, outcome in zip(tried, outcomes, strict=True)],
+            "chosen": dict(chosen),
+            "validation": outcomes[best]["accuracy"],
+            "variants": variants,
+            "accuracy": to_jsonable(rate_interval(correct)),
+            "by_seed": [run["accuracy"] for run in finals],
+            "facts": {key: value for key, value in finals[0].items() if key not in ("right", "records", "accuracy")},
+            "guarantee": self.trainer.guarantee(
+                chosen, records=data.records, clients=len(data.features), seed=setting.seed
+            ),
+        }
+
+    def _trained(
+        self, setting: Setting, dataset: VerticalDataset, data: TrainingData, options: Options, part: str, replica: int
+    ) -> Result:
+        facts = setting_facts(setting, dataset) | {
+            "trainer": type(self.trainer).__name__,
+            "claim": to_jsonable(self.trainer),
+            "options": dict(options),
+            "part": part,
+            "replica": replica,
+        }
+        facts.pop("seeds")  # a replica is the same whatever the number of others
+
+        def compute(_: Any) -> Result:
+            correct, own = self.trainer.train(data, options, seed=setting.seed, replica=replica, device=setting.device)
+            return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
+
+        return setting.kept.part(facts, compute)
+
+
+def held_out(data: TrainingData) -> TrainingData:
+    """`data` whose test part is the last sixth of its training records, on which it then does not train."""
+    cut = data.records - max(1, data.records // HELD_OUT)
+    return TrainingData(
+        tuple(block[:cut] for block in data.features),
+        data.labels[:cut],
+        tuple(block[cut:] for block in data.features),
+        data.labels[cut:],
+        data.classes,
+        data.vocabulary,
+    )
+
+
+def capped(options: Options, epochs: int) -> Options:
+    """`options` with at most so many `epochs` or `steps`, passes over the data of all clients' rounds together."""
+    return {key: min(value, epochs) if key in ("epochs", "steps") else value for key, value in options.items()}
+
+
+def distinct(settings: Any) -> Sequence[Options]:
+    """`settings`, each once, in order: a cap on their length may have made some the same."""
+    found: list[Options] = []
+    for options in settings:
+        if options not in found:
+            found.append(options)
+    return found
+
+
+def _float32() -> Any:
+    import torch
+
+    return torch.float32

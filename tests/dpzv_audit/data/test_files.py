@@ -1,0 +1,35 @@
+"""How much memory there is, as the system says it, and what that is where it says nothing."""
+
+import pytest
+
+from dpzv_audit.data import files
+
+
+def test_memory_is_what_the_kernel_says(tmp_path):
+    path = tmp_path / "meminfo"
+    path.write_text("MemTotal:       100 kB\nMemFree:        10 kB\nMemAvailable:   40 kB\n")
+    assert files._kernel_available(path) == 40 * 1024
+
+
+@pytest.mark.parametrize("text", ["", "MemAvailable:\n", "MemAvailable: much kB\n", "\xff"])
+def test_a_kernel_that_does_not_say(tmp_path, text):
+    path = tmp_path / "meminfo"
+    path.write_text(text, encoding="latin-1")
+    assert files._kernel_available(path) is None
+    assert files._kernel_available(tmp_path / "absent") is None
+
+
+@pytest.mark.parametrize(("most", "left"), [("1000\n", 400), ("500\n", 0), ("max\n", None)])
+def test_memory_is_what_a_control_group_leaves(tmp_path, most, left):
+    (tmp_path / "memory.max").write_text(most)
+    (tmp_path / "memory.current").write_text("600\n")
+    assert files._group_available(tmp_path) == left
+
+
+@pytest.mark.parametrize(
+    ("kernel", "group", "found"), [(5, None, 5), (None, 3, 3), (5, 3, 3), (3, 5, 3), (None, None, None)]
+)
+def test_the_least_counts(monkeypatch, kernel, group, found):
+    monkeypatch.setattr(files, "_kernel_available", lambda _: kernel)
+    monkeypatch.setattr(files, "_group_available", lambda _: group)
+    assert files.memory_available() == found

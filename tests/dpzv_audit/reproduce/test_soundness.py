@@ -1,0 +1,152 @@
+"""The search behind `cost-of-soundness`, on digits: what is held out, what is chosen, what the noise is worth."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dpzv_audit.accounting import mu_from_epsilon
+from dpzv_audit.reproduce import TABLES, reproduce, soundness, to_markdown
+from dpzv_audit.reproduce.private_trainings import Federated
+from dpzv_audit.reproduce.search import capped, distinct, held_out
+from dpzv_audit.runs import json_text
+from mechanisms.federation import TrainingData
+
+TABLE = TABLES["cost-of-soundness"]
+SEARCHED = [item.trainer for item in TABLE.items if isinstance(item.trainer, Federated)]
+
+
+def small(item):
+    """Two settings of a row, of the size of digits."""
+
+    def fit(options):
+        options = {**options, "batch_size": 64} if "batch_size" in options else options
+        return {**options, "embedding": 8} if "embedding" in options else options
+
+    return dataclasses.replace(item, dataset={"clients": 4}, tried=tuple(fit(o) for o in item.tried[:2]))
+
+
+@pytest.fixture(scope="module")
+def table():
+    return dataclasses.replace(TABLE, items=tuple(small(item) for item in TABLE.items))
+
+
+@pytest.fixture(scope="module")
+def result(table, digits):
+    return reproduce(table, digits, epochs=3, seeds=2)
+
+
+def test_held_out_records_are_training_records_that_are_not_trained_on(digits):
+    dataset = digits({"clients": 4})
+    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
+    searching = held_out(data)
+    assert searching.records + len(searching.test_labels) == data.records
+    assert len(searching.test_labels) == data.records // 6
+    assert torch.equal(torch.cat((searching.labels, searching.test_labels)), data.labels)
+    for own, back, whole in zip(searching.features, searching.test_features, data.features, strict=True):
+        assert torch.equal(torch.cat((own, back)), whole)
+
+
+def test_lengths_are_capped_and_settings_that_become_the_same_are_tried_once():
+    tried = [{"epochs": 500, "clip": 1.0}, {"epochs": 100, "clip": 1.0}, {"steps": 3}]
+    assert [capped(options, 100) for options in tried] == [{"epochs": 100, "clip": 1.0}] * 2 + [{"steps": 3}]
+    assert distinct(capped(options, 100) for options in tried) == [{"epochs": 100, "clip": 1.0}, {"steps": 3}]
+
+
+@pytest.mark.parametrize("item", TABLE.items, ids=lambda item: item.label)
+def test_every_setting_can_be_trained_on_mnist_and_claims_the_same(item):
+    assert len(distinct(item.tried)) == len(item.tried)
+    assert (item.trainer.epsilon, item.trainer.delta) == (1.0, 1e-5)
+    for options in item.tried:
+        assert {"epochs", "steps"} & set(options)
+        assert options.get("epochs", options.get("steps")) <= TABLE.epochs
+        if isinstance(item.trainer, Federated):
+            assert item.trainer.config(options, records=60_000, clients=7, seed=0).client_rate > 0
+
+
+def test_the_control_is_tuned_as_hard_as_any_form_of_dpzv():
+    tried = {item.label: len(item.tried) for item in TABLE.items}
+    assert max(tried.values()) == tried[soundness.CONTROL.label]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_shared_budget_is_spent_whole_and_as_shared(share):
+    trainer = soundness.DP_SGD.trainer
+    options = {**soundness.DP_SGD.tried[0], "batch_size": 50, "epochs": 4, "scalar_share": share}
+    size = {"records": 200, "clients": 7, "seed": 0}
+    config = trainer.config(options, **size)
+    n = 7  # 16 rounds, two or three a client: each is in its first pass, of four rounds
+    whole = mu_from_epsilon(1.0, 1e-5)
+    scalars = 2 * config.clip * n**0.5 / (config.batch_size * config.sigma)
+    server = 2 * n**0.5 / config.server_noise_multiplier
+    assert scalars**2 / whole**2 == pytest.approx(share)
+    assert server**2 / whole**2 == pytest.approx(1 - share)
+    found = trainer.guarantee(options, **size)
+    assert found["sound"]
+    assert 0.999 < found["epsilon"] <= 1.0
+
+
+def test_sound_rows_are_sound_and_the_papers_noise_is_not(result):
+    for row in result["rows"]:
+        found = row["guarantee"]
+        assert found["sound"] == (row["kind"] != "claimed")
+        if found["sound"]:
+            assert 0.99 < found["epsilon"] <= 1.0
+            assert found["lower"] is None or found["lower"] <= 1.0
+        else:
+            assert found["gap"] == "server-state"
+            assert found["lower"] > 1.0
+
+
+def test_the_setting_is_chosen_by_held_out_records_and_its_trainings_are_reported(result):
+    for row in result["rows"]:
+        best = max(row["tried"], key=lambda trial: trial["accuracy"])
+        assert row["validation"] == best["accuracy"]
+        assert row["chosen"] == best["options"]
+        assert len(row["by_seed"]) == 2
+        assert row["accuracy"]["value"] == pytest.approx(np.mean(row["by_seed"]))
+        assert row["accuracy"]["low"] < row["accuracy"]["value"] < row["accuracy"]["high"]
+        assert ("frozen" in row["variants"]) == (
+            row["label"] in (soundness.JOINT.label, soundness.DP_SGD.label, soundness.PAPER.label)
+        )
+
+
+def test_the_result_is_plain_json_and_the_same_again(result, table, digits):
+    assert json.loads(json_text(result)) == result
+    again = reproduce(dataclasses.replace(table, items=table.items[:2]), digits, epochs=3, seeds=2)
+    assert again["rows"] == result["rows"][:2]
+
+
+def outcome(label, kind, value, half, **more):
+    accuracy = {"value": value, "low": value - half, "high": value + half}
+    return {"label": label, "kind": kind, "accuracy": accuracy, "validation": value, "variants": {}, **more}
+
+
+@pytest.mark.parametrize(
+    ("sound", "verdict"),
+    [(0.87, "the control wins"), (0.95, "trained clients win"), (0.911, "neither wins")],
+)
+def test_the_first_paragraph_says_who_wins_by_the_intervals(sound, verdict, result, table):
+    rows = [
+        outcome("private control: frozen clients", "control", 0.91, 0.005),
+        outcome("sound, other", "sound", 0.5, 0.001),
+        outcome("sound, best", "sound", sound, 0.005, variants={"frozen": sound - 0.02}),
+    ]
+    text = soundness.who_wins(rows)
+    assert verdict in text
+    assert f"{100 * sound:.1f}" in text
+    assert "“best”" in text
+    assert "+2.0 points" in text
+    paragraphs = to_markdown(table, result).split("\n\n")
+    assert paragraphs[1] == soundness.who_wins(result["rows"])
+
+
+def test_the_figure_marks_every_setting_and_names_every_row(result, table):
+    drawn = table.figure(result)
+    for row in result["rows"]:
+        assert row["label"] in drawn.split("aria-label=")[1].split(">")[0]
+    marks = sum(len(row["tried"]) for row in result["rows"] if row["kind"] != "control")
+    # Each mark is used once on the axes and each row once more in the legend.
+    assert drawn.count("<use ") >= marks

@@ -1,0 +1,65 @@
+"""A file is replaced as a whole, or stays what it was, and nothing is left beside it."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from dpzv_audit.atomic import write_atomically
+from dpzv_audit.auditing.storage import ChunkStore
+from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.ledger import Entry, Ledger, append_entry
+from dpzv_audit.errors import AuditError
+
+
+def test_a_file_is_written_and_replaced(tmp_path):
+    path = tmp_path / "a.txt"
+    assert write_atomically(path, "é\n") == path
+    assert path.read_bytes() == b"\xc3\xa9\n"
+    write_atomically(path, b"\x00")
+    assert path.read_bytes() == b"\x00"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_are_those_of_other_files(tmp_path):
+    (tmp_path / "plain").write_text("")
+    write_atomically(tmp_path / "ours", "")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """A disk that is full just when the new file takes the old one's place."""
+
+    def replace(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(os, "replace", replace)
+
+
+def saves(monkeypatch):
+    import dpzv_audit.checkpoints as checkpoints
+
+    monkeypatch.setattr(checkpoints, "save_checkpoint", lambda *_: b"state")
+    return lambda folder: FileCheckpoints(folder, "k", resume=True).save(None, [])
+
+
+@pytest.mark.parametrize("kind", ["plain", "checkpoint", "chunk", "ledger", "cache"])
+def test_a_full_disk_leaves_what_was_there_and_nothing_else(kind, tmp_path, full, monkeypatch):
+    writes = {
+        "plain": lambda: write_atomically(tmp_path / "a", "new"),
+        "checkpoint": lambda: saves(monkeypatch)(tmp_path),
+        "chunk": lambda: ChunkStore(tmp_path, resume=True).save(0, 2, {"in_scores": np.zeros(2)}),
+        "ledger": lambda: append_entry(tmp_path / "a", Ledger(1e-3), Entry(5e-4, {"c": True})),
+        "cache": lambda: Cache(tmp_path).keep_block("aakey", 0, {"in": []}),
+    }
+    (tmp_path / "a").write_text("old")
+    if kind == "cache":
+        writes[kind]()  # a cache never fails a run
+    else:
+        with pytest.raises(OSError if kind == "plain" else AuditError, match="No space left on device"):
+            writes[kind]()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"

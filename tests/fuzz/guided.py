@@ -1,0 +1,79 @@
+"""Coverage-guided fuzzing of the readers, for as long as one likes: needs atheris, which is no dependency.
+
+    pip install atheris
+    python tests/fuzz/guided.py READER [libFuzzer options, such as -max_total_time=600 or a corpus folder]
+
+READER is one of the names below. It ends at the first file that gives anything but a result or one line.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
+    from dpzv_audit.auditing.scores import load_scores
+    from dpzv_audit.claims.ledger import read_ledger
+    from dpzv_audit.claims.load import load_claims
+    from dpzv_audit.data.archives import TarLimits, read_tar_members
+    from dpzv_audit.data.csv_file import load_csv
+    from dpzv_audit.data.idx import IdxFile, read_idx
+    from dpzv_audit.data.mat5 import read_mat5
+    from dpzv_audit.data.npz import Expected, read_npz
+    from dpzv_audit.errors import InputError
+    from dpzv_audit.runs import load_run
+    from reports.content import report_content
+    from reports.verification import SCHEMA, verification_content
+
+LIMITS = TarLimits(members=5, member_bytes=4096, total_bytes=1 << 16)
+IDX = IdxFile(name="i", shape=(3, 2, 2), md5_gzip="", md5_plain="")
+
+
+def _drawn(path):
+    result = load_run(path)
+    return verification_content(result) if result["schema"] == SCHEMA else report_content(result)
+
+
+READERS = {
+    "claims": ("claims.toml", load_claims),
+    "ledger": ("ledger", lambda path: read_ledger(path, 1e-3)),
+    "scores-csv": ("scores.csv", load_scores),
+    "scores-jsonl": ("scores.jsonl", load_scores),
+    "scores-npy": ("scores.npy", load_scores),
+    "scores-npz": ("scores.npz", load_scores),
+    "table": ("table.csv", lambda path: load_csv(path, label="y", categories=["c"])),
+    "tar": ("a.tar.gz", lambda path: list(read_tar_members(path, lambda name: True, LIMITS))),
+    "idx": ("i", lambda path: read_idx(path.parent, IDX)),
+    "matlab": ("m.mat", lambda path: read_mat5(path, ("X", "Y"), 1 << 16)),
+    "npz": ("a.npz", lambda path: read_npz(path, {"a": Expected("u", 1, (3, 2, 2))})),
+    "result": ("result.json", _drawn),
+}
+
+
+def main():
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in READERS:
+        sys.exit(f"READER is {name!r}, must be one of {', '.join(READERS)}")
+    file, read = READERS[name]
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.path.isdir(memory) else None) as folder:
+        path = Path(folder) / file
+
+        def once(content):
+            path.write_bytes(content)
+            try:
+                read(path)
+            except InputError as error:
+                message = str(error)
+                if not message.isprintable() or len(message) > 3000 or re.search("object at 0x", message):
+                    raise AssertionError(f"no line for people: {message!r}") from error
+
+        atheris.Setup([sys.argv[0], *sys.argv[2:]], once)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+
+from dpzv_audit.accounting import epsilon_from_mu
+from mechanisms.federation import TrainingData
+from mechanisms.noise import GaussianNoise
+from mechanisms.private_control import (
+    PrivateControlConfig,
+    clipped_gradient_sum,
+    control_sigma,
+    private_frozen_clients,
+)
+
+
+@pytest.fixture
+def data(make_dataset):
+    return TrainingData.of(make_dataset(records=40, test=60), dtype=torch.float32, device="cpu")
+
+
+def config(**options):
+    return PrivateControlConfig(**{"epsilon": 1.0, "delta": 1e-5, "embedding": 4, "steps": 5, **options})
+
+
+@pytest.mark.parametrize("clip", [0.2, 1.0, 1e6])
+def test_the_sum_is_that_of_records_clipped_one_by_one(clip):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(12, 5, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 3, (12,), generator=generator)
+    weights = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    expected = torch.zeros_like(weights)
+    for row, label in zip(rows, labels, strict=True):
+        leaf = weights.clone().requires_grad_()
+        loss = torch.nn.functional.cross_entropy((row @ leaf).unsqueeze(0), label.unsqueeze(0))
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        expected += gradient * min(1.0, clip / float(gradient.norm()))
+    assert torch.allclose(clipped_gradient_sum(rows, labels, weights, clip), expected)
+
+
+def test_a_replaced_record_moves_the_sum_by_the_sensitivity_that_the_noise_is_for():
+    generator = torch.Generator().manual_seed(1)
+    rows = 9 * torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    labels, weights = torch.tensor([0, 1, 2, 0, 1, 2]), torch.zeros(4, 3, dtype=torch.float64)
+    opposite = rows.clone()
+    opposite[3] = -rows[3]
+    moved = clipped_gradient_sum(rows, labels, weights, 0.5) - clipped_gradient_sum(opposite, labels, weights, 0.5)
+    assert float(moved.norm()) == pytest.approx(2 * 0.5)
+
+
+@pytest.mark.parametrize(("steps", "clip"), [(1, 1.0), (100, 0.3)])
+def test_all_steps_together_meet_the_target(steps, clip):
+    sigma = control_sigma(config(steps=steps, clip=clip))
+    assert epsilon_from_mu(2 * clip * steps**0.5 / sigma, 1e-5) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_the_noise_that_is_drawn_is_the_calibrated_one_once_a_step(data, monkeypatch):
+    drawn = []
+    real = GaussianNoise.next
+
+    def watched(self):
+        drawn.append(self.std)
+        return real(self)
+
+    monkeypatch.setattr(GaussianNoise, "next", watched)
+    private_frozen_clients(data, config(), seed=0)
+    assert drawn == [control_sigma(config())] * 5
+
+
+def test_a_replica_is_the_same_in_any_stack_and_other_replicas_differ(data):
+    stack = private_frozen_clients(data, config(), seed=3, replicas=(0, 1, 2))
+    alone = private_frozen_clients(data, config(), seed=3, replicas=(1,))
+    assert stack.shape == (3, 60)
+    assert np.array_equal(stack[1], alone[0])
+    assert not np.array_equal(stack[0], stack[1])
+
+
+def test_it_learns_where_epsilon_is_large_and_not_where_it_is_tiny():
+    from dpzv_audit.data import load
+
+    digits = TrainingData.of(load("digits", clients=4), dtype=torch.float32, device="cpu")
+    accuracy = {
+        epsilon: private_frozen_clients(
+            digits, config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0), seed=0
+        ).mean()
+        for epsilon in (100.0, 1e-3)
+    }
+    assert accuracy[100.0] > 0.8
+    assert accuracy[1e-3] < 0.4

@@ -1,0 +1,177 @@
+"""What the shipped code may never do, found in its syntax; each exception stands here with its reason."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
+
+FORBIDDEN_MODULES = {
+    *("pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "jsonpickle", "yaml", "pandas"),
+    *("subprocess", "pty", "ctypes", "code", "codeop", "runpy", "socket", "socketserver", "xmlrpc", "multiprocessing"),
+    *("urllib.request", "http", "requests", "httpx", "ftplib", "smtplib", "telnetlib", "webbrowser", "importlib"),
+    *("tarfile", "zipfile", "gzip", "joblib", "xml.sax", "xml.dom", "tempfile", "shutil"),
+}
+FORBIDDEN_CALLS = {
+    *(
+        "eval",
+        "exec",
+        "compile",
+        "__import__",
+        "input",
+        "breakpoint",
+        "os.system",
+        "os.popen",
+        "os.fork",
+        "os.startfile",
+    ),
+    *("numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromregex", "numpy.memmap", "torch.load", "torch.save"),
+    *("torch.hub.load", "torch.jit.load", "os.startfile", "importlib.import_module", "tempfile.mktemp"),
+    *("xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring", "markupsafe.Markup"),
+}
+FORBIDDEN_METHODS = {"extract", "extractall", "from_pretrained", "urlopen", "loadmat", "load_module", "exec_module"}
+FORBIDDEN_WORDS = {
+    "allow_pickle": False,
+    "weights_only": True,
+    "trust_remote_code": False,
+    "autoescape": True,
+    "shell": False,
+    "use_safetensors": True,
+}
+"""Keywords and the only value that they may be given."""
+
+ALLOWED = {
+    ("dpzv_audit/__init__.py", "import importlib"): "loads public names when first used, from a fixed table",
+    ("dpzv_audit/__init__.py", "importlib.import_module"): "loads public names when first used, from a fixed table",
+    ("dpzv_audit/cli/listing.py", "import importlib"): "loads a registry, from a fixed table",
+    ("dpzv_audit/cli/listing.py", "importlib.import_module"): "loads a registry, from a fixed table",
+    ("dpzv_audit/cli/__init__.py", "import importlib"): "reads the installed version",
+    ("dpzv_audit/runs.py", "import importlib"): "reads installed versions",
+    ("dpzv_audit/claims/cache.py", "import importlib"): "reads installed versions, and finds the file of a mechanism",
+    ("dpzv_audit/auditing/mechanism.py", "import importlib"): "--mechanism pkg.mod:name, which the user names",
+    ("dpzv_audit/auditing/mechanism.py", "importlib.import_module"): "--mechanism pkg.mod:name, which the user names",
+    ("dpzv_audit/claims/sources.py", "import importlib"): "mechanism in a claims file, with --trust-code alone",
+    ("dpzv_audit/claims/sources.py", "importlib.import_module"): "mechanism in a claims file, with --trust-code alone",
+    ("dpzv_audit/data/archives.py", "import tarfile"): "reads members into memory, bounded; extracts nothing",
+    ("dpzv_audit/data/archives.py", "import gzip"): "reads members into memory, bounded; extracts nothing",
+    ("dpzv_audit/data/archives.py", ".extractfile"): "a member as a stream; nothing is put on the disk",
+    ("dpzv_audit/data/npz.py", "import zipfile"): "reads arrays that its caller bounds; extracts nothing",
+    ("dpzv_audit/auditing/scores.py", "import zipfile"): "reads one array, bounded; extracts nothing",
+    ("dpzv_audit/auditing/storage.py", "import zipfile"): "reads chunks that the tool wrote; extracts nothing",
+    ("dpzv_audit/auditing/storage.py", "import shutil"): "removes the folder of a finished audit",
+    ("dpzv_audit/cli/matrix.py", "import shutil"): "removes the cells that are to be made again",
+    ("dpzv_audit/runs.py", "import shutil"): "removes its own temporary folder",
+    ("dpzv_audit/data/download.py", "import tempfile"): "writes a file beside the one that it replaces",
+    ("dpzv_audit/data/download.py", "import urllib.request"): "--download: https alone, digests checked, sizes bounded",
+    ("dpzv_audit/data/download.py", "import http"): "the exceptions of --download",
+    (
+        "dpzv_audit/data/pretrained.py",
+        ".from_pretrained",
+    ): "a transformer that the user names; no code of it",
+    ("dpzv_audit/locks.py", "import socket"): "the name of this host, in a lock file",
+    ("dpzv_audit/auditing/workers.py", "import joblib"): "loky: worker processes that this one starts itself",
+    ("dpzv_audit/cli/matrix.py", "import joblib"): "loky: worker processes that this one starts itself",
+    ("reports/render.py", "import markupsafe"): "marks drawings made here, whose texts are escaped, as drawn",
+}
+
+
+def names_of(tree):
+    """What each name of a module stands for, by its imports: `np` is `numpy`, `system` is `os.system`."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def imported(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+
+
+def dangers(source):
+    """Every forbidden import, call, method or keyword in `source`, by what it is."""
+    tree = ast.parse(source)
+    names = names_of(tree)
+    found = set()
+    for node in ast.walk(tree):
+        for module in imported(node):
+            parts = module.split(".")
+            prefixes = {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
+            found |= {f"import {name}" for name in prefixes & (FORBIDDEN_MODULES | {"markupsafe"})}
+            found |= {module for name in {module} & FORBIDDEN_CALLS if name != "markupsafe.Markup"}
+        if isinstance(node, ast.Name | ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            full = f"{names.get(first, first)}{'.' if rest else ''}{rest}"
+            if full in FORBIDDEN_CALLS and full != "markupsafe.Markup":
+                found.add(full)
+        if isinstance(node, ast.Attribute) and (node.attr in FORBIDDEN_METHODS or node.attr == "extractfile"):
+            found.add(f".{node.attr}")
+        if isinstance(node, ast.keyword) and node.arg in FORBIDDEN_WORDS:
+            right = FORBIDDEN_WORDS[node.arg]
+            if not (isinstance(node.value, ast.Constant) and node.value.value is right):
+                found.add(f"{node.arg} is not {right}")
+    return found
+
+
+def test_the_shipped_code_does_nothing_dangerous_but_what_is_allowed_here():
+    found = {
+        (path.relative_to(ROOT).as_posix(), danger)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for danger in dangers(path.read_text(encoding="utf-8"))
+    }
+    assert found - set(ALLOWED) == set()
+    assert set(ALLOWED) - found == set()  # what is no longer done is no longer allowed
+
+
+PLANTED = {
+    "import pickle": "import pickle",
+    "from pickle import loads": "import pickle",
+    "import numpy as np\nnp.load(p)": "numpy.load",
+    "from numpy import load\nload(p)": "numpy.load",
+    "import numpy\nread = numpy.load": "numpy.load",
+    "import torch\ntorch.load(p)": "torch.load",
+    "f(p, allow_pickle=True)": "allow_pickle is not False",
+    "f(p, allow_pickle=flag)": "allow_pickle is not False",
+    "f(p, weights_only=False)": "weights_only is not True",
+    "f(p, trust_remote_code=True)": "trust_remote_code is not False",
+    "Environment(autoescape=False)": "autoescape is not True",
+    "eval(text)": "eval",
+    "list(map(exec, texts))": "exec",
+    "import os\nos.system(text)": "os.system",
+    "from os import system as s\ns(text)": "os.system",
+    "import subprocess": "import subprocess",
+    "def f():\n    from subprocess import run": "import subprocess",
+    "import yaml\nyaml.load(text)": "import yaml",
+    "archive.extractall(folder)": ".extractall",
+    "import urllib.request": "import urllib.request",
+    "from urllib import request": "import urllib.request",
+    "__import__(name)": "__import__",
+    "import xml.etree.ElementTree as E\nE.fromstring(text)": "xml.etree.ElementTree.fromstring",
+}
+
+
+@pytest.mark.parametrize("source", PLANTED)
+def test_each_danger_is_found(source):
+    assert PLANTED[source] in dangers(source)
+
+
+def test_harmless_code_is_not_taken_for_it():
+    assert dangers("import os, re\nre.compile(x)\nos.path.join(a, b)\nmodel.eval()\nf(allow_pickle=False)") == set()
+
+
+def test_templates_escape_everything_but_drawings():
+    templates = [path.read_text(encoding="utf-8") for path in (ROOT / "reports" / "templates").glob("*.html")]
+    assert templates
+    for text in templates:
+        assert "|safe" not in text.replace(" ", "")
+        assert "autoescape" not in text
+        assert text.count("markup(") == text.count("markup(block.svg)") <= 1
+        assert "default-src 'none'" in text
+        assert "<script" not in text
