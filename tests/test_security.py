@@ -52,8 +52,15 @@ ALLOWED = {
     ("dpzv_audit/claims/cache.py", "import importlib"): "reads installed versions, and finds the file of a mechanism",
     ("dpzv_audit/auditing/mechanism.py", "import importlib"): "--mechanism pkg.mod:name, which the user names",
     ("dpzv_audit/auditing/mechanism.py", "importlib.import_module"): "--mechanism pkg.mod:name, which the user names",
-    ("dpzv_audit/claims/sources.py", "import importlib"): "mechanism in a claims file, with --trust-code alone",
-    ("dpzv_audit/claims/sources.py", "importlib.import_module"): "mechanism in a claims file, with --trust-code alone",
+    ("dpzv_audit/claims/sources.py", "import importlib"): "forgets what was not found, for a mechanism that is trusted",
+    (
+        "dpzv_audit/claims/mechanism_source.py",
+        "import importlib",
+    ): "mechanism in a claims file, with --trust-code alone",
+    (
+        "dpzv_audit/claims/mechanism_source.py",
+        "importlib.import_module",
+    ): "mechanism in a claims file, with --trust-code alone",
     ("dpzv_audit/data/archives.py", "import tarfile"): "reads members into memory, bounded; extracts nothing",
     ("dpzv_audit/data/archives.py", "import gzip"): "reads members into memory, bounded; extracts nothing",
     ("dpzv_audit/data/archives.py", ".extractfile"): "a member as a stream; nothing is put on the disk",
