@@ -13,7 +13,14 @@ from typing import Any
 
 from attacks.label_completion import RAW, UNTRAINED
 from attacks.metrics import difference_interval
-from dpzv_audit.reproduce.attacked import attacked_part, broken_controls, interval_figure, interval_text, listed
+from dpzv_audit.reproduce.attacked import (
+    FALSE_ALARM,
+    attacked_part,
+    broken_controls,
+    interval_figure,
+    interval_text,
+    listed,
+)
 from dpzv_audit.reproduce.direct import HALVES
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
 from dpzv_audit.reproduce.training import controls_part, percent
@@ -103,8 +110,8 @@ def verdict(rows: Sequence[Result]) -> str:
         f"training gave the client's bottom model more labels away than features do by themselves in {listed(leaks)}"
     )
     equal = (
-        f"in {listed(others)} such a lead cannot be told from luck: what is found there shows how features align with "
-        "labels, and is no evidence of a leak"
+        f"in {listed(others)} the lead is too small to be told from luck: no evidence of a leak beyond how features "
+        "align with labels"
     )
     said = "; ".join([*([ahead] if leaks else []), *([equal] if others else [])])
     seeds = len(rows[0]["by_trial"]["success"])
@@ -118,8 +125,9 @@ def remarks(rows: Sequence[Result]) -> str:
     """The sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
     broken = broken_controls(rows)
     notes = dict.fromkeys(f"{row['dataset']}: {note}" for row in rows for note in row["notes"])
-    control = [f"the negative control is NOT at chance in {listed(broken)}"] if broken else []
-    return ". ".join([verdict(rows), *control, *notes])
+    control = f"is NOT at chance in {listed(broken)}" if broken else f"is at chance in all {len(rows)} rows"
+    level = f"at a false-alarm rate of {FALSE_ALARM:g} over the table"
+    return ". ".join([verdict(rows), f"The negative control {control}, {level}", *notes])
 
 
 def figure(result: Result) -> str:
