@@ -46,6 +46,7 @@ def attacked_run(
     setting: AttackSetting,
     *,
     labels: np.ndarray | None = None,
+    granted: FewLabels | None = None,
     first_replica: int = 0,
     observers: Sequence[Observer] = (),
 ) -> AttackedRun:
@@ -55,6 +56,7 @@ def attacked_run(
         spec: The attack, which may play a client.
         setting: What is attacked, and how.
         labels: (trials, N) training labels in place of the true ones: labels permuted before training.
+        granted: Labels that the threat model grants; by default drawn from those that are trained on.
         first_replica: Number of the first replica: an attack and its control must not share their luck.
         observers: Observers beside the adversary's, such as one that keeps the truth for scoring.
 
@@ -83,6 +85,8 @@ def attacked_run(
         progress=setting.progress,
     )
     options = spec.own_options(setting)
+    if spec.few_labels and granted is None:
+        granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
     known = Knowledge(
         method=setting.method,
         config=config,
@@ -100,7 +104,7 @@ def attacked_run(
         rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
         share_of_ones=float((dataset.train.labels == 1).mean()),
         own=own_party(data, setting, trained, replicas) if plays else None,
-        few=few_labels(data.labels, setting, options["labels_per_class"], replicas) if spec.few_labels else None,
+        few=granted,
     )
     if setting.adversary == "server":
         known = replace(known, some=some_features(data, setting, options["known_records"]))

@@ -51,7 +51,7 @@ class Completion:
     paper: str = "-"
 
     def run(self, setting: Setting) -> Result:
-        """Attack `setting.seeds` trainings and as many whose labels were permuted; frozen clients beside both."""
+        """Attack `setting.seeds` trainings and as many whose labels were dealt at random; frozen clients beside both."""
         method, dataset = method_named(self.method), setting.load(self.dataset)
         config = method.configure(**{**self.options, "epochs": setting.epochs * self.passes})
         found = attacked_part(
@@ -168,7 +168,7 @@ FU = PaperTable(
     "the seeds; each seed has its own models, batches and granted labels (10 a class unless the row says otherwise). "
     "Differences are paired by seed. MNIST: halves of the flattened image, one linear layer to 64 and ReLU a client; "
     "CIFAR-10: left and right half, a two-layer CNN to 64 a client, twice the epochs. The server has 128 hidden "
-    "units. Beside them the attack where labels were permuted before training, scored against the true ones, and the "
+    "units. Beside them the attack where labels were dealt at random before training, scored against the true ones, and the "
     "accuracy of the attacked training in percent with both frozen-client controls.",
     columns=(
         Column("row", lambda row: str(row["label"])),
@@ -180,7 +180,7 @@ FU = PaperTable(
         Column("held-out records", lambda row: interval_text(row["measures"]["held-out records"])),
         Column("published", lambda row: str(row["paper"])),
         Column("majority class", lambda row: interval_text(row["baselines"]["majority"])),
-        Column("trained on permuted labels", lambda row: interval_text(row["controls"]["shuffled_labels"])),
+        Column("trained on random labels", lambda row: interval_text(row["controls"]["shuffled_labels"])),
         Column("test accuracy", lambda row: percent(row["training"])),
         Column("frozen clients, same rate", lambda row: f"{100 * row['frozen_clients']['value']:.2f}"),
         Column("frozen clients, tuned", lambda row: f"{100 * row['frozen_clients_tuned']['value']:.2f}"),
