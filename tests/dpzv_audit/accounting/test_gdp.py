@@ -11,16 +11,16 @@ from dpzv_audit.errors import InputError
 
 
 def release(**changes) -> Release:
-    plain = dict(
-        batch_size=20,
-        dataset_size=1000,
-        rounds=300,
-        clip=2.0,
-        sigma=0.3,
-        sampler="poisson",
-        server_update="frozen",
-        directions=3,
-    )
+    plain = {
+        "batch_size": 20,
+        "dataset_size": 1000,
+        "rounds": 300,
+        "clip": 2.0,
+        "sigma": 0.3,
+        "sampler": "poisson",
+        "server_update": "frozen",
+        "directions": 3,
+    }
     return Release(**{**plain, **changes})
 
 
