@@ -15,8 +15,8 @@ from pydantic_core import PydanticUndefined
 # MkDocs imports this file with its folder on the path, where docs/attacks would be taken for the package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from attacks import ATTACKS  # noqa: E402
-from mechanisms import METHODS  # noqa: E402
+from attacks import ATTACKS
+from mechanisms import METHODS
 
 
 def cell(text: str) -> str:
