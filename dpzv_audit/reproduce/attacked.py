@@ -41,7 +41,7 @@ def attacked_part(
     passes: int,
     **of_attack: Any,
 ) -> Result:
-    """`attack` on `setting.seeds` trainings and on as many with permuted labels, kept from one run to the next.
+    """`attack` on `setting.seeds` trainings and on as many with labels dealt at random, kept from one run to the next.
 
     Args:
         setting: What the whole table runs under.

@@ -13,7 +13,14 @@ from typing import Any
 
 from attacks.label_completion import RAW, UNTRAINED
 from attacks.metrics import difference_interval
-from dpzv_audit.reproduce.attacked import attacked_part, broken_controls, interval_figure, interval_text, listed
+from dpzv_audit.reproduce.attacked import (
+    FALSE_ALARM,
+    attacked_part,
+    broken_controls,
+    interval_figure,
+    interval_text,
+    listed,
+)
 from dpzv_audit.reproduce.direct import HALVES
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
 from dpzv_audit.reproduce.training import controls_part, percent
@@ -44,7 +51,7 @@ class Completion:
     paper: str = "-"
 
     def run(self, setting: Setting) -> Result:
-        """Attack `setting.seeds` trainings and as many whose labels were permuted; frozen clients beside both."""
+        """Attack `setting.seeds` trainings and as many with labels dealt at random; frozen clients beside both."""
         method, dataset = method_named(self.method), setting.load(self.dataset)
         config = method.configure(**{**self.options, "epochs": setting.epochs * self.passes})
         found = attacked_part(
@@ -103,8 +110,8 @@ def verdict(rows: Sequence[Result]) -> str:
         f"training gave the client's bottom model more labels away than features do by themselves in {listed(leaks)}"
     )
     equal = (
-        f"in {listed(others)} such a lead cannot be told from luck: what is found there shows how features align with "
-        "labels, and is no evidence of a leak"
+        f"in {listed(others)} the lead is too small to be told from luck: no evidence of a leak beyond how features "
+        "align with labels"
     )
     said = "; ".join([*([ahead] if leaks else []), *([equal] if others else [])])
     seeds = len(rows[0]["by_trial"]["success"])
@@ -118,8 +125,9 @@ def remarks(rows: Sequence[Result]) -> str:
     """The sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
     broken = broken_controls(rows)
     notes = dict.fromkeys(f"{row['dataset']}: {note}" for row in rows for note in row["notes"])
-    control = [f"the negative control is NOT at chance in {listed(broken)}"] if broken else []
-    return ". ".join([verdict(rows), *control, *notes])
+    control = f"is NOT at chance in {listed(broken)}" if broken else f"is at chance in all {len(rows)} rows"
+    level = f"at a false-alarm rate of {FALSE_ALARM:g} over the table"
+    return ". ".join([verdict(rows), f"The negative control {control}, {level}", *notes])
 
 
 def figure(result: Result) -> str:
@@ -160,8 +168,8 @@ FU = PaperTable(
     "the seeds; each seed has its own models, batches and granted labels (10 a class unless the row says otherwise). "
     "Differences are paired by seed. MNIST: halves of the flattened image, one linear layer to 64 and ReLU a client; "
     "CIFAR-10: left and right half, a two-layer CNN to 64 a client, twice the epochs. The server has 128 hidden "
-    "units. Beside them the attack where labels were permuted before training, scored against the true ones, and the "
-    "accuracy of the attacked training in percent with both frozen-client controls.",
+    "units. Beside them the attack where labels were dealt at random before training, scored against the true ones, "
+    "and the accuracy of the attacked training in percent with both frozen-client controls.",
     columns=(
         Column("row", lambda row: str(row["label"])),
         Column("trained bottom model", lambda row: interval_text(row["success"])),
@@ -172,7 +180,7 @@ FU = PaperTable(
         Column("held-out records", lambda row: interval_text(row["measures"]["held-out records"])),
         Column("published", lambda row: str(row["paper"])),
         Column("majority class", lambda row: interval_text(row["baselines"]["majority"])),
-        Column("trained on permuted labels", lambda row: interval_text(row["controls"]["shuffled_labels"])),
+        Column("trained on random labels", lambda row: interval_text(row["controls"]["shuffled_labels"])),
         Column("test accuracy", lambda row: percent(row["training"])),
         Column("frozen clients, same rate", lambda row: f"{100 * row['frozen_clients']['value']:.2f}"),
         Column("frozen clients, tuned", lambda row: f"{100 * row['frozen_clients_tuned']['value']:.2f}"),

@@ -57,7 +57,7 @@ class Direct:
         return 1 if self.method in SYNCHRONOUS else int(self.dataset["clients"])
 
     def run(self, setting: Setting) -> Result:
-        """Attack `setting.seeds` trainings, and as many whose labels were permuted."""
+        """Attack `setting.seeds` trainings, and as many whose labels were dealt at random."""
         method, dataset = method_named(self.method), setting.load(self.dataset)
         config = method.configure(**{**self.options, "epochs": setting.epochs * self.passes})
         found = attacked_part(
@@ -154,7 +154,7 @@ def columns(*, paper: bool) -> tuple[Column, ...]:
         *noise,
         Column("majority class", lambda row: interval_text(row["baselines"]["majority"])),
         Column("class frequencies", lambda row: interval_text(row["baselines"]["prior"])),
-        Column("trained on permuted labels", lambda row: interval_text(row["controls"]["shuffled_labels"])),
+        Column("trained on random labels", lambda row: interval_text(row["controls"]["shuffled_labels"])),
     )
 
 
@@ -183,7 +183,7 @@ _ABOUT = (
     "exact or over the trials, whichever is wider. Two clients hold half of the pixels each, one linear layer to the "
     "logits a client; the server has no top model and sums. The curious client sends dummy outputs c and one step c + "
     "mu u a batch, one query; the eavesdropper must draw its own u. Beside it what guessing gives, and the same attack "
-    "where labels were permuted before training, scored against the true ones."
+    "where labels were dealt at random before training, scored against the true ones."
 )
 
 

@@ -62,14 +62,14 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
     assert leak.startswith("training gave the client's bottom model more labels away")
     assert f"{first['label']} (+0.290)" in leak
     assert second["label"] not in leak
-    assert f"in {second['label']} (+0.000) such a lead cannot be told from luck" in rest
+    assert f"in {second['label']} (+0.000) the lead is too small to be told from luck" in rest
     assert "from luck" not in verdict([leaking])
     assert "more labels away" not in verdict([aligned])
     broken = copy.deepcopy(leaking)
     broken["controls"]["shuffled_labels"] |= {"value": 0.3, "n": 30_000}
     broken["by_trial"]["shuffled_labels"] = [0.3, 0.301, 0.299]
-    assert f"the negative control is NOT at chance in {first['label']}" in remarks([broken, aligned])
-    assert "NOT at chance" not in remarks([leaking, aligned])
+    assert f"The negative control is NOT at chance in {first['label']}" in remarks([broken, aligned])
+    assert "The negative control is at chance in all 2 rows" in remarks([leaking, aligned])
     noisy = with_rates(first, [0.9, 0.3, 0.6], low, low)  # ahead on average, by one seed's luck
     assert "more labels away" not in verdict([noisy])
 
