@@ -168,8 +168,8 @@ FU = PaperTable(
     "the seeds; each seed has its own models, batches and granted labels (10 a class unless the row says otherwise). "
     "Differences are paired by seed. MNIST: halves of the flattened image, one linear layer to 64 and ReLU a client; "
     "CIFAR-10: left and right half, a two-layer CNN to 64 a client, twice the epochs. The server has 128 hidden "
-    "units. Beside them the attack where labels were dealt at random before training, scored against the true ones, and "
-    "the accuracy of the attacked training in percent with both frozen-client controls.",
+    "units. Beside them the attack where labels were dealt at random before training, scored against the true ones, "
+    "and the accuracy of the attacked training in percent with both frozen-client controls.",
     columns=(
         Column("row", lambda row: str(row["label"])),
         Column("trained bottom model", lambda row: interval_text(row["success"])),
