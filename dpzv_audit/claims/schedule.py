@@ -35,7 +35,7 @@ from dpzv_audit.errors import AuditError
 
 WHOLE: Task = ("the whole claim", 0)
 _POLL_SECONDS = 0.5
-_MOST_KEPT = 16
+_MOST_KEPT = 4
 
 
 @dataclass(frozen=True, kw_only=True)

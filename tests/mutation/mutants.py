@@ -162,5 +162,3 @@ def _means_something(node: NodeOrLeaf) -> bool:
 def _where(node: NodeOrLeaf) -> str:
     names = [parent.name.value for _, parent in _ancestors(node) if parent.type in ("funcdef", "classdef")]
     return ".".join(reversed(names))
-
-

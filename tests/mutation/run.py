@@ -73,8 +73,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="mutants a module; all unless given")
     parser.add_argument("--seed", type=int, default=0, help="draws the sample (0)")
     parser.add_argument("--seconds", type=float, default=20.0, help="processor time beyond thrice the tests' own (20)")
-    parser.add_argument("--effort", type=float, default=60.0, help="processor time of tests a mutant, fastest first (60)")
-    parser.add_argument("--results", type=Path, help="append a line of JSON for each mutant; those in it are not redone")
+    parser.add_argument(
+        "--effort", type=float, default=60.0, help="processor time of tests a mutant, fastest first (60)"
+    )
+    parser.add_argument(
+        "--results", type=Path, help="append a line of JSON for each mutant; those in it are not redone"
+    )
     parser.add_argument("--retry", type=Path, help="try again what survived in these results")
     parser.add_argument("--cache", type=Path, help="keep there which test runs which lines")
     parser.add_argument("--targets", type=Path, default=HERE / "targets.toml")

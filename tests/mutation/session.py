@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -167,7 +168,7 @@ class Mutations:
     def _run(self, tests: list[pytest.Item]) -> bool:
         """Return whether any test fails, stopping at the first."""
         self.failures = 0
-        for item, following in zip(tests, [*tests[1:], None], strict=True):
+        for item, following in zip_longest(tests, tests[1:]):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.failures:
                 return True
@@ -199,7 +200,7 @@ class Mutations:
         return {item.nodeid: Trace(known[item.nodeid]["lines"], known[item.nodeid]["seconds"]) for item in items}
 
     def _trace_all(self, items: list[pytest.Item], paths: dict[str, str], out: Any) -> int:
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in zip_longest(items, items[1:]):
             found: dict[str, set[int]] = {}
             start = time.process_time()
             with _tracing(paths, found):

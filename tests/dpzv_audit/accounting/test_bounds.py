@@ -9,9 +9,15 @@ from dpzv_audit.accounting.release import Composition, Release
 
 
 def release(**changes) -> Release:
-    plain = dict(
-        batch_size=20, dataset_size=1000, rounds=300, clip=2.0, sigma=0.3, sampler="poisson", server_update="frozen"
-    )
+    plain = {
+        "batch_size": 20,
+        "dataset_size": 1000,
+        "rounds": 300,
+        "clip": 2.0,
+        "sigma": 0.3,
+        "sampler": "poisson",
+        "server_update": "frozen",
+    }
     return Release(**{**plain, **changes})
 
 

@@ -11,16 +11,16 @@ from dpzv_audit.errors import InputError
 
 
 def release(**changes) -> Release:
-    plain = dict(
-        batch_size=20,
-        dataset_size=1000,
-        rounds=300,
-        clip=2.0,
-        sigma=0.3,
-        sampler="poisson",
-        server_update="frozen",
-        directions=3,
-    )
+    plain = {
+        "batch_size": 20,
+        "dataset_size": 1000,
+        "rounds": 300,
+        "clip": 2.0,
+        "sigma": 0.3,
+        "sampler": "poisson",
+        "server_update": "frozen",
+        "directions": 3,
+    }
     return Release(**{**plain, **changes})
 
 
@@ -41,7 +41,9 @@ def test_clt_mu_is_the_printed_formula(z, uniform):
     expected = clt_mu_by_definition(0.03, 700, z, uniform)
     # In absolute terms, which for ln mu are relative ones of mu. At large z the uniform form cancels a few digits, and
     # past 1e7 it is its first term, wrong by 0.8 / z.
-    assert abs(log_clt_mu(0.03, 700, z, uniform=uniform) - expected) < (1e-12 if z < 10.0 else 1e-8 if z < 1e7 else 1e-7)
+    assert abs(log_clt_mu(0.03, 700, z, uniform=uniform) - expected) < (
+        1e-12 if z < 10.0 else 1e-8 if z < 1e7 else 1e-7
+    )
 
 
 def test_clt_mu_stays_a_number_at_almost_no_noise():

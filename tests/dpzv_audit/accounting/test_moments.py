@@ -54,7 +54,7 @@ def test_moments_of_a_gaussian_give_the_best_order_of_its_closed_form(mu, delta)
 
 @pytest.mark.parametrize("kind", ["remove", "add", "replace"])
 def test_the_certified_lower_end_is_a_test_that_can_be_played(kind):
-    # For one round the best of its thresholds on x itself: epsilon >= ln((P - delta) / Q), from the tails of the mixtures.
+    # One round: the best of its thresholds on x itself; epsilon >= ln((P - delta) / Q), from the tails of the mixtures.
     rate, noise, delta = 0.4, 0.8, 1e-3
     t = np.linspace(-0.5, 2.0, 26)
 
