@@ -51,11 +51,7 @@ class Completion:
     paper: str = "-"
 
     def run(self, setting: Setting) -> Result:
-<<<<<<< HEAD
-        """Attack `setting.seeds` trainings, and as many on labels dealt at random; frozen clients beside both."""
-=======
         """Attack `setting.seeds` trainings and as many with labels dealt at random; frozen clients beside both."""
->>>>>>> main
         method, dataset = method_named(self.method), setting.load(self.dataset)
         config = method.configure(**{**self.options, "epochs": setting.epochs * self.passes})
         found = attacked_part(
