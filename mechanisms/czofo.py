@@ -16,6 +16,7 @@ from mechanisms.config import CZOFOConfig
 from mechanisms.directions import Directions, dimension_factor
 from mechanisms.federation import Federation, TrainingData
 from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.method import MethodSpec
 from mechanisms.perturbation import momentum_step
 from mechanisms.plan import active_clients
 from mechanisms.protection import ChannelNoise
@@ -136,3 +137,12 @@ class CZOFORun:
         momentum_step(
             fed.server_parameters.flat, fed.server_momentum, gradient, config.server_rate, config.server_momentum
         )
+
+
+SPEC = MethodSpec(
+    name="czofo",
+    summary="VFL-CZOFO: zeroth order at the embedding along q directions, first order at the client",
+    config=CZOFOConfig,
+    run=CZOFORun,
+    downlink="scalar",
+)

@@ -6,47 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from dpzv_audit.errors import InputError
 from mechanisms.calibration import calibrated
-from mechanisms.compressed import CompressedRun
 from mechanisms.config import (
     CompressedConfig,
-    CZOFOConfig,
     DPZVConfig,
     ProtectedConfig,
     TrainingConfig,
     VAFLConfig,
     ZerothOrderConfig,
 )
-from mechanisms.czofo import CZOFORun
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import Federation, TrainedStack, TrainingData
+from mechanisms.federation import TrainedStack, TrainingData
 from mechanisms.messages import Observer
+from mechanisms.method import Run
 from mechanisms.plan import Plan, plan
-from mechanisms.vafl import VAFLRun
-from mechanisms.zoo import ZOORun
+from mechanisms.registry import run_of
 
 Progress = Callable[[int], None]
 History = list[tuple[int, float, float]]
 """(epoch, mean test accuracy, mean test loss)."""
-
-
-class Run(Protocol):
-    """One stack of K trainings in progress."""
-
-    federation: Federation
-    round: int
-
-    def step(self) -> None:
-        """Run the next round."""
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """State beside the federation's that a checkpoint must hold."""
-
-    def skip_to(self, rounds: int) -> None:
-        """Set the counters of this run, and of its random streams, to where `rounds` rounds are done."""
 
 
 class Checkpoints(Protocol):
@@ -57,15 +37,6 @@ class Checkpoints(Protocol):
 
     def save(self, run: Run, history: History) -> None:
         """Keep the state of `run` and its history."""
-
-
-RUNS: dict[type[TrainingConfig], Callable[..., Run]] = {
-    CompressedConfig: CompressedRun,
-    VAFLConfig: VAFLRun,
-    ZerothOrderConfig: ZOORun,
-    CZOFOConfig: CZOFORun,
-}
-"""How a configuration is run; DPZV is apart, since its schedule and noise are planned before it starts."""
 
 
 @torch.no_grad()
@@ -118,7 +89,7 @@ def train(
         the_plan = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
         run = DPZVRun(data, config, the_plan, **common)
     else:
-        run = _run_of(config)(data, config, **common)
+        run = run_of(config)(data, config, **common)
     history: History = [] if checkpoints is None else checkpoints.load(run)
     per_epoch = run.federation.steps_per_pass
     for epoch in range(run.round // per_epoch, config.epochs):
@@ -138,14 +109,6 @@ def train(
         participations=None if the_plan is None else the_plan.participations,
         history=history,
     )
-
-
-def _run_of(config: TrainingConfig) -> Callable[..., Run]:
-    for kind, make in RUNS.items():
-        if isinstance(config, kind):
-            return make
-    kinds = ", ".join(["DPZVConfig", *(kind.__name__ for kind in RUNS)])
-    raise InputError(f"config is a {type(config).__name__}, must be one of a method: {kinds}")
 
 
 def _check_behaviours(config: TrainingConfig, behaviours: Mapping[int, Any], *, clients: int) -> None:

@@ -22,11 +22,12 @@ from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
-from mechanisms import DPZVConfig, method_named
+from mechanisms import DPZVConfig
 from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData
+from mechanisms.method import Run
 from mechanisms.plan import plan
-from mechanisms.training import RUNS, Run
+from mechanisms.registry import method_named
 from reports import svg
 
 if TYPE_CHECKING:
@@ -79,11 +80,12 @@ def random_images(records: int, size: int) -> VerticalDataset:
 
 def run_of(method: str, options: Mapping[str, object], data: TrainingData) -> Run:
     """A fresh run of `method`, one replica, before its first round."""
-    config = method_named(method).configure(**options)
+    spec = method_named(method)
+    config = spec.configure(**options)
     if isinstance(config, DPZVConfig):
         schedule = plan(config, records=len(data.labels), clients=len(data.features), seed=0)
         return DPZVRun(data, config, schedule, seed=0, replicas=(0,))
-    return next(make for kind, make in RUNS.items() if isinstance(config, kind))(data, config, seed=0, replicas=(0,))
+    return spec.run(data, config, seed=0, replicas=(0,))
 
 
 def peak_of_a_round(make: Callable[[], Run]) -> int:

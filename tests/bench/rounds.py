@@ -28,7 +28,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.federation import TrainingData
-from mechanisms.training import RUNS
+from mechanisms.registry import run_of
 
 PUBLISHED: dict[tuple[str, int], float] = {
     ("vafl", 0): 1.8,
@@ -77,7 +77,7 @@ def round_and_products(
     """A function that runs one round, and one that runs the bare products of such a round."""
     options = {"directions": directions} if directions else {}
     config = METHODS[method].configure(batch_size=64, epochs=100, embedding=64, hidden=128, **options)
-    run = RUNS[type(config)](data, config, seed=0, replicas=(0,))
+    run = run_of(config)(data, config, seed=0, replicas=(0,))
     for _ in range(8):
         run.step()
     with CaptureProducts() as captured:

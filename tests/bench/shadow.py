@@ -22,7 +22,7 @@ from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
 from mechanisms.federation import TrainingData
 from mechanisms.plan import plan
-from mechanisms.training import RUNS
+from mechanisms.registry import run_of
 
 REPLICAS = 128
 
@@ -64,7 +64,7 @@ def captured_products(setting, pool, coins):  # type: ignore[no-untyped-def]
 
         run = DPZVRun(data, config, plan(config, records=rows.shape[1], clients=pool.clients, seed=0), **options)
     else:
-        run = next(make for kind, make in RUNS.items() if isinstance(config, kind))(data, config, **options)
+        run = run_of(config)(data, config, **options)
     for _ in range(4):
         run.step()
     with CaptureProducts() as captured:

@@ -15,8 +15,8 @@ from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData, dtype_of
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.plan import plan
+from mechanisms.registry import run_of
 from mechanisms.schedules import BatchStream
-from mechanisms.training import RUNS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -110,9 +110,7 @@ def start_run(make_dataset):
         log = MessageLog()
         extra = {} if behaviours is None else {"behaviours": behaviours}
         with torch.no_grad():
-            run = next(make for kind, make in RUNS.items() if isinstance(config, kind))(
-                data, config, seed=seed, replicas=replicas, observers=(log,), **extra
-            )
+            run = run_of(config)(data, config, seed=seed, replicas=replicas, observers=(log,), **extra)
         return run, log
 
     return make

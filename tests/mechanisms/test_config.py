@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, method_named
-from mechanisms.config import DPZVConfig, SplitConfig, build_config
+from mechanisms.config import DPZVConfig, SplitConfig, TrainingConfig, VAFLConfig, build_config
+from mechanisms.registry import run_of
 
 WRONG = {
     "client_model": ["cnn", 3],
@@ -114,6 +115,18 @@ def test_methods_differ_in_what_they_say():
     assert method_named("dpzv-sound").configure(server_update="frozen").server_update == "frozen"
     assert isinstance(method_named("split").configure(), SplitConfig)
     assert all(name == spec.name for name, spec in METHODS.items())
+
+
+def test_a_configuration_has_one_run():
+    """Training looks its run up by the type of the configuration: methods that share a type share the run."""
+
+    class Narrower(VAFLConfig):
+        pass
+
+    assert all(run_of(spec.configure()) is spec.run for spec in METHODS.values())
+    assert run_of(Narrower()) is METHODS["vafl"].run
+    with pytest.raises(InputError, match="config is a TrainingConfig, must be one of a method: CZOFOConfig, "):
+        run_of(TrainingConfig())
 
 
 def test_configs_cannot_be_changed():
