@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticUndefined
+
+# MkDocs imports this file with its folder on the path, where docs/attacks would be taken for the package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from attacks import ATTACKS
 from mechanisms import METHODS

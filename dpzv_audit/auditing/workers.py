@@ -23,7 +23,7 @@ _IDLE_SECONDS = 3600
 _CONNECT_SECONDS = 10
 
 Job = Callable[..., Any]
-"""What a worker does with the arguments of one chunk; pickles with all that it needs."""
+"""What a worker does with what is submitted, such as the pairs of a chunk; pickles with all that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
 
 
 class Lane(Protocol):
-    """Runs one chunk at a time."""
+    """Runs the job once at a time."""
 
     def submit(self, *arguments: Any) -> Future[Any]:
         """Start the job on `arguments` and return its future."""
@@ -92,7 +92,7 @@ _held: list[Job] = []
 
 
 def _hold(job: Job) -> None:
-    """Keep the job. Ctrl-C reaches every process of a terminal: the parent alone acts on it, and ends its workers."""
+    """Keep the job, and leave Ctrl-C, which reaches all processes of a terminal, to the parent that ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _held[:] = [job]
 
@@ -215,8 +215,8 @@ class _DaskLanes:
 
 def _held_on_dask(job: Job) -> Any:
     """The job as a plugin of Dask's workers, which the scheduler sends to each once. Each thread has a copy."""
+    import cloudpickle
     from distributed import WorkerPlugin
-    from distributed.protocol.pickle import dumps, loads
 
     class Held(WorkerPlugin):  # type: ignore[misc]
         def __init__(self, pickled: bytes) -> None:
@@ -227,8 +227,8 @@ def _held_on_dask(job: Job) -> Any:
 
         def job(self) -> Job:
             if not hasattr(self.local, "job"):
-                self.local.job = loads(self.pickled)
+                self.local.job = cloudpickle.loads(self.pickled)
             unpickled: Job = self.local.job
             return unpickled
 
-    return Held(dumps(job))
+    return Held(cloudpickle.dumps(job))

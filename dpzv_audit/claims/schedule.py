@@ -35,7 +35,7 @@ from dpzv_audit.errors import AuditError
 
 WHOLE: Task = ("the whole claim", 0)
 _POLL_SECONDS = 0.5
-_MOST_KEPT = 16
+_MOST_KEPT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +132,9 @@ class _Schedule:
 
     def _in_lanes(self) -> None:
         lanes = lanes_of(self._workers, perform_apart)
-        all_lanes = lanes.opened()
         running: dict[Future[tuple[Any, float]], tuple[Lane, int, int]] = {}
-        free = list(all_lanes)
+        opened = lanes.opened()
+        free = list(opened)
         try:
             while self._queue or running:
                 while self._queue and free:
@@ -146,9 +146,9 @@ class _Schedule:
                     for _, index, number in running.values():
                         self._give_up(index, number)
                     running = {}
-                    for lane in all_lanes:
+                    for lane in opened:
                         lane.renew()
-                    free = list(all_lanes)
+                    free = list(opened)
                     continue
                 if running:
                     self._collect(running, free)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,11 +26,24 @@ from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
+if TYPE_CHECKING:
+    from mechanisms import TrainingConfig
+
 ALL = "all"
+CHANNELS = ("gradient", "embedding", "embedding-batch")
 MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, by commas.")]
 AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, by commas.")]
 EpsilonsOption = Annotated[
     str, typer.Option("--epsilons", metavar="X,Y", help="Claimed epsilons, by commas, for methods that claim one.")
+]
+ProtectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--protect",
+        metavar="A,B",
+        help="Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding, "
+        "embedding-batch.",
+    ),
 ]
 SeedsOption = Annotated[
     int, typer.Option("--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings a cell, as one stack.")
@@ -52,6 +65,7 @@ def matrix(
     methods: MethodsOption = ALL,
     attacks: AttacksOption = ALL,
     epsilons: EpsilonsOption = "1",
+    protect: ProtectOption = None,
     data: DataFlags,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
@@ -69,7 +83,8 @@ def matrix(
     """Mount every attack on every method, as one table and heat map.
 
     Each cell is a run folder of its own, by which an interrupted matrix goes on with --resume. A dash is an attack
-    that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3.
+    that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several
+    --epsilons the report draws success against epsilon.
 
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --seeds 3
     """
@@ -78,13 +93,13 @@ def matrix(
     from dpzv_audit.cli.matrix_cells import CellTask, check_task, run_cell
     from dpzv_audit.locks import hold
     from mechanisms import METHODS
-    from mechanisms.config import DPZVConfig
 
     output = Output(as_json=as_json, quiet=quiet)
     check_probability("--confidence", confidence)
     chosen_methods = _names("--methods", methods, METHODS)
     chosen_attacks = _names("--attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
+    channels = [] if protect is None else _names("--protect", protect, CHANNELS)
     shared: dict[str, Any] = {
         "data": data,
         "epochs": epochs,
@@ -96,9 +111,9 @@ def matrix(
     }
     folder = out / f"matrix-{data.name}-seed{seed}-{run_key({k: str(v) for k, v in shared.items()})}"
     tasks = [
-        CellTask(method=m, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
+        CellTask(method=m, noise=on, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods
-        for e in (claimed if METHODS[m].config is DPZVConfig else [None])
+        for on, e in _claims(METHODS[m].config, claimed, channels)
         for a in chosen_attacks
         for by in ATTACKS[a].adversaries
     ]
@@ -116,6 +131,18 @@ def matrix(
             done = progress_reporter(bars).stage("cells", len(tasks))
             found = _run_all(tasks, run_cell, jobs, done)
         _finish(output, folder, found, len(tasks), shared)
+
+
+def _claims(
+    config: type[TrainingConfig], claimed: list[float], channels: list[str]
+) -> list[tuple[str | None, float | None]]:
+    """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
+    from mechanisms.config import DPZVConfig, ProtectedConfig
+
+    if issubclass(config, DPZVConfig):
+        return [(None, epsilon) for epsilon in claimed]
+    noised = [(on, epsilon) for on in channels for epsilon in claimed] if issubclass(config, ProtectedConfig) else []
+    return [(None, None), *noised]
 
 
 def _names(flag: str, given: str, known: Any) -> list[str]:
@@ -180,6 +207,12 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
     failed = sum(c["state"] == "failed" for c in found)
     if failed:
         raise AuditError(f"{failed} of {wanted} cells failed, each with its reason in {folder / 'report.html'}")
+    controls = result["negative_controls"]
+    if controls is not None and not controls["hold"]:
+        raise AuditError(
+            f"the negative controls are not at chance, p = {controls['together_p']:.2g} for all together (worst: "
+            f"{controls['worst']}): none of the numbers can be trusted"
+        )
 
 
 def _self_check(cell: dict[str, Any]) -> dict[str, Any]:
@@ -192,17 +225,26 @@ def _table(output: Output, cells: list[dict[str, Any]]) -> None:
     """Damage by attack and method, on the terminal."""
     from rich.table import Table
 
-    columns = list(dict.fromkeys((c["method"], c["epsilon"]) for c in cells))
+    methods = {(c["method"], c["noise"], c["epsilon"]): _named(c) for c in cells}
+    attacks = {(c["attack"], c["adversary"]): f"{c['attack']}, {c['adversary']}" for c in cells}
+    place = {(c["attack"], c["adversary"], c["method"], c["noise"], c["epsilon"]): _damage(c) for c in cells}
     table = Table(title="damage: 0 what needs no attack, 1 a perfect one", title_justify="left")
-    table.add_column("attack, adversary")
-    for method, epsilon in columns:
-        table.add_column(method if epsilon is None else f"{method} ε={epsilon:g}", justify="right")
-    place = {(c["attack"], c["adversary"], c["method"], c["epsilon"]): c for c in cells}
-    for attack, by in dict.fromkeys((c["attack"], c["adversary"]) for c in cells):
-        row = []
-        for method, epsilon in columns:
-            cell = place[attack, by, method, epsilon]
-            words = {"failed": "FAILED", "does not apply": "–"}.get(cell["state"])
-            row.append(words or f"{cell['damage']:.2f}{'' if cell['controls_hold'] else '!'}")
-        table.add_row(f"{attack}, {by}", *row)
+    # Whichever there are fewer of stands across: a terminal is narrow.
+    across, down = (methods, attacks) if len(methods) <= len(attacks) else (attacks, methods)
+    table.add_column("attack, adversary" if down is attacks else "method")
+    for name in across.values():
+        table.add_column(name, justify="right")
+    for key, name in down.items():
+        row = [place[(*key, *other) if down is attacks else (*other, *key)] for other in across]
+        table.add_row(name, *row)
     output.console.print(table)
+
+
+def _named(cell: dict[str, Any]) -> str:
+    name = cell["method"] if cell["noise"] is None else f"{cell['method']} + {cell['noise']} noise"
+    return name if cell["epsilon"] is None else f"{name} ε={cell['epsilon']:g}"
+
+
+def _damage(cell: dict[str, Any]) -> str:
+    words = {"failed": "FAILED", "does not apply": "–"}.get(cell["state"])
+    return words or f"{cell['damage']:.2f}{'' if cell['controls_hold'] else '!'}"

@@ -14,12 +14,13 @@ from dpzv_audit.atomic import write_atomically
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose
-from dpzv_audit.errors import AuditError
+from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.runs import environment, slug, write_run
 from dpzv_audit.sealed import sealed, unsealed
+from mechanisms import method_named
 from reports.render import write_report
 
 CELL_FILE = "cell.json"
@@ -27,7 +28,10 @@ CELL_FILE = "cell.json"
 
 @dataclass(frozen=True, kw_only=True)
 class CellTask:
-    """Everything that a cell depends on, so that it can be done by any process; `positive`: the attack's control."""
+    """Everything that a cell depends on, so that it can be done by any process.
+
+    `noise` is the channel on which a baseline gets the noise of `epsilon`; `positive`: the attack's control.
+    """
 
     method: str
     epsilon: float | None
@@ -41,12 +45,13 @@ class CellTask:
     confidence: float
     device: str
     folder: str
+    noise: str | None = None
     positive: bool = False
 
     @property
     def name(self) -> str:
         """The cell's folder: readable, and different for different tasks."""
-        parts = [self.attack, self.adversary, self.method]
+        parts = [self.attack, self.adversary, self.method, *([] if self.noise is None else [self.noise])]
         parts += [] if self.epsilon is None else [f"eps{self.epsilon:g}"]
         facts = {key: str(value) for key, value in asdict(self).items() if key != "folder"}
         return slug("-".join([*parts, "control"] if self.positive else parts), limit=80) + "-" + run_key(facts)[:6]
@@ -66,6 +71,7 @@ def run_cell(task: CellTask) -> dict[str, Any]:
         "attack": task.attack,
         "adversary": task.adversary,
         "method": task.method,
+        "noise": task.noise,
         "epsilon": task.epsilon,
         "positive": task.positive,
     }
@@ -108,11 +114,13 @@ def _setting(task: CellTask) -> AttackSetting:
 
     torch.set_num_threads(1)
     spec = attack_named(task.attack)
+    if task.noise is not None:
+        _check_channel(task.method, task.noise)
     choice = choose(
         task.method,
         task.data,
         quiet=True,
-        settings=None,
+        settings=None if task.noise is None else [f"dp={task.noise}"],
         given={"epochs": task.epochs, "batch_size": task.batch_size, "epsilon": task.epsilon},
         require=partial(spec.check, task.adversary),
     )
@@ -129,6 +137,14 @@ def _setting(task: CellTask) -> AttackSetting:
         confidence=task.confidence,
         with_positive=False,
     )
+
+
+def _check_channel(method: str, noise: str) -> None:
+    """`DoesNotApply` where nothing travels on the channel that the noise is for."""
+    try:
+        method_named(method).configure(dp=noise, epsilon=1.0)
+    except InputError as error:
+        raise DoesNotApply(f"{noise} noise does not apply to {method}: {error}") from error
 
 
 def _measured(task: CellTask) -> dict[str, Any]:
