@@ -141,7 +141,7 @@ def _others(cells: Sequence[Mapped]) -> list[Block]:
             if cell.get("state") == state:
                 of.setdefault((_row(cell), _reason(cell)), []).append(_column(cell))
         rows = tuple(
-            (row, "all" if len(names) == methods else ", ".join(names), why) for (row, why), names in of.items()
+            (row, "all" if len(names) == methods else "; ".join(names), why) for (row, why), names in of.items()
         )
         if rows:
             columns = (Column(title="attack"), Column(title="method"), Column(title="why"))
