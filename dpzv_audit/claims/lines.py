@@ -93,6 +93,15 @@ def _within(keys: Place, arrays: Mapping[Place, int]) -> Place:
     return place
 
 
+def keys_by_claim(lines: Mapping[Place, int]) -> dict[int, dict[str, int]]:
+    """Return the lines of each claim's own keys, by the claim's number from 0."""
+    found: dict[int, dict[str, int]] = {}
+    for place, line in lines.items():
+        if len(place) == 3 and place[0] == "claim" and isinstance(place[1], int):
+            found.setdefault(place[1], {})[str(place[2])] = line
+    return found
+
+
 def line_of(lines: Mapping[Place, int], place: Sequence[str | int]) -> int:
     """Return the line of `place`, or of the nearest table around it that has one."""
     wanted = tuple(place)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpzv_audit.claims.lines import Place, key_lines, line_of, longest_key
+from dpzv_audit.claims.lines import Place, key_lines, keys_by_claim, line_of, longest_key
 from dpzv_audit.claims.model import FORMS, Claim, Defaults, form_of
 from dpzv_audit.errors import InputError
 
@@ -109,7 +109,8 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
     if not isinstance(given, dict):
         raise InputError(f"{shown}:{line_of(lines, ('defaults',))}: defaults must be a table, [defaults]")
     defaults = _validated(Defaults, given, ("defaults",), lines, shown, "[defaults]")
-    placed = tuple(_claim(entry, index, given, lines, shown) for index, entry in enumerate(claims))
+    keys = keys_by_claim(lines)
+    placed = tuple(_claim(entry, index, given, lines, keys, shown) for index, entry in enumerate(claims))
     _refuse_duplicates(placed, shown)
     return ClaimsFile(path, defaults.alpha, placed)
 
@@ -118,7 +119,7 @@ def one_claim(keys: Mapping[str, Any]) -> PlacedClaim:
     """Return the claim that `keys` of a `[[claim]]` table say; `InputError` naming the key where one is wrong."""
     lines: dict[Place, int] = {(): 1, ("claim",): 1, ("claim", 0): 1}
     try:
-        return _claim(dict(keys), 0, {}, lines, "claim")
+        return _claim(dict(keys), 0, {}, lines, {}, "claim")
     except InputError as error:
         raise InputError(str(error).removeprefix("claim:1: ")) from None
 
@@ -140,7 +141,12 @@ def _read(path: Path) -> str:
 
 
 def _claim(
-    entry: dict[str, Any], index: int, defaults: Mapping[str, Any], lines: Mapping[Place, int], shown: str
+    entry: dict[str, Any],
+    index: int,
+    defaults: Mapping[str, Any],
+    lines: Mapping[Place, int],
+    keys: Mapping[int, Mapping[str, int]],
+    shown: str,
 ) -> PlacedClaim:
     place: Place = ("claim", index)
     name = entry.get("name")
@@ -162,8 +168,7 @@ def _claim(
     if "config" in fields and isinstance(defaults.get("config"), dict) and isinstance(entry.get("config", {}), dict):
         merged["config"] = {**defaults["config"], **entry.get("config", {})}
     claim = _validated(model, merged, place, lines, shown, label)
-    keys = {str(key[2]): line for key, line in lines.items() if len(key) == 3 and key[:2] == place}
-    return PlacedClaim(claim, line_of(lines, place), keys)
+    return PlacedClaim(claim, line_of(lines, place), keys.get(index, {}))
 
 
 def _aliases(model: type[BaseModel]) -> list[str]:
