@@ -20,6 +20,7 @@ UNLABELLED_WEIGHT = 50.0
 DECAY = 0.999
 RATE = 2e-3
 BATCH = 16
+_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,12 @@ class Head:
 
     @torch.no_grad()
     def probabilities(self, embeddings: Tensor) -> Tensor:
-        """(K, n, classes) of embeddings (K, n, width)."""
-        return torch.softmax(_logits(self.parameters, (embeddings - self.mean) / self.deviation), 2)
+        """(K, n, classes) of embeddings (K, n, width), some thousand rows at a time."""
+        pieces = [
+            torch.softmax(_logits(self.parameters, (rows - self.mean) / self.deviation), 2)
+            for rows in embeddings.split(_ROWS, 1)
+        ]
+        return torch.cat(pieces, 1)
 
 
 def train_head(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from attacks.controls import Control
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.evidence import Interval
@@ -151,37 +152,26 @@ class LabelGuesses:
     held_out: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Control:
-    """A run whose result is known: `value` must be `expected` (negative) or at least it (positive)."""
+@dataclass(frozen=True)
+class CoinGame:
+    """Scores of what fair coins decided: of those that fell on 1 and on 0, from which an audit certifies an epsilon.
 
-    value: float
-    low: float
-    high: float
-    n: int
-    confidence: float
+    `neighbours` is the relation that one coin decides; `what` says in words whose coins they are. Scores of one
+    training may depend on each other: only the one-run estimators may read them.
+    """
+
+    on_one: np.ndarray
+    on_zero: np.ndarray
+    neighbours: str
     what: str
-    kind: str
-    expected: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether the control came out as it must: an interval that meets `expected`, or reaches it."""
-        return self.high >= self.expected and (self.kind == "positive" or self.low <= self.expected)
 
 
-def control(interval: Interval, *, what: str, kind: str, expected: float) -> Control:
-    """`interval` as a control of `kind` positive or negative that must give `expected`."""
-    return Control(
-        value=interval.value,
-        low=interval.low,
-        high=interval.high,
-        n=interval.n,
-        confidence=interval.confidence,
-        what=what,
-        kind=kind,
-        expected=expected,
-    )
+@dataclass(frozen=True)
+class Pictures:
+    """Records as pictures of `shape` (height, width): greys (n, height * width) in [0, 1] by what they are."""
+
+    shape: tuple[int, int]
+    rows: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -189,8 +179,9 @@ class AttackOutcome:
     """Success beside what it must be compared with, and the training that was attacked.
 
     `metric` says in words what `success` is a measure of, and `chance` what it is without any information.
-    `measures` are further numbers beside it; `curves` rows of numbers for a figure or a table, by name; `in_out`
-    scores of a distinguishing game, one pair of neighbours a run, from which an audit certifies an epsilon.
+    `measures` are further numbers beside it; `curves` rows of numbers for a figure or a table, by name; `game`
+    the scores that it gave to what fair coins decided, and `no_game` why there are none; `pictures` what it made out,
+    beside what it was.
     """
 
     success: Interval
@@ -202,9 +193,12 @@ class AttackOutcome:
     metric: str = "labels found"
     chance: float = 0.0
     measures: Mapping[str, Interval] = field(default_factory=dict)
+    by_trial: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Rates of each trial by name: `success`, controls and baselines, which can be compared trial by trial."""
     curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
-    in_out: tuple[np.ndarray, np.ndarray] | None = None
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    game: CoinGame | None = None
+    no_game: str = ""
+    pictures: Pictures | None = None
     dataset: VerticalDataset | None = None
     """What one replica trained on where that is not the setting's data set."""
 
@@ -253,6 +247,8 @@ class AttackSpec:
     and what it finds after training on permuted labels is a baseline, which says how much features alone do."""
     few_labels: bool = False
     """Whether the threat model grants `labels_per_class` training labels of each class."""
+    reads: tuple[str, ...] | None = None
+    """Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees."""
 
     def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
         """Method options with what this attack requires and suggests; `InputError` in one line where it cannot be."""

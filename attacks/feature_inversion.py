@@ -7,16 +7,19 @@ The decoder is ridge regression on records whose features the server knows. For 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, control, unfit_sampler
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
+from attacks.controls import at_chance
 from attacks.metrics import cosine_interval
 from attacks.mount_labels import positive_control
+from attacks.reconstruction import GROUPS, MEAN, RECONSTRUCTED, Reconstruction, pictures, quality
 from attacks.run import ADVERSARY_CLIENT, attacked_run
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
@@ -28,14 +31,6 @@ from mechanisms.views import View
 
 PENALTY = 1e-2
 """Ridge penalty a known record, on standardised inputs."""
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """Features (K, n, d) of the records `ids` (n,) that the server did not know."""
-
-    features: Tensor
-    ids: Tensor
 
 
 def infer(view: View, known: Knowledge) -> Reconstruction:
@@ -83,31 +78,52 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     if known.some is None or not isinstance(known.config, DPZVConfig):
         raise InputError("Jacobian products are those of DPZV's pairs of uploads, by a server that knows some features")
     features = known.some.features.flatten(1).double()
-    count, d = features.shape
     place = torch.full((known.records,), -1)
-    place[known.some.ids] = torch.arange(count)
+    place[known.some.ids] = torch.arange(len(features))
     pairs = [m for m in _mail(view, known) if m.kind == "embeddings"]
-    replicas = len(pairs[0].payload)
-    gram = features.new_zeros(replicas, known.records, d, d)
-    right = features.new_zeros(replicas, known.records, d)
+    found = features.new_zeros(len(pairs[0].payload), known.records, features.shape[1])
+    at_once = max(1, _GRAM_BYTES // (8 * features.shape[1] ** 2))
+    for k in range(len(found)):
+        for start in range(0, known.records, at_once):
+            block = range(start, min(start + at_once, known.records))
+            found[k, block.start : block.stop] = _block_from_jacobians(
+                pairs, k, block, place, features, known.config.smoothing
+            )
+    return found
+
+
+_GRAM_BYTES = 2**27
+"""Memory for the normal equations of as many records as are solved for at once."""
+
+
+def _block_from_jacobians(
+    pairs: Sequence[Message], k: int, block: range, place: Tensor, features: Tensor, smoothing: float
+) -> Tensor:
+    """Features (len(block), d) of the records in `block` in replica `k`; `place` (N,) is where one is in `features`."""
+    d = features.shape[1]
+    gram = features.new_zeros(len(block), d, d)
+    right = features.new_zeros(len(block), d)
     for message in pairs:
         if message.ids is None:
             continue
-        moves = (message.payload[:, 0] - message.payload[:, 1]).double() / (2.0 * known.config.smoothing)
-        for k in range(replicas):
-            ids = message.ids[k]
-            inside = (place[ids] >= 0).nonzero().squeeze(1)
-            x = features[place[ids[inside]]]
-            # Units at rest under ReLU do not move: only those that move for both tell of both.
-            active = (moves[k] != 0).double()
-            shared = (active @ active[inside].T).clamp(min=1.0)
-            products = moves[k] @ moves[k][inside].T / shared - 1.0
-            others = (ids[:, None] != ids[inside][None]).double() * (active @ active[inside].T > 0)
-            gram[k].index_add_(0, ids, torch.einsum("bi,ip,iq->bpq", others, x, x))
-            right[k].index_add_(0, ids, (others * products) @ x)
-    eye = torch.eye(d, dtype=gram.dtype)
-    found: Tensor = torch.linalg.solve(gram + eye, right.unsqueeze(3)).squeeze(3)
-    return found
+        ids = message.ids[k]
+        inside = (place[ids] >= 0).nonzero().squeeze(1)
+        rows = ((ids >= block.start) & (ids < block.stop)).nonzero().squeeze(1)
+        if not len(inside) or not len(rows):
+            continue
+        moves = (message.payload[k, 0] - message.payload[k, 1]).double() / (2.0 * smoothing)
+        x = features[place[ids[inside]]]
+        # Units at rest under ReLU do not move: only those that move for both tell of both.
+        active = (moves != 0).double()
+        shared = active[rows] @ active[inside].T
+        products = moves[rows] @ moves[inside].T / shared.clamp(min=1.0) - 1.0
+        others = (ids[rows, None] != ids[inside][None]).double() * (shared > 0)
+        gram.index_add_(0, ids[rows] - block.start, torch.einsum("bi,ip,iq->bpq", others, x, x))
+        right.index_add_(0, ids[rows] - block.start, (others * products) @ x)
+    met = (gram.diagonal(dim1=1, dim2=2).sum(1) > 0).nonzero().squeeze(1)
+    solved = torch.zeros_like(right)
+    solved[met] = torch.linalg.solve(gram[met] + torch.eye(d, dtype=gram.dtype), right[met].unsqueeze(2)).squeeze(2)
+    return solved
 
 
 def _mail(view: View, known: Knowledge) -> list[Message]:
@@ -124,16 +140,19 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     moved = _with_first_block(setting, setting.dataset.train.features[0][order])
     control_run = attacked_run(spec, moved, first_replica=setting.trials)
     of_moved: Reconstruction = spec.infer(control_run.view, control_run.known)
+    shares, n = _shares(of_moved, truth)
     controls = {
-        "other_records": control(
-            _correlation(of_moved, truth, setting.confidence),
+        "other_records": at_chance(
+            lambda c: cosine_interval(shares, n, c),
+            setting.confidence,
             what="trained on the client's records in another order, compared with the true ones: must be 0",
-            kind="negative",
             expected=0.0,
+            trials=len(shares),  # groups of records are what varies
         )
     }
     if setting.with_positive:
         controls["positive"] = positive_control(spec, setting)
+    found_quality = quality(found, truth, setting.confidence)
     return AttackOutcome(
         success=_correlation(found, truth, setting.confidence),
         baselines={"the mean record": 0.0},
@@ -142,46 +161,37 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         plan=run.plan,
         metric="correlation of reconstructed with true features, about the mean record",
         chance=0.0,
-        curves={"quality of reconstructed features": quality(found, truth)},
+        measures={name: measured for name, (measured, _) in found_quality.items()},
+        curves={
+            "quality of reconstructed features": [
+                {
+                    "what": what,
+                    **{name.split(" of ")[0]: both[place].value for name, both in found_quality.items()},
+                }
+                for place, what in enumerate((RECONSTRUCTED, MEAN))
+            ]
+        },
+        pictures=pictures(setting.dataset, found, found_quality),
     )
 
 
-def quality(found: Reconstruction, truth: Tensor) -> list[dict[str, float | str]]:
-    """Rows of PSNR in dB (the peak is the features' range) and SSIM (one window a record), beside the mean record."""
-    real = truth[found.ids].numpy()
-    peak = float(np.ptp(truth.numpy())) or 1.0
-    mean = np.broadcast_to(truth.mean(0).numpy(), real.shape)
-    rows: list[dict[str, float | str]] = []
-    for name, guesses in (("reconstructed", found.features.cpu().numpy()), ("the mean record", mean[None])):
-        errors = ((guesses - real) ** 2).mean((1, 2))
-        similar = [float(ssim(guess, real, peak).mean()) for guess in guesses]
-        decibels = float(np.mean(10.0 * np.log10(peak**2 / np.maximum(errors, 1e-300))))
-        rows.append({"what": name, "PSNR, dB": decibels, "SSIM": float(np.mean(similar))})
-    return rows
-
-
-def ssim(guess: np.ndarray, real: np.ndarray, peak: float) -> np.ndarray:
-    """Structural similarity (n,) of records (n, d), each as one window (Wang et al., 2004, eq. 13)."""
-    c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
-    mean_g, mean_r = guess.mean(1), real.mean(1)
-    covariance = ((guess - mean_g[:, None]) * (real - mean_r[:, None])).mean(1)
-    above = (2 * mean_g * mean_r + c1) * (2 * covariance + c2)
-    below = (mean_g**2 + mean_r**2 + c1) * (guess.var(1) + real.var(1) + c2)
-    similarity: np.ndarray = above / below
-    return similarity
-
-
 def _correlation(found: Reconstruction, truth: Tensor, confidence: float) -> Interval:
-    """Correlation over all coordinates about the mean record; interval over blocks of records and trials."""
+    """Correlation over all coordinates about the mean record; interval over groups of records, means over trials."""
+    shares, n = _shares(found, truth)
+    return cosine_interval(shares, n, confidence)
+
+
+def _shares(found: Reconstruction, truth: Tensor) -> tuple[np.ndarray, int]:
+    """The share of each group of records in the one correlation, scaled to it, and the number of records."""
     real = (truth - truth.mean(0))[found.ids]
     guess = found.features.cpu() - truth.mean(0)
     norms = torch.linalg.vector_norm(guess.flatten(1), dim=1) * torch.linalg.vector_norm(real)
     # Records are what varies: twenty groups of them, each with its share of the one correlation, mean over trials.
-    groups = 20
+    groups = GROUPS
     products = (guess * real).sum(2) / norms.clamp(min=1e-300).unsqueeze(1)
     n = products.shape[1] // groups * groups
     shares = products[:, :n].mean(0).view(groups, -1).sum(1) * groups * (products.shape[1] / n)
-    return cosine_interval(shares.clamp(-1.0, 1.0).numpy(), n, confidence)
+    return shares.clamp(-1.0, 1.0).numpy(), n
 
 
 def _with_first_block(setting: AttackSetting, block: np.ndarray) -> AttackSetting:
@@ -202,7 +212,8 @@ def wide(setting: AttackSetting) -> AttackSetting:
     method = METHODS["split"]
     d = int(np.prod(setting.dataset.shapes[0]))
     config = method.configure(batch_size=setting.config.batch_size, epochs=1, embedding=4 * d)
-    return replace(setting, method=method, config=config, trials=1, options={})
+    # Enough records to fit so wide a decoder.
+    return replace(setting, method=method, config=config, trials=1, options={"known_records": max(200, 16 * d)})
 
 
 SPEC = AttackSpec(

@@ -125,6 +125,27 @@ def forward_difference_error(step: float, classes: int, *, records: int = 1) -> 
     return 0.5 * step * math.sqrt(trace**2 + 2.0 * trace / classes / records)
 
 
+def expected_cosine(queries: int, dimension: int, *, noise_to_signal: float) -> float:
+    """Return the cosine that the ridge estimate reaches on Gaussian directions as q and d grow together.
+
+    The share m of the gradient that stays unexplained solves m = 1 / (1 + (q/d) / (r + m)), with r the square of
+    `noise_to_signal` (linear minimum mean square error with random Gaussian rows; Tse and Hanly, IEEE Transactions
+    on Information Theory 45(2), 1999, theorem 3.1), and the cosine is sqrt(1 - m). Without noise it is
+    sqrt(min(1, q/d)), a projection on a random subspace.
+
+    Args:
+        queries: q, at least 1.
+        dimension: d, unknowns in one system.
+        noise_to_signal: standard deviation of a scalar's error over that of <u, g>, which is the gradient's norm.
+    """
+    share = check_count("queries", queries) / check_count("dimension", dimension)
+    r = noise_to_signal**2
+    # m^2 + (r + q/d - 1) m - r = 0 has one root in [0, 1].
+    half = 0.5 * (r + share - 1.0)
+    unexplained = math.sqrt(half**2 + r) - half
+    return math.sqrt(min(1.0, max(0.0, 1.0 - unexplained)))
+
+
 def _systems(
     directions: torch.Tensor, scalars: torch.Tensor, prior_mean: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

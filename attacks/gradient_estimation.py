@@ -2,29 +2,23 @@
 
 A client that chose its uploads, or shares its directions with the server, received scalars s_j = <g, u_j> + error and
 knows every u_j; an eavesdropper sees the scalars and must draw its own. The unknown g is the gradient of a batch's
-loss at the logits. Cosine similarity and relative error against the true one are measured as a function of q.
+loss at the logits. Cosine similarity and relative error against the true one are measured as a function of q, beside
+what theory expects of ridge; a method with noise is trained a second time without it, with all else equal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import (
-    AttackOutcome,
-    AttackSetting,
-    AttackSpec,
-    Control,
-    Knowledge,
-    Positive,
-    control,
-    unfit_sampler,
-)
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
+from attacks.controls import Control, at_chance
 from attacks.curious import querying_client
-from attacks.gradient_estimates import correlation, label_prior_std, minimum_norm, ridge
-from attacks.label_direct import channel_of
+from attacks.gradient_estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
+from attacks.label_direct import channel_of, too_few
 from attacks.metrics import cosine_interval, cosine_similarity, relative_error
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT, attacked_run, permuted_labels
@@ -38,6 +32,8 @@ from mechanisms.views import View
 
 COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)
 """Numbers of queries at which estimates are made, as far as the answers reach."""
+CURVE = "gradient estimates by number of queries"
+KNOWN, UNKNOWN, NOISELESS = "ridge", "ridge, directions unknown", "ridge, without the noise"
 
 
 @dataclass(frozen=True)
@@ -49,8 +45,8 @@ class GradientEstimates:
     @property
     def best(self) -> Tensor:
         """What the attacker goes by: ridge, which knows the noise, at the most queries."""
-        most = max(q for name, q in self.by_queries if name == "ridge")
-        return self.by_queries["ridge", most]
+        most = max(q for name, q in self.by_queries if name == KNOWN)
+        return self.by_queries[KNOWN, most]
 
 
 def infer(view: View, known: Knowledge) -> GradientEstimates:
@@ -65,11 +61,11 @@ def infer(view: View, known: Knowledge) -> GradientEstimates:
         s, u = flat_s[:, :q], flat_u[:, :q]
         found["correlation", q] = correlation(u, s)
         found["minimum norm", q] = minimum_norm(u, s)
-        found["ridge", q] = ridge(u, s, noise_std=error, prior_std=prior)
+        found[KNOWN, q] = ridge(u, s, noise_std=error, prior_std=prior)
         if q >= dimension:
             # From the dimension on the smallest fit is the ordinary least squares one.
             found["least squares", q] = found["minimum norm", q]
-        found["ridge, directions unknown", q] = ridge(_drawn(known, u, q), s, noise_std=error, prior_std=prior)
+        found[UNKNOWN, q] = ridge(_drawn(known, u, q), s, noise_std=error, prior_std=prior)
     return GradientEstimates({key: value.unflatten(0, (answers, replicas)) for key, value in found.items()})
 
 
@@ -92,7 +88,7 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
     q = 1 if shared or view.adversary.kind == "eavesdropper" else known.queries
     answers = min(known.batches, len(received) // q)
     if answers == 0:
-        raise InputError(f"the view holds {len(received)} answers, fewer than the {q} queries of one batch")
+        raise InputError(too_few(len(received), q))
     told = torch.stack([m.payload for m in received[: answers * q]]).double()
     if received[0].kind == "losses":
         scalars = ((told[..., 1] - told[..., 0]) / channel.smoothing).unflatten(0, (answers, q)).transpose(1, 2)
@@ -126,12 +122,14 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     control_run = attacked_run(spec, setting, labels=permuted, first_replica=setting.trials, observers=(other,))
     shuffled: GradientEstimates = spec.infer(control_run.view, control_run.known)
     of_true_labels = other.label_parts(labels)[: len(shuffled.best)]
+    chance = _cosines(shuffled.best, of_true_labels)
     controls: dict[str, Control] = {
-        "shuffled_labels": control(
-            _cosine(shuffled.best, of_true_labels, setting.confidence),
+        "shuffled_labels": at_chance(
+            lambda c: _interval(chance, c),
+            setting.confidence,
             what="trained on permuted labels, compared with what the true ones contribute to gradients: must be 0",
-            kind="negative",
             expected=0.0,
+            trials=setting.trials,
         )
     }
     if setting.with_positive:
@@ -144,30 +142,79 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         plan=run.plan,
         metric="cosine of the estimated with the true gradient",
         chance=0.0,
-        curves={"gradient estimates by number of queries": curve(estimates, real)},
+        curves={
+            CURVE: [
+                *curve(estimates, real, run.known, setting.confidence),
+                *_without_noise(spec, setting, run.known.sigma),
+            ]
+        },
     )
 
 
-def curve(estimates: GradientEstimates, truth: Tensor) -> list[dict[str, float | int | str]]:
-    """Rows of estimator, queries, mean cosine and mean relative error over batches and replicas."""
-    rows: list[dict[str, float | int | str]] = []
+Row = dict[str, float | int | str | None]
+
+
+def curve(estimates: GradientEstimates, truth: Tensor, known: Knowledge, confidence: float) -> list[Row]:
+    """Rows of estimator, queries, mean cosine with its interval over trials, what theory expects, relative error.
+
+    Theory is of ridge with known directions, or of none: `attacks.gradient_estimates.expected_cosine`.
+    """
+    rows: list[Row] = []
     real = truth.flatten(2).cpu().numpy()
     for (name, q), estimate in estimates.by_queries.items():
         guess = estimate.flatten(2).cpu().numpy()
+        found = _cosine(estimate, truth, confidence)
         rows.append(
             {
                 "estimator": name,
                 "queries": q,
-                "cosine": float(cosine_similarity(guess, real).mean()),
+                "cosine": found.value,
+                "low": found.low,
+                "high": found.high,
+                "theory": {KNOWN: _theory(q, truth, known), UNKNOWN: 0.0}.get(name),
                 "relative error": float(relative_error(guess, real).mean()),
             }
         )
     return rows
 
 
+def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
+    """Expected cosine of ridge: the unknowns are a batch's, or with a scalar a record one record's, logits.
+
+    Norms vary little from batch to batch, so that their root mean square stands for all. None where the scalars'
+    error is not noise but curvature, which does not average out, or their scale is another.
+    """
+    if not isinstance(known.config, DPZVConfig) or known.config.difference != "central":
+        return None
+    records, classes = truth.shape[2:]
+    norm = float(truth.flatten(2).square().sum(2).mean().sqrt())
+    return expected_cosine(queries, records * classes, noise_to_signal=known.sigma * records / norm)
+
+
+def _without_noise(spec: AttackSpec, setting: AttackSetting, sigma: float) -> list[Row]:
+    """The rows of ridge for the same training without the noise; none where there was no noise."""
+    if not isinstance(setting.config, DPZVConfig) or sigma == 0.0:
+        return []
+    config = setting.config.model_copy(update={"sigma": 0.0})
+    quietly = replace(setting, config=config, progress=None)
+    truth = _truth(quietly, torch.from_numpy(setting.dataset.train.labels).to(setting.device))
+    run = attacked_run(spec, quietly, observers=(truth,))
+    estimates: GradientEstimates = spec.infer(run.view, run.known)
+    rows = curve(estimates, truth.gradients()[: len(estimates.best)], run.known, setting.confidence)
+    return [{**row, "estimator": NOISELESS} for row in rows if row["estimator"] == KNOWN]
+
+
 def _cosine(estimate: Tensor, truth: Tensor, confidence: float) -> Interval:
     """Mean cosine of batches' gradients (answers, K, B, c), with an interval over trials, of one over batches."""
-    cosines = cosine_similarity(estimate.flatten(2).cpu().numpy(), truth.flatten(2).cpu().numpy())
+    return _interval(_cosines(estimate, truth), confidence)
+
+
+def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
+    """Cosines (answers, K) of gradients (answers, K, B, c)."""
+    return cosine_similarity(estimate.flatten(2).cpu().numpy(), truth.flatten(2).cpu().numpy())
+
+
+def _interval(cosines: np.ndarray, confidence: float) -> Interval:
     clusters = cosines.mean(0) if cosines.shape[1] > 1 else cosines[:, 0]
     return cosine_interval(clusters, cosines.size, confidence)
 

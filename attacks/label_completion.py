@@ -100,5 +100,6 @@ SPEC = AttackSpec(
     suggests={"epochs": 20},
     options={"labels_per_class": 10, "steps": 2000},
     few_labels=True,
+    reads=(),
     baselines=without_training,
 )

@@ -51,8 +51,8 @@ def from_gradients(view: View, known: Channel, client: int = 1, *, rule: str = "
     """
     messages = _first_pass([m for m in view.received("gradient") if m.receiver == client], known.batches)
     ids = [m.ids for m in messages if m.ids is not None]
-    labels = _rule(rule)(torch.stack([m.payload for m in messages]))
-    return LabelGuesses(labels, torch.stack(ids) if ids else None)
+    gradients = torch.stack([m.payload for m in messages])
+    return LabelGuesses(_rule(rule)(gradients), torch.stack(ids) if ids else None, -gradients)
 
 
 def from_scalars(view: View, known: Channel, *, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
@@ -64,7 +64,7 @@ def from_scalars(view: View, known: Channel, *, rule: str = "argmin", estimator:
     received = view.received("scalar") or view.received("losses")
     batches = min(known.batches, len(received) // known.queries)
     if batches == 0:
-        raise InputError(f"the view holds {len(received)} answers, fewer than the {known.queries} queries of one batch")
+        raise InputError(too_few(len(received), known.queries))
     answers = received[: batches * known.queries]
     pairs = torch.stack([m.payload for m in view.sent("embeddings")[: len(answers)]]).double()
     scalars = torch.stack([m.payload for m in answers]).double()
@@ -73,9 +73,9 @@ def from_scalars(view: View, known: Channel, *, rule: str = "argmin", estimator:
         scalars = (scalars[..., 1] - scalars[..., 0]) / known.smoothing
     else:
         directions = (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * known.smoothing)
-    guesses = _guess(scalars, directions, known, rule, estimator)
+    guesses, scores = _guess(scalars, directions, known, rule, estimator)
     ids = [m.ids for m in answers if m.ids is not None]
-    return LabelGuesses(guesses, torch.stack(ids)[:: known.queries] if ids else None)
+    return LabelGuesses(guesses, torch.stack(ids)[:: known.queries] if ids else None, scores)
 
 
 def from_shared_directions(
@@ -88,9 +88,10 @@ def from_shared_directions(
     answers = _first_pass(view.received("scalar"), known.batches)
     scalars = torch.stack([m.payload for m in answers]).double() / known.smoothing
     directions = view.noted(client, "direction")[: len(answers)].double()
-    estimate = _estimate(directions.flatten(0, 1), scalars.flatten(0, 1), known, estimator)
+    flat = _estimate(directions.flatten(0, 1), scalars.flatten(0, 1), known, estimator)
+    estimate = flat.unflatten(0, (len(answers), -1))
     ids = [m.ids for m in answers if m.ids is not None]
-    return LabelGuesses(_rule(rule)(estimate).unflatten(0, (len(answers), -1)), torch.stack(ids) if ids else None)
+    return LabelGuesses(_rule(rule)(estimate), torch.stack(ids) if ids else None, -estimate)
 
 
 def from_wire(view: View, known: Channel, *, seed: int, rule: str = "argmin", estimator: str = "ridge") -> LabelGuesses:
@@ -104,16 +105,29 @@ def from_wire(view: View, known: Channel, *, seed: int, rule: str = "argmin", es
     shape = (*scalars.shape, known.batch_size, known.classes)
     directions = torch.from_numpy(stream(seed, Purpose.ATTACK).standard_normal(shape)).to(scalars.device)
     one = Channel(known.classes, known.batch_size, known.batches, 1, known.noise_std, known.smoothing)
-    return LabelGuesses(_guess(scalars, directions, one, rule, estimator), None)
+    guesses, scores = _guess(scalars, directions, one, rule, estimator)
+    return LabelGuesses(guesses, None, scores)
 
 
-def _guess(scalars: Tensor, directions: Tensor, known: Channel, rule: str, estimator: str) -> Tensor:
-    """Labels (answers, K, B) from scalars (answers * q, K) and directions (answers * q, K, B, c)."""
+def too_few(answers: int, queries: int) -> str:
+    """What to say where a view does not hold the answers of one batch."""
+    return (
+        f"the view holds {answers} answers, fewer than the {queries} queries of one batch: "
+        "must have more --epochs, a smaller --batch-size or fewer --queries"
+    )
+
+
+def _guess(scalars: Tensor, directions: Tensor, known: Channel, rule: str, estimator: str) -> tuple[Tensor, Tensor]:
+    """Labels (answers, K, B) and scores (answers, K, B, c), minus the estimated gradients.
+
+    From scalars (answers * q, K) and directions (answers * q, K, B, c).
+    """
     rounds, replicas = scalars.shape
     answers = rounds // known.queries
     per_batch = scalars.unflatten(0, (answers, known.queries)).transpose(1, 2).flatten(0, 1)
     stacked = directions.unflatten(0, (answers, known.queries)).transpose(1, 2).flatten(0, 1)
-    return _rule(rule)(_estimate(stacked, per_batch, known, estimator)).view(answers, replicas, -1)
+    estimate = _estimate(stacked, per_batch, known, estimator).unflatten(0, (answers, replicas))
+    return _rule(rule)(estimate), -estimate
 
 
 def _estimate(directions: Tensor, scalars: Tensor, known: Channel, estimator: str) -> Tensor:

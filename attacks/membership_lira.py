@@ -2,14 +2,14 @@
 
 A record's confidence log(p / (1 - p)) is about Gaussian over models that trained on it, and over models that did not:
 shadow models of the adversary's own give both fits. Online: the ratio of the two densities; offline: how far beyond
-the fit of models without it.
+the fit of models without it. To a client what its mail says stands for the confidence (`attacks.membership_mail`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from attacks.contract import AttackSetting, AttackSpec, Knowledge, Positive
+from attacks.contract import AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
 from attacks.membership_loss import population_of
 from attacks.mount_membership import mount_membership, overfitted
 from mechanisms.views import View
@@ -55,13 +55,15 @@ def _log_density(values: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> 
 def unfit(setting: AttackSetting) -> str | None:
     """Why the options do not go together."""
     variant = setting.options.get("variant", "online")
-    return None if variant in VARIANTS else f"option variant is {variant!r}, must be online or offline"
+    if variant not in VARIANTS:
+        return f"option variant is {variant!r}, must be online or offline"
+    return unfit_sampler(setting) if setting.adversary == "client" else None
 
 
 SPEC = AttackSpec(
     name="membership_lira",
     summary="membership by likelihood ratios of shadow models' fits to each record, online or offline (LiRA)",
-    adversaries=("release",),
+    adversaries=("release", "client"),
     infer=infer,
     mounted_by=mount_membership,
     positive=Positive("membership_lira on an overfitted run without noise: must be 0.65 at least", overfitted, 0.65),

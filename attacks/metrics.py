@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +12,20 @@ from scipy.special import stdtrit
 from dpzv_audit.errors import InputError, check_count, check_probability
 from dpzv_audit.evidence import Interval
 from dpzv_audit.intervals import clopper_pearson, proportion
+
+_LEAST_P = 1e-15
+LOW_RATES = (0.01, 0.001)
+"""False positive rates at which true positive rates are reported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A difference `value` of two rates, in [-1, 1], with its interval [low, high] at `confidence`."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
 
 
 def success_rate(predicted: ArrayLike, truth: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -105,6 +120,27 @@ def mean_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interv
     return Interval(value=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
 
 
+def difference_interval(first: ArrayLike, second: ArrayLike, n: int, confidence: float = 0.95) -> Difference:
+    """Return the mean of `first - second`, rates (trials,) of the same independent trials, with Student's t interval.
+
+    Pairs share their trial's luck, so that their differences say more than two intervals do. `n` is the number of
+    records of a trial. One trial, or differences that all agree, have no spread to judge by: the interval is then
+    Hoeffding's for one trial, with half of the error to each rate.
+    """
+    check_probability("confidence", confidence)
+    ours, theirs = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if ours.shape != theirs.shape or ours.ndim != 1 or ours.size == 0:
+        raise InputError(f"rates have shapes {ours.shape} and {theirs.shape}, must be one (trials,)")
+    differences = ours - theirs
+    mean = float(differences.mean())
+    if differences.size == 1 or np.ptp(differences) == 0:
+        half = 2.0 * float(np.sqrt(np.log(4.0 / (1.0 - confidence)) / (2.0 * n)))
+    else:
+        quantile = float(stdtrit(differences.size - 1, (1.0 + confidence) / 2.0))
+        half = quantile * float(differences.std(ddof=1)) / float(np.sqrt(differences.size))
+    return Difference(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), confidence=confidence)
+
+
 def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
     """Return the mean of `values` (clusters,) in [-1, 1] with Student's t interval; of one value all of [-1, 1].
 
@@ -114,12 +150,25 @@ def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Inte
     cosines = np.asarray(values, np.float64)
     if cosines.ndim != 1 or cosines.size == 0 or not np.all(np.abs(cosines) <= 1.0 + 1e-12):
         raise InputError(f"values is {values!r}, must hold at least one cosine")
-    mean = float(np.clip(cosines.mean(), -1.0, 1.0))
     if cosines.size == 1:
-        return Interval(value=mean, low=-1.0, high=1.0, n=n, confidence=confidence)
-    quantile = float(stdtrit(cosines.size - 1, (1.0 + confidence) / 2.0))
-    half = quantile * float(cosines.std(ddof=1)) / float(np.sqrt(cosines.size))
-    return Interval(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
+        return Interval(value=float(np.clip(cosines[0], -1.0, 1.0)), low=-1.0, high=1.0, n=n, confidence=confidence)
+    found = t_interval(cosines, n, confidence)
+    value, low, high = (float(np.clip(v, -1.0, 1.0)) for v in (found.value, found.low, found.high))
+    return replace(found, value=value, low=low, high=high)
+
+
+def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
+    """Return the mean of real `values` (clusters,), two or more, with Student's t interval, in their own unit.
+
+    `n` is how many records they stand on.
+    """
+    check_probability("confidence", confidence)
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or found.size < 2 or not np.isfinite(found).all():
+        raise InputError(f"values has shape {found.shape}, must be (clusters,) of finite numbers, two at least")
+    mean, quantile = float(found.mean()), float(stdtrit(found.size - 1, (1.0 + confidence) / 2.0))
+    half = quantile * float(found.std(ddof=1)) / float(np.sqrt(found.size))
+    return Interval(value=mean, low=mean - half, high=mean + half, n=n, confidence=confidence)
 
 
 def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -135,6 +184,16 @@ def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.9
     Raises:
         InputError: shapes that differ, a score that is not finite, or a trial with one kind only.
     """
+    areas, fewest = trial_areas(scores, positive)
+    found = mean_interval(areas, fewest, confidence)
+    return replace(found, n=int(np.size(scores)))
+
+
+def trial_areas(scores: ArrayLike, positive: ArrayLike) -> tuple[NDArray[np.float64], int]:
+    """Return the area under the ROC curve of every trial and the fewest records of one kind in any.
+
+    Arguments and errors as `auc_interval`.
+    """
     from sklearn.metrics import roc_auc_score
 
     values, truth = np.asarray(scores, np.float64), np.asarray(positive, bool)
@@ -144,10 +203,52 @@ def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.9
         raise InputError("scores holds a number that is not finite; every score must be")
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial, must hold both kinds")
-    areas = [float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)]
-    fewest = int(np.minimum(truth.sum(1), (~truth).sum(1)).min())
-    found = mean_interval(areas, fewest, confidence)
-    return replace(found, n=int(truth.size))
+    areas = np.array([float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)])
+    return areas, int(np.minimum(truth.sum(1), (~truth).sum(1)).min())
+
+
+def p_value(interval_at: Callable[[float], Interval], expected: float) -> float:
+    """Return the smallest error at which the interval leaves `expected` out: the p-value of a test by that interval.
+
+    Args:
+        interval_at: The interval at a confidence; of two confidences the larger's holds the other's.
+        expected: What is tested.
+
+    Returns:
+        A value in [1e-15, 1], to a relative 1e-3; 1e-15 stands for anything below.
+    """
+
+    def holds(error: float) -> bool:
+        found = interval_at(1.0 - error)
+        return found.low <= expected <= found.high
+
+    low, high = np.log(_LEAST_P), 0.0
+    if not holds(_LEAST_P):
+        return _LEAST_P
+    while high - low > 1e-3:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if holds(float(np.exp(middle))) else (low, middle)
+    return float(np.exp(high))
+
+
+def low_rates(scores: NDArray[np.float64], members: NDArray[np.bool_], confidence: float) -> dict[str, Interval]:
+    """True positive rates at low false positive rates, of `scores` and booleans `members` (trials, n).
+
+    The threshold, one for all trials, is the smallest at which at most that share of non-members is called a member;
+    ties count as such. Intervals allow for dependence within a trial. Where trials have different numbers of members
+    their rates stand for them, one a trial.
+    """
+    outside = np.sort(scores[~members])[::-1]
+    counts = members.sum(1)
+    found = {}
+    for rate in LOW_RATES:
+        above = scores > outside[int(rate * outside.size)]
+        if np.ptp(counts) == 0:
+            interval = rate_interval(above[members].reshape(len(scores), -1), confidence)
+        else:
+            interval = mean_interval((above & members).sum(1) / counts, int(counts.sum()), confidence)
+        found[f"true positive rate at {100 * rate:g}% false positives"] = interval
+    return found
 
 
 def majority_baseline(labels: ArrayLike, classes: int) -> float:

@@ -1,60 +1,90 @@
-"""Mounts attacks on labels: trains, infers, scores against the truth, and does the same with permuted labels."""
+"""Mounts attacks on labels: trains, infers, scores against the truth, and does the same with labels dealt at random."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Control, LabelGuesses, control
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, LabelGuesses
+from attacks.controls import Control, at_chance, reaches
+from attacks.label_game import LabelCoins, guess_coins, label_coins
 from attacks.metrics import (
     auc_interval,
+    low_rates,
     majority_baseline,
     mean_interval,
     prior_baseline,
     rate_interval,
+    trial_areas,
 )
-from attacks.run import AttackedRun, attacked_run, permuted_labels, quiet
+from attacks.run import AttackedRun, attacked_run, quiet
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 
-SHUFFLED = "trained on permuted labels, scored against the true ones: must be at chance"
+SHUFFLED = "trained on labels dealt at random, scored against the true ones: must be at chance"
 TOP = 3
 MOST_CLASSES = 20
 """No table of recalls by class is longer."""
 
 
 def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
-    """Train, infer the labels, score against the truth, and do the same with labels permuted before training."""
+    """Train, infer the labels, score against the truth, and do the same with labels dealt at random before training.
+
+    Those are dealt by coins, so that the control's guesses are a game that certifies an epsilon.
+    """
     labels, classes = setting.dataset.train.labels, setting.dataset.classes
     run = attacked_run(spec, setting)
     guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run = attacked_run(spec, setting, labels=permuted_labels(setting), first_replica=setting.trials)
+    control_run, coins = _control_run(spec, setting)
     guessed_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
+    game, no_game = guess_coins(guessed_in_control, coins)
     shuffled = correctness(guessed_in_control, true_ids(guessed_in_control, control_run), labels)
     prior = prior_baseline(labels, classes)
     controls = {
-        "shuffled_labels": control(
-            rate_interval(shuffled, setting.confidence), what=SHUFFLED, kind="negative", expected=prior
+        "shuffled_labels": at_chance(
+            lambda c: rate_interval(shuffled, c),
+            setting.confidence,
+            what=SHUFFLED,
+            expected=blind_success(guessed_in_control, labels, classes),
+            trials=setting.trials,
         )
     }
     if setting.with_positive:
         controls["positive"] = positive_control(spec, setting)
     correct = correctness(guesses, true_ids(guesses, run), labels)
     less = {
-        name: rate_interval(correctness(found, true_ids(found, run), labels), setting.confidence)
+        name: correctness(found, true_ids(found, run), labels)
         for name, found in spec.baselines(run.view, run.known).items()
     }
+    intervals = {name: rate_interval(found, setting.confidence) for name, found in less.items()}
     return AttackOutcome(
         success=rate_interval(correct, setting.confidence),
-        baselines={"majority": majority_baseline(labels, classes), "prior": prior, **less},
+        baselines={"majority": majority_baseline(labels, classes), "prior": prior, **intervals},
         controls=controls,
         trained=run.trained,
         plan=run.plan,
         metric="labels found",
         chance=max(majority_baseline(labels, classes), prior),
         measures=label_measures(guesses, run, setting),
+        game=game,
+        no_game=no_game,
+        by_trial={
+            name: tuple(float(rate) for rate in found.mean(1))
+            for name, found in {"success": correct, "shuffled_labels": shuffled, **less}.items()
+        },
     )
+
+
+def _control_run(spec: AttackSpec, setting: AttackSetting) -> tuple[AttackedRun, LabelCoins]:
+    """The same attack on trainings of their own, on labels dealt by coins."""
+    replicas = range(setting.trials, 2 * setting.trials)
+    per_class = spec.own_options(setting)["labels_per_class"] if spec.few_labels else None
+    coins = label_coins(setting, replicas=replicas, granted_per_class=per_class)
+    run = attacked_run(spec, setting, labels=coins.labels, granted=coins.granted, first_replica=setting.trials)
+    return run, coins
 
 
 def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -62,19 +92,24 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels = setting.dataset.train.labels
     run = attacked_run(spec, setting)
     guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run = attacked_run(spec, setting, labels=permuted_labels(setting), first_replica=setting.trials)
+    control_run, coins = _control_run(spec, setting)
     found_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
-    shuffled = _auc(found_in_control, control_run, labels, setting.confidence)
+    game, no_game = guess_coins(found_in_control, coins)
+    shuffled = _areas(found_in_control, control_run, labels)
     untaught: dict[str, Interval] = {}
     what = SHUFFLED
     if spec.unsupervised:
-        untaught = {"features alone, trained on permuted labels": shuffled}
+        untaught = {"features alone, trained on permuted labels": _mean_area(shuffled, setting.confidence)}
         # One permutation a trial: trials that shared one would share its luck.
         others = range(setting.trials, 2 * setting.trials)
         unrelated = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in others])
-        shuffled = _auc(found_in_control, control_run, unrelated, setting.confidence)
-        what = "trained on permuted labels, scored against labels permuted once more: must be at chance"
-    controls = {"shuffled_labels": control(shuffled, what=what, kind="negative", expected=0.5)}
+        shuffled = _areas(found_in_control, control_run, unrelated)
+        what = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
+    controls = {
+        "shuffled_labels": at_chance(
+            lambda c: _mean_area(shuffled, c), setting.confidence, what=what, expected=0.5, trials=setting.trials
+        )
+    }
     if setting.with_positive:
         controls["positive"] = positive_control(spec, setting)
     correct = correctness(guesses, true_ids(guesses, run), labels)
@@ -100,14 +135,17 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
                 np.broadcast_to(labels == np.bincount(labels, minlength=classes).argmax(), (1, len(labels))),
                 setting.confidence,
             ),
+            **low_rates(*_binary(guesses, run, labels), setting.confidence),
         },
+        game=game,
+        no_game=no_game,
     )
 
 
 def positive_control(spec: AttackSpec, setting: AttackSetting) -> Control:
     """The attack where it must succeed, by the same path as everything else."""
     outcome = spec.mount(quiet(spec.positive.setting(setting)))
-    return control(outcome.success, what=spec.positive.what, kind="positive", expected=spec.positive.least)
+    return reaches(outcome.success, what=spec.positive.what, least=spec.positive.least)
 
 
 def true_ids(guesses: LabelGuesses, run: AttackedRun) -> Tensor:
@@ -136,7 +174,8 @@ def label_measures(guesses: LabelGuesses, run: AttackedRun, setting: AttackSetti
     right = correctness(guesses, ids, dataset.train.labels)
     found: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
-        among = (guesses.scores.topk(TOP, dim=3).indices == _truth(ids, dataset.train.labels).unsqueeze(3)).any(3)
+        own = guesses.scores.gather(3, _truth(ids, dataset.train.labels).unsqueeze(3))
+        among = (guesses.scores >= own).sum(3) <= TOP  # ties count against the attacker
         found[f"label among the {TOP} likeliest"] = rate_interval(_by_replica(among), confidence)
     if guesses.held_out is not None:
         wanted = torch.from_numpy(dataset.test.labels).to(guesses.held_out.device)
@@ -154,11 +193,39 @@ def label_measures(guesses: LabelGuesses, run: AttackedRun, setting: AttackSetti
     return found
 
 
+def blind_success(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> float:
+    """What guesses find that know nothing of the labels: sum_k q_k p_k, of their own shares q and the labels' p.
+
+    This is chance for a control, whatever its guesses favour; the prior baseline is the case q = p.
+    """
+    guessed = np.bincount(guesses.labels.flatten().cpu().numpy(), minlength=classes) / guesses.labels.numel()
+    return float((guessed * np.bincount(labels, minlength=classes) / len(labels)).sum())
+
+
+Areas = tuple[np.ndarray, int, int]
+"""Areas under the ROC curve by trial, the fewest records of a kind in one, and the number of scores."""
+
+
+def _areas(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray) -> Areas:
+    scores, ones = _binary(guesses, run, labels)
+    return (*trial_areas(scores, ones), scores.size)
+
+
+def _mean_area(areas: Areas, confidence: float) -> Interval:
+    by_trial, fewest, n = areas
+    return replace(mean_interval(by_trial, fewest, confidence), n=n)
+
+
 def _auc(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray, confidence: float) -> Interval:
+    return auc_interval(*_binary(guesses, run, labels), confidence)
+
+
+def _binary(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (K, guesses) for class 1, and which records are of it."""
     if guesses.scores is None:
         raise TypeError(f"an attack on binary labels must give scores, {run.known.method.name} was attacked without")
     truth = _by_replica(_truth(true_ids(guesses, run), labels))
-    return auc_interval(_by_replica(guesses.scores[..., 1]), truth == 1, confidence)
+    return _by_replica(guesses.scores[..., 1]), truth == 1
 
 
 def _truth(ids: Tensor, labels: np.ndarray) -> Tensor:

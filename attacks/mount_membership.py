@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Population, control
-from attacks.metrics import auc_interval, rate_interval
+from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
+from attacks.controls import at_chance
+from attacks.membership_mail import MailReader, sharing_own_block
+from attacks.metrics import auc_interval, low_rates, mean_interval, trial_areas
 from attacks.mount_labels import positive_control
+from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, TrainingConfig, train
 from mechanisms.config import DPZVConfig
@@ -25,9 +27,6 @@ from mechanisms.federation import TrainedStack, TrainingData, dtype_of, logits_o
 from mechanisms.plan import Plan, plan
 from mechanisms.replicas import ParameterStack
 from mechanisms.views import Adversary, View
-
-LOW_RATES = (0.01, 0.001)
-"""False positive rates at which true positive rates are reported."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +45,26 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     own = spec.own_options(setting)
     targets, shadows = setting.trials, own["shadows"]
     pool = pool_of(setting, own["pool"])
+    if setting.adversary == "client":
+        pool = sharing_own_block(pool, ADVERSARY_CLIENT)
     the_plan = _plan(setting.config, pool, setting)
     coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
     run = train_on_coins(pool, setting, coins, replicas=range(2 * targets + shadows))
     known = _knowledge(spec, setting, run, slice(0, targets), slice(2 * targets, None), the_plan)
-    view = View(Adversary("release"))
+    # What a client read of its mail stands in `known` as confidences, where a release's come from the model.
+    view = View(Adversary(setting.adversary, (ADVERSARY_CLIENT,) if setting.adversary == "client" else ()))
     members = run.members[:targets]
     scores: np.ndarray = spec.infer(view, known)
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
     of_control = _knowledge(spec, setting, run, slice(targets, 2 * targets), slice(2 * targets, None), the_plan)
+    areas, fewest = trial_areas(spec.infer(view, of_control), members)
     controls = {
-        "other_members": control(
-            auc_interval(spec.infer(view, of_control), members, setting.confidence),
+        "other_members": at_chance(
+            lambda c: replace(mean_interval(areas, fewest, c), n=members.size),
+            setting.confidence,
             what="trained on other members than the true ones: must be at chance",
-            kind="negative",
             expected=0.5,
+            trials=targets,
         )
     }
     if setting.with_positive:
@@ -75,7 +79,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         chance=0.5,
         measures=low_rates(scores, members, setting.confidence),
         curves={"receiver operating characteristic": roc(scores, members)},
-        in_out=pair_scores(scores, coins[:targets], setting.seed),
+        game=pair_game(scores, coins[:targets]),
         dataset=trained_on(pool, coins[0]),
     )
 
@@ -123,16 +127,25 @@ def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
 def train_on_coins(
     pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
 ) -> ShadowRun:
-    """Train one replica a row of `coins` and ask every released model about all records of the pool."""
+    """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
     config = setting.config
     rows = chosen_rows(coins)
     data = TrainingData.of(pool, dtype=dtype_of(config), device=setting.device, labels=pool.train.labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
+    mail = MailReader(ADVERSARY_CLIENT, pool.train.labels.reshape(-1, 2), pool.classes)
     trained = train(
-        selected, config, seed=setting.seed, replicas=replicas, device=setting.device, progress=setting.progress
+        selected,
+        config,
+        seed=setting.seed,
+        replicas=replicas,
+        observers=(mail,) if setting.adversary == "client" else (),
+        device=setting.device,
+        progress=setting.progress,
     )
     members = np.zeros((len(coins), len(pool.train)), dtype=bool)
     np.put_along_axis(members, rows, True, axis=1)
+    if setting.adversary == "client":
+        return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
     confidence, outside = (
         confidences(trained, data, config, blocks, labels, device=setting.device)
         for blocks, labels in ((data.features, pool.train.labels), (data.test_features, pool.test.labels))
@@ -181,7 +194,7 @@ def _knowledge(
         rule=setting.rule,
         estimator=setting.estimator,
         options=spec.own_options(setting),
-        client=0,
+        client=ADVERSARY_CLIENT if setting.adversary == "client" else 0,
         population=Population(
             confidence=run.confidence[targets],
             outside=run.outside[targets],
@@ -213,20 +226,6 @@ def only(trained: TrainedStack, count: int) -> TrainedStack:
     )
 
 
-def low_rates(scores: np.ndarray, members: np.ndarray, confidence: float) -> dict[str, Interval]:
-    """True positive rates at low false positive rates, over all targets; intervals allow for dependence in a target.
-
-    The threshold is the smallest at which at most that share of non-members is called a member; ties count as such.
-    """
-    inside = scores[members].reshape(len(scores), -1)
-    outside = np.sort(scores[~members])[::-1]
-    found = {}
-    for rate in LOW_RATES:
-        threshold = outside[int(rate * outside.size)]
-        found[f"true positive rate at {100 * rate:g}% false positives"] = rate_interval(inside > threshold, confidence)
-    return found
-
-
 def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:
     """Rows of false and true positive rate on a grid that is fine where false positives are rare."""
     inside, outside = np.sort(scores[members]), np.sort(scores[~members])
@@ -240,20 +239,21 @@ def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[
     return rows
 
 
-def pair_scores(scores: np.ndarray, coins: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Scores of one game of replace-record: (in, out), one pair of records a target, drawn before anything is seen.
+def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
+    """The game of all pairs of records of all targets, from scores (targets, P) and coins (targets, pairs).
 
-    The score is how much likelier the pair's second record is a member than its first. Scores of one target
-    depend on each other, so that one pair a target is all that the estimators' independence allows.
+    The score of a pair is how much likelier its second record is a member than its first. Changing one coin replaces
+    one record, and the trainings of all targets together are one mechanism of all their coins; theorem 5.2 of Steinke,
+    Nasr and Jagielski (NeurIPS 2023) allows for dependence within a target. None where all coins fell alike.
     """
-    targets, pairs = coins.shape
-    which = stream(seed, Purpose.CANARY, 2).integers(pairs, size=targets)
-    rows = np.arange(targets)
-    difference = scores[rows, 2 * which + 1] - scores[rows, 2 * which]
-    second = coins[rows, which] == 1
+    difference, second = scores[:, 1::2] - scores[:, ::2], coins == 1
     if second.all() or not second.any():
         return None
-    return difference[second], difference[~second]
+    words = (
+        f"{coins.size:,} pairs of records of {len(coins):,} trainings, of which a fair coin picked one; a score is how "
+        "much likelier the second is. Nothing is assumed of how scores of one training depend on each other"
+    )
+    return CoinGame(difference[second], difference[~second], "replace-record", words)
 
 
 def overfitted(setting: AttackSetting) -> AttackSetting:
@@ -262,4 +262,4 @@ def overfitted(setting: AttackSetting) -> AttackSetting:
     size = setting.config.batch_size
     config = method.configure(batch_size=min(size, 16), epochs=100, server_rate=0.05, client_rate=0.05)
     options = {"pool": min(256, len(setting.dataset.train)), "shadows": 64}
-    return replace(setting, method=method, config=config, adversary="release", trials=16, options=options)
+    return replace(setting, method=method, config=config, trials=16, options=options)

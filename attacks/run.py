@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,7 @@ def attacked_run(
     setting: AttackSetting,
     *,
     labels: np.ndarray | None = None,
+    granted: FewLabels | None = None,
     first_replica: int = 0,
     observers: Sequence[Observer] = (),
 ) -> AttackedRun:
@@ -54,6 +55,7 @@ def attacked_run(
         spec: The attack, which may play a client.
         setting: What is attacked, and how.
         labels: (trials, N) training labels in place of the true ones: labels permuted before training.
+        granted: Labels that the threat model grants; by default drawn from those that are trained on.
         first_replica: Number of the first replica: an attack and its control must not share their luck.
         observers: Observers beside the adversary's, such as one that keeps the truth for scoring.
 
@@ -67,7 +69,7 @@ def attacked_run(
     plays = setting.adversary in _CONTROLS_CLIENT
     adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
     attacked = (ADVERSARY_CLIENT,) if plays or setting.method.downlink == "gradient" else None
-    recorder, log = ViewRecorder(adversary), BatchLog(setting.method.downlink, attacked)
+    recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
     replicas = range(first_replica, first_replica + setting.trials)
     behaviours = dict(spec.behave(setting, replicas))
     the_plan = _plan(setting, behaviours)
@@ -82,6 +84,8 @@ def attacked_run(
         progress=setting.progress,
     )
     options = spec.own_options(setting)
+    if spec.few_labels and granted is None:
+        granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
     known = Knowledge(
         method=setting.method,
         config=config,
@@ -99,7 +103,7 @@ def attacked_run(
         rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
         share_of_ones=float((dataset.train.labels == 1).mean()),
         own=own_party(data, setting, trained, replicas) if plays else None,
-        few=few_labels(data.labels, setting, options["labels_per_class"], replicas) if spec.few_labels else None,
+        few=granted,
     )
     if setting.adversary == "server":
         known = replace(known, some=some_features(data, setting, options["known_records"]))
@@ -186,3 +190,16 @@ def permuted_labels(setting: AttackSetting) -> np.ndarray:
 def quiet(setting: AttackSetting) -> AttackSetting:
     """`setting` without progress: for controls whose rounds nobody counts."""
     return replace(setting, progress=None, with_positive=False)
+
+
+def continuous(done: Callable[[int], None]) -> Callable[[int], None]:
+    """Progress that `done` sees go on where the control's training counts its rounds anew."""
+    before = {"rounds": 0, "total": 0}
+
+    def progress(rounds: int) -> None:
+        if rounds < before["rounds"]:
+            before["total"] += before["rounds"]
+        before["rounds"] = rounds
+        done(before["total"] + rounds)
+
+    return progress

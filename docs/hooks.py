@@ -1,13 +1,27 @@
-"""Fills in, when the site is built, what the code knows better than a page: a method's settings, what there is."""
+"""Fills in, when the site is built, what the code knows better than a page: settings, adversaries, what there is."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticUndefined
 
+# MkDocs imports this file with its folder on the path, where docs/attacks would be taken for the package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from attacks import ATTACKS
 from mechanisms import METHODS
+
+
+def cell(text: str) -> str:
+    """Text that may stand in a table."""
+    return text.replace("|", "\\|")
 
 
 def settings(name: str) -> str:
@@ -17,7 +31,7 @@ def settings(name: str) -> str:
     for key, field in method.config.model_fields.items():
         default = method.defaults.get(key, field.get_default(call_default_factory=True))
         shown = "required" if default is PydanticUndefined else f"`{default}`"
-        lines.append(f"| `{key}` | {shown} | {(field.description or '').replace('|', chr(92) + '|')} |")
+        lines.append(f"| `{key}` | {shown} | {cell(field.description or '')} |")
     return "\n".join(lines)
 
 
@@ -30,7 +44,51 @@ def methods() -> str:
     return "\n".join(lines)
 
 
+def keys(values: Mapping[str, object]) -> str:
+    """Keys and values as code."""
+    return ", ".join(f"`{key}={value}`" for key, value in values.items()) or "none"
+
+
+def attack(name: str) -> str:
+    """What the specification of the attack `name` says, as a Markdown table."""
+    spec = ATTACKS[name]
+    rows = {
+        "adversary": " or ".join(f"`{one}`" for one in spec.adversaries),
+        "options (`--attack-set`)": keys(spec.options),
+        "queries a batch (`--queries`)": str(spec.queries),
+        "trains with": keys(spec.requires) + (f": {spec.requires_because}" if spec.requires else ""),
+        "unless you say otherwise": keys(spec.suggests),
+        "positive control": spec.positive.what,
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {cell(value)} |" for key, value in rows.items())])
+
+
+def attacks() -> str:
+    """All attacks, with who mounts them."""
+    lines = ["| attack | adversary | what it finds |", "|---|---|---|"]
+    lines += [
+        f"| [{name}]({name}.md) | {', '.join(spec.adversaries)} | {cell(spec.summary)} |"
+        for name, spec in ATTACKS.items()
+    ]
+    return "\n".join(lines)
+
+
+def modules(package: str) -> str:
+    """Every public module of `package` and of the packages in it, for mkdocstrings; with a last dot its own alone."""
+    alone = package.endswith(".")
+    home = importlib.import_module(package.rstrip("."))
+    found = [
+        info.name
+        for info in pkgutil.walk_packages(home.__path__, home.__name__ + ".", onerror=lambda name: None)
+        if not any(part.startswith("_") for part in info.name.split("."))
+        and not (alone and (info.ispkg or info.name.count(".") > 1))
+    ]
+    return "\n\n".join(f"::: {name}" for name in sorted(found))
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by mkdocs for every page."""
     markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: settings(found[1]), markdown)
-    return markdown.replace("<!-- methods -->", methods())
+    markdown = re.sub(r"<!-- facts of the attack (\w+) -->", lambda found: attack(found[1]), markdown)
+    markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
+    return markdown.replace("<!-- methods -->", methods()).replace("<!-- attacks -->", attacks())

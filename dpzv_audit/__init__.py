@@ -68,6 +68,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
+    if name in __all__:
+        check_not_shadowed()
     if name == "load_dataset":
         return importlib.import_module("dpzv_audit.data").load
     if name in _HOME_OF:
@@ -80,7 +82,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def _check_not_shadowed() -> None:
+def check_not_shadowed() -> None:
     """Raise `ImportError` in one line if another `attacks`, `mechanisms` or `reports` would be imported than ours."""
     home = Path(__file__).resolve().parent.parent
     for package in ("attacks", "mechanisms", "reports"):
@@ -93,6 +95,3 @@ def _check_not_shadowed() -> None:
                 f"dpzv-audit needs its own package {package!r}, but Python finds {where}; "
                 "set PYTHONSAFEPATH=1, or install dpzv-audit in an environment of its own"
             )
-
-
-_check_not_shadowed()

@@ -11,7 +11,8 @@ from dpzv_audit.atomic import write_atomically
 from dpzv_audit.errors import AuditError
 from dpzv_audit.runs import json_text
 from mechanisms.checkpoint import load_checkpoint, save_checkpoint
-from mechanisms.training import History, Run
+from mechanisms.method import Run
+from mechanisms.training import History
 
 
 def run_key(facts: Mapping[str, Any]) -> str:

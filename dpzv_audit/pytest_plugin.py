@@ -1,3 +1,75 @@
-"""The pytest plugin `pytest_dpzv_audit` under a name inside the package, for `pytest -p dpzv_audit.pytest_plugin`."""
+"""The pytest plugin: a fixture `privacy_audit` that puts a claim to the test and fails with the reason in words.
 
-pytest_plugins = ("pytest_dpzv_audit",)
+All tests of a session that use the fixture share one alpha (ini option `dpzv_audit_alpha`), evenly, so that a session
+whose claims are all true fails with at most that probability, however many tests there are and however many workers
+pytest-xdist runs them on. What it needs is loaded when a test first asks for a verdict: pytest starts as fast as
+without it, and a project with a package of its own called `reports` or `attacks` can still run its other tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dpzv_audit import check_not_shadowed
+
+if TYPE_CHECKING:
+    from dpzv_audit.claims.api import ClaimVerdict
+
+FIXTURE = "privacy_audit"
+_TESTS = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the ini option."""
+    parser.addini(
+        "dpzv_audit_alpha",
+        "largest chance that any true claim is refuted in the whole test session (dpzv-audit), by default 1e-3",
+        default="1e-3",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Count the tests that share alpha; every worker of pytest-xdist collects, and counts, the same."""
+    config.stash[_TESTS] = sum(FIXTURE in getattr(item, "fixturenames", ()) for item in items)
+
+
+class PrivacyAudit:
+    """Puts claims to the test; one for each test, which spends its share of alpha claim by claim."""
+
+    def __init__(self, alpha: float, tests: int, name: str) -> None:
+        self._alpha, self._tests, self._name = alpha, tests, name
+        self._calls = 0
+
+    def verdict(self, **claim: Any) -> ClaimVerdict:
+        """Return the verdict on a claim, given as to `dpzv_audit.verify_claim`, and fail nothing."""
+        check_not_shadowed()
+        from dpzv_audit.claims.api import spent_evenly, verify_claim
+
+        self._calls += 1
+        claim.setdefault("name", self._name)
+        claim.setdefault("alpha", spent_evenly(self._alpha, self._tests, self._calls))
+        return verify_claim(**claim)
+
+    def __call__(self, *, allow_overclaimed: bool = False, strict: bool = False, **claim: Any) -> ClaimVerdict:
+        """Return the verdict on a claim; fail the test where it is refuted or overclaimed (`strict`: inconclusive)."""
+        __tracebackhide__ = True
+        found = self.verdict(**claim)
+        if found.fails(allow_overclaimed=allow_overclaimed, strict=strict):
+            pytest.fail(str(found), pytrace=False)
+        return found
+
+
+@pytest.fixture
+def privacy_audit(request: pytest.FixtureRequest) -> PrivacyAudit:
+    """Put a privacy claim to the test: `privacy_audit(mechanism=run, epsilon=1.0)`; see `dpzv_audit.verify_claim`."""
+    text = str(request.config.getini("dpzv_audit_alpha"))
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = 0.0
+    if not 0.0 < alpha < 0.5:
+        raise pytest.UsageError(f"dpzv_audit_alpha is {text!r}, must be a number between 0 and 0.5")
+    return PrivacyAudit(alpha, request.config.stash.get(_TESTS, 1), request.node.name)

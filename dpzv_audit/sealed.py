@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
-_DIGEST, _VALUE = "sha256", "value"
+_SEALED = re.compile(rb'\{"sha256": "([0-9a-f]{64})", "value": (.*)\}', re.DOTALL)
 
 
 def sealed(value: Any) -> str:
-    """Return `value`, plain JSON values, as JSON text with its digest; `ValueError` for nan and infinity."""
-    return json.dumps({_DIGEST: _digest(value), _VALUE: value}, allow_nan=False)
+    """Return `value`, plain JSON values, as JSON text with the SHA-256 of its own text; `ValueError` for nan."""
+    text = json.dumps(value, allow_nan=False)
+    return f'{{"sha256": "{hashlib.sha256(text.encode()).hexdigest()}", "value": {text}}}'
 
 
-def unsealed(text: str | bytes) -> Any:
-    """Return the value that `sealed` wrote as `text`; `ValueError` where it is anything else, or was damaged."""
-    try:
-        found = json.loads(text)
-        if set(found) == {_DIGEST, _VALUE} and found[_DIGEST] == _digest(found[_VALUE]):
-            return found[_VALUE]
-    except (ValueError, TypeError, RecursionError):
-        pass
-    raise ValueError("is damaged")
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+def unsealed(content: bytes) -> Any:
+    """Return the value that `sealed` wrote as `content`; `ValueError` where it is anything else, or was damaged."""
+    found = _SEALED.fullmatch(content)
+    if found is None or hashlib.sha256(found[2]).hexdigest().encode() != found[1]:
+        raise ValueError("is damaged")
+    return json.loads(found[2])

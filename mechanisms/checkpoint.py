@@ -17,7 +17,8 @@ from torch import Tensor
 from dpzv_audit.errors import InputError
 from mechanisms.federation import Federation
 from mechanisms.messages import Ledger
-from mechanisms.training import History, Run
+from mechanisms.method import Run
+from mechanisms.training import History
 
 _FORMAT = "dpzv-audit/checkpoint/3"
 

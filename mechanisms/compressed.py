@@ -7,13 +7,15 @@ pulling that one gradient back through its present model each time (Q = 1 is spl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from mechanisms.config import CompressedConfig
+from mechanisms.config import CompressedConfig, SplitConfig
 from mechanisms.federation import Federation, GradientBehaviour, TrainingData
 from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.method import MethodSpec
 from mechanisms.perturbation import momentum_step
 from mechanisms.protection import ChannelNoise
 from mechanisms.quantise import message_bits, quantise
@@ -43,11 +45,11 @@ class CompressedRun:
         self.round = 0
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
 
     def step(self) -> None:
@@ -86,3 +88,20 @@ class CompressedRun:
                 step = fed.local_gradient(number, client_gradient)
                 momentum_step(client.parameters.flat, client.momentum, step, config.client_rate, config.momentum)
         self.round += 1
+
+
+SPLIT = MethodSpec(
+    name="split",
+    summary="split learning: synchronous, first order, per-record gradients go down",
+    config=SplitConfig,
+    run=CompressedRun,
+    downlink="gradient",
+)
+COMPRESSED = MethodSpec(
+    name="compressed",
+    summary="compressed VFL: split learning with quantised embeddings and Q local steps",
+    config=CompressedConfig,
+    run=CompressedRun,
+    downlink="gradient",
+    defaults=MappingProxyType({"forward_bits": 8}),
+)

@@ -271,4 +271,5 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "configuration"
         given = f" is {first['input']!r}" if first["loc"] else ""
-        raise InputError(f"{key}{given}: {first['msg'].removeprefix('Value error, ')}") from None
+        rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise InputError(f"{key}{given}: {rule}") from None

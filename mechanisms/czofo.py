@@ -16,6 +16,7 @@ from mechanisms.config import CZOFOConfig
 from mechanisms.directions import Directions, dimension_factor
 from mechanisms.federation import Federation, TrainingData
 from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.method import MethodSpec
 from mechanisms.perturbation import momentum_step
 from mechanisms.plan import active_clients
 from mechanisms.protection import ChannelNoise
@@ -60,11 +61,11 @@ class CZOFORun:
         fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
         for _ in range(rounds):
             next(self._active)
@@ -136,3 +137,12 @@ class CZOFORun:
         momentum_step(
             fed.server_parameters.flat, fed.server_momentum, gradient, config.server_rate, config.server_momentum
         )
+
+
+SPEC = MethodSpec(
+    name="czofo",
+    summary="VFL-CZOFO: zeroth order at the embedding along q directions, first order at the client",
+    config=CZOFOConfig,
+    run=CZOFORun,
+    downlink="scalar",
+)

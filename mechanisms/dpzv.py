@@ -9,6 +9,7 @@ both updates and the server's state is a function of released values.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
 from mechanisms.federation import ClientBehaviour, ClientState, Federation, TrainingData, Turn
 from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.method import MethodSpec
 from mechanisms.noise import GaussianNoise, clip
 from mechanisms.perturbation import AveragedSteps, TwoSided, shift_in_place
 from mechanisms.plan import Plan
@@ -82,12 +84,12 @@ class DPZVRun:
         fed.fill_table(self._behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         averaged = {f"client-{m}-averaged": steps.total for m, steps in enumerate(self._steps, start=1)}
         return {"participations": self._counts, "server-averaged": self._server.averaged, **averaged}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
         self._noise.skip_to(rounds)
         self._server.skip_to(rounds)
@@ -188,3 +190,30 @@ def _first_occurrences(ids: Tensor) -> Tensor:
     first = torch.ones_like(ids, dtype=torch.bool)
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     return torch.empty_like(first).scatter_(1, order, first)
+
+
+DPZV = MethodSpec(
+    name="dpzv",
+    summary="asynchronous, zeroth order; the server answers with one clipped, noised scalar (DPZV, algorithm 1)",
+    config=DPZVConfig,
+    run=DPZVRun,
+    downlink="scalar",
+)
+DPZV_SOUND = MethodSpec(
+    name="dpzv-sound",
+    summary="dpzv whose server steps by the same noised scalar and whose noise is calibrated against known batches",
+    config=DPZVConfig,
+    run=DPZVRun,
+    downlink="scalar",
+    defaults=MappingProxyType(
+        {
+            "server_update": "joint-zo",
+            "calibration": "sound",
+            "clip": 1.0,
+            "client_rate": 1e-3,
+            "server_rate": 1e-3,
+            "momentum": 0.0,
+            "server_momentum": 0.0,
+        }
+    ),
+)

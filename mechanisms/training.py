@@ -6,47 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
-from dpzv_audit.errors import InputError
-from mechanisms.calibration import calibrated
-from mechanisms.compressed import CompressedRun
-from mechanisms.config import (
-    CompressedConfig,
-    CZOFOConfig,
-    DPZVConfig,
-    ProtectedConfig,
-    TrainingConfig,
-    VAFLConfig,
-    ZerothOrderConfig,
-)
-from mechanisms.czofo import CZOFORun
+from mechanisms.config import TrainingConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import Federation, TrainedStack, TrainingData
+from mechanisms.federation import TrainedStack, TrainingData
 from mechanisms.messages import Observer
-from mechanisms.plan import plan
-from mechanisms.vafl import VAFLRun
-from mechanisms.zoo import ZOORun
+from mechanisms.method import Run
+from mechanisms.registry import new_run
 
 Progress = Callable[[int], None]
 History = list[tuple[int, float, float]]
 """(epoch, mean test accuracy, mean test loss)."""
-
-
-class Run(Protocol):
-    """One stack of K trainings in progress."""
-
-    federation: Federation
-    round: int
-
-    def step(self) -> None:
-        """Run the next round."""
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """State beside the federation's that a checkpoint must hold."""
-
-    def skip_to(self, rounds: int) -> None:
-        """Set the counters of this run, and of its random streams, to where `rounds` rounds are done."""
 
 
 class Checkpoints(Protocol):
@@ -57,15 +27,6 @@ class Checkpoints(Protocol):
 
     def save(self, run: Run, history: History) -> None:
         """Keep the state of `run` and its history."""
-
-
-RUNS: dict[type[TrainingConfig], Callable[..., Run]] = {
-    CompressedConfig: CompressedRun,
-    VAFLConfig: VAFLRun,
-    ZerothOrderConfig: ZOORun,
-    CZOFOConfig: CZOFORun,
-}
-"""How a configuration is run; DPZV is apart, since its schedule and noise are planned before it starts."""
 
 
 @torch.no_grad()
@@ -125,49 +86,3 @@ def train(
         participations=run.plan.participations if isinstance(run, DPZVRun) else None,
         history=history,
     )
-
-
-def new_run(
-    data: TrainingData,
-    config: TrainingConfig,
-    *,
-    seed: int,
-    replicas: Sequence[int] = (0,),
-    behaviours: Mapping[int, Any] | None = None,
-    observers: Sequence[Observer] = (),
-    device: str = "cpu",
-) -> Run:
-    """The run of `config` before its first round: arguments and errors as of `train`."""
-    common: dict[str, Any] = {"seed": seed, "replicas": replicas, "observers": observers, "device": device}
-    records, clients = data.records, len(data.features)
-    if behaviours:
-        _check_behaviours(config, behaviours, clients=clients)
-        common["behaviours"] = behaviours
-    if isinstance(config, ProtectedConfig):
-        config = calibrated(config, records=records, clients=clients, seed=seed)
-    if isinstance(config, DPZVConfig):
-        schedule = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
-        return DPZVRun(data, config, schedule, **common)
-    return _run_of(config)(data, config, **common)
-
-
-def _run_of(config: TrainingConfig) -> Callable[..., Run]:
-    for kind, make in RUNS.items():
-        if isinstance(config, kind):
-            return make
-    kinds = ", ".join(["DPZVConfig", *(kind.__name__ for kind in RUNS)])
-    raise InputError(f"config is a {type(config).__name__}, must be one of a method: {kinds}")
-
-
-def _check_behaviours(config: TrainingConfig, behaviours: Mapping[int, Any], *, clients: int) -> None:
-    numbers = ", ".join(map(str, behaviours))
-    zeroth_order = isinstance(config, DPZVConfig | ZerothOrderConfig)
-    first_order = isinstance(config, VAFLConfig | CompressedConfig)
-    does = "uploads" if zeroth_order else "own_gradient" if first_order else ""
-    if not all(hasattr(behaviour, does) for behaviour in behaviours.values()):
-        raise InputError(
-            f"behaviours are given for client {numbers} of a {type(config).__name__}, must be left out: "
-            "a client that deviates chooses the two uploads of a zeroth-order method, or its step in a first-order one"
-        )
-    if not set(behaviours) <= set(range(1, clients + 1)):
-        raise InputError(f"behaviours are given for client {numbers}, must be for clients 1 to {clients}")

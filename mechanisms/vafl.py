@@ -12,6 +12,7 @@ from torch import Tensor
 from mechanisms.config import VAFLConfig
 from mechanisms.federation import Federation, GradientBehaviour, TrainingData
 from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.method import MethodSpec
 from mechanisms.perturbation import momentum_step
 from mechanisms.plan import active_clients
 from mechanisms.protection import ChannelNoise
@@ -43,11 +44,11 @@ class VAFLRun:
         fed.fill_table(protect=self._noise.embeddings)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
         for _ in range(rounds):
             next(self._active)
@@ -79,3 +80,12 @@ class VAFLRun:
         step = fed.local_gradient(number, client_gradient)
         momentum_step(client.parameters.flat, client.momentum, step, config.client_rate, config.momentum)
         self.round += 1
+
+
+SPEC = MethodSpec(
+    name="vafl",
+    summary="asynchronous, first order: one client a round, per-record gradients go down",
+    config=VAFLConfig,
+    run=VAFLRun,
+    downlink="gradient",
+)

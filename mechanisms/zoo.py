@@ -8,6 +8,7 @@ exact gradient (`cascaded`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from mechanisms.config import ZerothOrderConfig
 from mechanisms.directions import Directions, dimension_factor
 from mechanisms.federation import ClientBehaviour, ClientState, Federation, TrainingData, Turn
 from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.method import MethodSpec
 from mechanisms.models import dimension
 from mechanisms.perturbation import OneSided, momentum_step, step_along
 from mechanisms.plan import active_clients
@@ -72,11 +74,11 @@ class ZOORun:
             fed.fill_table(self._behaviours, protect=self._noise.embeddings)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
         for _ in range(rounds):
             next(self._active)
@@ -179,3 +181,28 @@ class ZOORun:
     def _scalar(self, losses: Tensor, d: int) -> Tensor:
         first, second = losses.unbind(1)
         return torch.sub(second, first) * (dimension_factor(self.config.direction, d) / self.config.smoothing)
+
+
+ZOO_VFL = MethodSpec(
+    name="zoo-vfl",
+    summary="asynchronous, zeroth order at clients and server: two losses go down",
+    config=ZerothOrderConfig,
+    run=ZOORun,
+    downlink="losses",
+)
+SYN_ZOO_VFL = MethodSpec(
+    name="syn-zoo-vfl",
+    summary="zoo-vfl with all clients in every round",
+    config=ZerothOrderConfig,
+    run=ZOORun,
+    downlink="losses",
+    defaults=MappingProxyType({"synchronous": True}),
+)
+CASCADED = MethodSpec(
+    name="cascaded",
+    summary="VFL-Cascaded: zoo-vfl whose server steps by its exact gradient",
+    config=ZerothOrderConfig,
+    run=ZOORun,
+    downlink="losses",
+    defaults=MappingProxyType({"server_first_order": True, "server_rate": 0.05}),
+)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpzv_audit.errors import InputError
-from reports import matrix, measured, privacy
+from reports import attack_section, matrix, measured, privacy
 from reports.model import Code, Prose, Report, Section
 from reports.shape import split_result
 from reports.text import clean, to_json
@@ -91,7 +91,7 @@ def report_content(result: Mapping[str, Any]) -> Report:
         matrix.section(known),
         privacy.section(known),
         measured.game_section(known),
-        measured.success_section(known),
+        attack_section.success_section(known),
         measured.utility_section(known),
         measured.bytes_section(known),
         measured.staleness_section(known),
@@ -103,6 +103,6 @@ def report_content(result: Mapping[str, Any]) -> Report:
         title=_title(known, schema),
         lead=clean(known.get("sentence") or ""),
         verdict=privacy.verdict(known),
-        tiles=(*measured.success_tile(known), *privacy.tiles(known), *measured.accuracy_tile(known)),
+        tiles=(*attack_section.success_tile(known), *privacy.tiles(known), *measured.accuracy_tile(known)),
         sections=tuple(section for section in sections if section is not None),
     )

@@ -42,15 +42,15 @@ def short(text: object, length: int = _LONGEST_LABEL) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def mark(label: str, measurement: object, *, measured: bool = False) -> Mark | None:
-    """Return the row for an interval or a bare proportion; None if it holds no number in [0, 1]."""
+def mark(label: str, measurement: object, *, measured: bool = False, least: float = 0.0) -> Mark | None:
+    """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
     if not isinstance(measurement, Mapping):
-        value = within(measurement, 0.0, 1.0)
+        value = within(measurement, least, 1.0)
         return None if value is None else Mark(label=short(label), value=value, measured=measured)
-    value = within(measurement.get("value"), 0.0, 1.0)
+    value = within(measurement.get("value"), least, 1.0)
     if value is None:
         return None
-    low, high = (within(measurement.get(k), 0.0, 1.0) for k in ("low", "high"))
+    low, high = (within(measurement.get(k), least, 1.0) for k in ("low", "high"))
     return Mark(label=short(label), value=value, low=low, high=high, measured=measured)
 
 
@@ -62,10 +62,12 @@ def control_label(name: str, measurement: object) -> str:
 
 
 def _success_marks(result: Mapping[str, Any]) -> list[Mark]:
+    """Rows of attack, baselines and controls; cosines and correlations may lie below 0."""
     attack = str(result.get("attack") or "attack")
-    rows = [mark(attack, result.get("success"), measured=True)]
-    rows += [mark(f"baseline: {k.replace('_', ' ')}", v) for k, v in (result.get("baselines") or {}).items()]
-    rows += [mark(f"control: {k.replace('_', ' ')}", v) for k, v in (result.get("controls") or {}).items()]
+    named = {f"baseline: {k.replace('_', ' ')}": v for k, v in (result.get("baselines") or {}).items()}
+    named |= {f"control: {k.replace('_', ' ')}": v for k, v in (result.get("controls") or {}).items()}
+    rows = [mark(attack, result.get("success"), measured=True, least=-1.0)]
+    rows += [mark(label, v, least=-1.0) for label, v in named.items()]
     return [row for row in rows if row is not None]
 
 
@@ -107,7 +109,7 @@ def success_figure(result: Mapping[str, Any]) -> str:
     """Return the attack's success beside baselines and controls as SVG; "" where the result has none.
 
     Each row has its value and exact interval printed; the upright stroke is the best that a guess
-    reaches without seeing anything. All values are proportions in [0, 1].
+    reaches without seeing anything. All values are proportions, or cosines in [-1, 1].
     """
     known, _ = split_result(result)
     rows = _success_marks(known)
@@ -117,7 +119,7 @@ def success_figure(result: Mapping[str, Any]) -> str:
 
     def paint(axes: Axes) -> None:
         _paint_rows(axes, len(rows))
-        axes.set_xlim(-0.01, 1.01)
+        axes.set_xlim(min([0.0, *(row.value if row.low is None else row.low for row in rows)]) - 0.01, 1.01)
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         axes.set_xlabel(short(known.get("metric") or "labels found"))
         if chance is not None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
+from reports.epsilon_figures import epsilon_figures, method_of
 from reports.model import Block, Column, Picture, Prose, Section, Table
 from reports.svg import label_of
-from reports.text import MISSING, clean, finite, number, proportion, within
+from reports.text import MISSING, clean, finite, lower_bound, number, proportion, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Mapped = Mapping[str, Any]
-MANY = 14
-"""Columns from which on the numbers in the heat map are smaller."""
+ROOMY = 14
+"""Columns of the heat map that leave room for their numbers; with more the map is turned, or its numbers smaller."""
 DARK = 0.55
 """Damage above which the text on its colour is light."""
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*")
@@ -35,21 +36,41 @@ def section(known: Mapped) -> Section | None:
             "perfect one (1); bold where the whole interval lies above what needs no attack. A dash: the attack does "
             "not apply. An exclamation mark: the cell failed. Each number leads to its run."
         )
-        idle = _never_applied(cells)
-        if idle:
-            caption += f" Left out, since no method here is open to them: {'; '.join(idle)}."
+        attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
+        if attacks:
+            caption += f" Left out, since no method here is open to them: {'; '.join(attacks)}."
+        if methods:
+            caption += f" Left out, since no attack here applies to them: {'; '.join(methods)}."
         blocks.append(Picture(name="figure-matrix", svg=drawing, alt=label_of(drawing), caption=caption))
+    blocks += _by_epsilon(known)
     blocks += _measured(cells)
     blocks += _others(cells)
+    blocks += _negative_controls(known.get("negative_controls") or {})
     blocks += _self_checks(known.get("self_checks") or [])
     return Section(anchor="matrix", title="Methods against attacks", blocks=tuple(blocks))
 
 
-def _never_applied(cells: Sequence[Mapped]) -> list[str]:
-    """Rows whose attack applies to none of the methods."""
-    rows = dict.fromkeys(map(_row, cells))
-    applied = {_row(c) for c in cells if c.get("state") != "does not apply"}
-    return [row for row in rows if row not in applied]
+def _by_epsilon(known: Mapped) -> list[Block]:
+    """A figure of success against epsilon for each attack that was measured at two or more of them."""
+    caption = (
+        "success against the epsilon from which the noise follows; faint bars are intervals, level lines methods "
+        "without noise, the dotted line the best that needs no attack."
+    )
+    return [
+        Picture(
+            name=f"figure-{name}",
+            svg=drawing,
+            alt=label_of(drawing),
+            caption=f"{name.replace('-', ' by the ', 1)}: {caption}",
+        )
+        for name, drawing in epsilon_figures(known).items()
+    ]
+
+
+def _never_applied(cells: Sequence[Mapped], name: Callable[[Mapped], str]) -> list[str]:
+    """Rows or columns, as `name` calls them, without a cell in which an attack applies to a method."""
+    applied = {name(c) for c in cells if c.get("state") != "does not apply"}
+    return [found for found in dict.fromkeys(map(name, cells)) if found not in applied]
 
 
 def _link(cell: Mapped) -> str:
@@ -61,7 +82,7 @@ def _link(cell: Mapped) -> str:
 
 def _column(cell: Mapped) -> str:
     epsilon = cell.get("epsilon")
-    return clean(cell.get("method") or "") + ("" if epsilon is None else f", ε {number(epsilon)}")
+    return method_of(cell) + ("" if epsilon is None else f", ε {number(epsilon)}")
 
 
 def _row(cell: Mapped) -> str:
@@ -80,6 +101,7 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
             proportion(c.get("damage"), 3),
             f"{proportion(c.get('success'), 3)} ({proportion(c.get('low'), 3)} to {proportion(c.get('high'), 3)})",
             proportion(c.get("reference"), 3),
+            lower_bound(c.get("certified")),
             proportion(c.get("accuracy"), 3),
             "hold" if c.get("controls_hold") else "missed",
             _link(c),
@@ -92,6 +114,7 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
         Column(title="damage", kind="number"),
         Column(title="success", kind="number"),
         Column(title="no attack", kind="number"),
+        Column(title="ε certified", kind="number"),
         Column(title="accuracy", kind="number"),
         Column(title="controls"),
         Column(title="run", kind="link"),
@@ -126,10 +149,24 @@ def _others(cells: Sequence[Mapped]) -> list[Block]:
     return blocks
 
 
+def _negative_controls(found: Mapped) -> list[Block]:
+    if found.get("tests") is None:
+        return []
+    verdict = "All are at chance" if found.get("hold") else "They are NOT all at chance: no number here can be trusted"
+    text = (
+        f"{number(found['tests'])} negative controls, tested together at a false-alarm rate of "
+        f"{number(found.get('false_alarm'))}. {verdict}: the smallest p-value is {number(found.get('smallest_p'))} "
+        f"({clean(found.get('worst') or '')}), which among so many is one of {number(found.get('together_p'))}."
+    )
+    return [Prose(text=text)]
+
+
 def _reason(cell: Mapped) -> str:
     """Why there is no number, without the names that stand beside it."""
     reason = str(cell.get("reason") or "")
-    return clean(reason.removeprefix(f"{cell.get('attack')} does not apply to {cell.get('method')}: "))
+    for what in (str(cell.get("attack")), f"{cell.get('noise')} noise"):
+        reason = reason.removeprefix(f"{what} does not apply to {cell.get('method')}: ")
+    return clean(reason)
 
 
 def _self_checks(checks: Sequence[Mapped]) -> list[Block]:
@@ -150,39 +187,26 @@ def _self_checks(checks: Sequence[Mapped]) -> list[Block]:
 
 
 def heat_map(known: Mapped) -> str:
-    """Return the damage of every cell as SVG, attacks down and methods across; "" where nothing was measured."""
+    """Return the damage of every cell as SVG; "" where nothing was measured.
+
+    Attacks down and methods across, or the other way where there are many more methods than attacks. Attacks that
+    apply to no method are left out, and so are methods to which none applies.
+    """
     cells = known.get("cells") or []
-    idle = set(_never_applied(cells))
-    rows = [row for row in dict.fromkeys(map(_row, cells)) if row not in idle]
-    columns = list(dict.fromkeys(map(_column, cells)))
     if not any(c.get("state") == "measured" for c in cells):
         return ""
-    place = {(_row(c), _column(c)): c for c in cells}
+    idle = {*_never_applied(cells, _row), *_never_applied(cells, method_of)}
+    shown = [c for c in cells if idle.isdisjoint((_row(c), method_of(c)))]
+    attacks, methods = list(dict.fromkeys(map(_row, shown))), list(dict.fromkeys(map(_column, shown)))
+    turned = len(methods) > max(ROOMY, len(attacks))
+    rows, columns = (methods, attacks) if turned else (attacks, methods)
+    place = {(_column(c), _row(c)) if turned else (_row(c), _column(c)): c for c in shown}
 
     def paint(axes: Axes) -> None:
-        from matplotlib.patches import Rectangle
-
+        size = 7.0 if len(columns) <= ROOMY else 5.5
         for y, row in enumerate(rows):
             for x, column in enumerate(columns):
-                cell = place.get((row, column), {})
-                damage = within(cell.get("damage"), 0.0, 1.0)
-                measured = cell.get("state") == "measured" and damage is not None
-                if measured:
-                    axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0))
-                failed = cell.get("state") == "failed"
-                words = f"{damage:.2f}".lstrip("0") if measured else "!" if failed else "–"
-                certain = measured and (finite(cell.get("low")) or 0.0) > (finite(cell.get("reference")) or 0.0)
-                axes.text(
-                    x,
-                    y,
-                    words,
-                    ha="center",
-                    va="center",
-                    fontsize=7.0 if len(columns) < MANY else 5.5,
-                    color=svg.ON_ACCENT if measured and (damage or 0.0) > DARK else svg.INK,
-                    fontweight="bold" if certain or failed else "normal",
-                    url=_link(cell) if measured and _link(cell) != MISSING else None,
-                )
+                _paint_cell(axes, x, y, place.get((row, column), {}), size)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=7.5)
@@ -197,4 +221,34 @@ def heat_map(known: Mapped) -> str:
     alt = "Damage of attacks on methods; the worst: " + "; ".join(
         f"{_row(c)} on {_column(c)} {proportion(c.get('damage'), 3)}" for c in worst
     )
-    return svg.draw("figure-matrix", alt, 1.3 + 0.24 * len(rows), paint)
+    # Columns are named along a slope below the map: the longest name sets its room.
+    names = max(0.7, 0.062 * max(len(column) for column in columns))
+    return svg.draw("figure-matrix", alt, 0.6 + names + (0.2 if turned else 0.24) * len(rows), paint)
+
+
+def _paint_cell(axes: Axes, x: int, y: int, cell: Mapped, size: float) -> None:
+    """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
+    from matplotlib.patches import Rectangle
+
+    damage = within(cell.get("damage"), 0.0, 1.0) if cell.get("state") == "measured" else None
+    if damage is not None:
+        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0))
+    failed = cell.get("state") == "failed"
+    certain = damage is not None and (finite(cell.get("low")) or 0.0) > (finite(cell.get("reference")) or 0.0)
+    link = MISSING if damage is None else _link(cell)
+    axes.text(
+        x,
+        y,
+        ("!" if failed else "–") if damage is None else _two_decimals(damage),
+        ha="center",
+        va="center",
+        fontsize=size,
+        color=svg.ON_ACCENT if (damage or 0.0) > DARK else svg.INK,
+        fontweight="bold" if certain or failed else "normal",
+        url=None if link == MISSING else link,
+    )
+
+
+def _two_decimals(value: float) -> str:
+    """Two decimals without the leading zero, or a whole 1."""
+    return "1" if value >= 0.995 else f"{value:.2f}".removeprefix("0")

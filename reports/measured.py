@@ -1,4 +1,4 @@
-"""The sections of a report on all but epsilon: attack success, game, utility, bytes, how to repeat it."""
+"""The sections of a report on all but epsilon and attacks: game, utility, bytes, how to repeat it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from reports.figures import chance_level, control_label, success_figure
+from reports.figures import control_label
 from reports.model import Block, Column, Picture, Prose, Section, Table, Tile, hoisted
 from reports.svg import label_of
-from reports.text import MISSING, clean, exact, lower_bound, number, percent, proportion
+from reports.text import MISSING, clean, exact, number, percent, proportion
 from reports.training_figures import accuracy_figure, bytes_figure, staleness_figure
 
 Mapped = Mapping[str, Any]
@@ -17,7 +17,8 @@ Mapped = Mapping[str, Any]
 _HISTORY_ROWS = 40
 
 
-def _measurement_row(name: str, role: str, measurement: object) -> tuple[str, ...]:
+def measurement_row(name: str, role: str, measurement: object) -> tuple[str, ...]:
+    """Return a row of `measurement_table`: an interval or a bare number with its name and role."""
     if not isinstance(measurement, Mapping):
         return (clean(name), role, proportion(measurement), MISSING, MISSING, MISSING)
     bounds = (proportion(measurement.get("low")), proportion(measurement.get("high")))
@@ -32,7 +33,8 @@ def _measurement_row(name: str, role: str, measurement: object) -> tuple[str, ..
     )
 
 
-def _measurement_table(caption: str, rows: list[tuple[str, ...]]) -> Table:
+def measurement_table(caption: str, rows: list[tuple[str, ...]]) -> Table:
+    """Return the table of rows that `measurement_row` made."""
     table = Table(
         caption=caption,
         columns=(
@@ -49,22 +51,9 @@ def _measurement_table(caption: str, rows: list[tuple[str, ...]]) -> Table:
     return hoisted(table, blank=MISSING, often_blank=("confidence",))
 
 
-def _controls(controls: Mapped | None) -> list[tuple[str, ...]]:
-    return [_measurement_row(control_label(k, v), "control", v) for k, v in (controls or {}).items()]
-
-
-def success_tile(known: Mapped) -> list[Tile]:
-    """Return the attack's success as a first-glance number, its interval and the blind guess beside it."""
-    success = known.get("success") or {}
-    if success.get("value") is None:
-        return []
-    chance = chance_level(known)
-    notes = []
-    if success.get("low") is not None and success.get("high") is not None:
-        notes.append(f"{proportion(success['low'], 3)} to {proportion(success['high'], 3)}")
-    if chance is not None:
-        notes.append(f"a blind guess: {proportion(chance, 3)}")
-    return [Tile(label="Attack success", value=proportion(success["value"], 3), note="; ".join(notes), strong=True)]
+def control_rows(controls: Mapped | None) -> list[tuple[str, ...]]:
+    """Return a row of `measurement_table` for each control."""
+    return [measurement_row(control_label(k, v), "control", v) for k, v in (controls or {}).items()]
 
 
 def accuracy_tile(known: Mapped) -> list[Tile]:
@@ -77,62 +66,6 @@ def accuracy_tile(known: Mapped) -> list[Tile]:
     if isinstance(accuracy, Mapping) and accuracy.get("low") is not None and accuracy.get("high") is not None:
         note = f"{proportion(accuracy['low'], 3)} to {proportion(accuracy['high'], 3)}"
     return [Tile(label="Test accuracy", value=proportion(value, 3), note=note)]
-
-
-def success_section(known: Mapped) -> Section | None:
-    """Return attack success beside baselines and controls; None where the result has no attack."""
-    rows = (
-        [_measurement_row(f"attack {known.get('attack') or ''}".strip(), "attack", known["success"])]
-        if known.get("success")
-        else []
-    )
-    rows += [_measurement_row(k.replace("_", " "), "baseline", v) for k, v in (known.get("baselines") or {}).items()]
-    rows += _controls(known.get("controls"))
-    rows += [_measurement_row(k, "measure", v) for k, v in (known.get("measures") or {}).items()]
-    if not rows:
-        return None
-    blocks: list[Block] = []
-    drawing = success_figure(known)
-    if drawing:
-        caption = (
-            "Success of the attack beside what needs no attack at all (baselines) and what shows that the "
-            "attack measures what it should (controls). The upright stroke marks the "
-            "best guess that sees nothing."
-        )
-        blocks.append(Picture(name="figure-success", svg=drawing, alt=label_of(drawing), caption=caption))
-    metric = clean(known.get("metric") or "labels found")
-    blocks.append(_measurement_table(f"Attack success: {metric}", rows))
-    blocks += _curves(known.get("curves") or {})
-    certified = known.get("certified") or {}
-    if certified.get("epsilon_lower") is not None:
-        blocks.append(Prose(text=_certified(certified)))
-    return Section(anchor="attack", title="The attack", blocks=tuple(blocks))
-
-
-def _curves(curves: Mapped) -> list[Block]:
-    """A table of each curve: a column a key of its rows."""
-    blocks: list[Block] = []
-    for name, rows in curves.items():
-        if not rows:
-            continue
-        keys = list(rows[0])
-        cells = tuple(tuple(_cell(row.get(k)) for k in keys) for row in rows)
-        columns = tuple(Column(title=clean(k), kind="number") for k in keys)
-        blocks.append(Table(caption=clean(name), columns=columns, rows=cells))
-    return blocks
-
-
-def _cell(value: object) -> str:
-    return clean(value) if isinstance(value, str) else number(value)
-
-
-def _certified(bound: Mapped) -> str:
-    return (
-        f"Epsilon that the attack's own scores certify: at least {lower_bound(bound.get('epsilon_lower'))} at delta "
-        f"{number(bound.get('delta'))} and {percent(bound.get('confidence'))} confidence, from "
-        f"{number(bound.get('n_in'))} + {number(bound.get('n_out'))} runs; so many runs could certify at most "
-        f"{lower_bound(bound.get('ceiling'))}."
-    )
 
 
 def game_section(known: Mapped) -> Section | None:
@@ -179,15 +112,15 @@ def utility_section(known: Mapped) -> Section | None:
     """Return accuracy beside its controls, and the loss; None where the result has no utility."""
     utility = known.get("utility") or {}
     accuracy, final_loss = utility.get("test_accuracy"), utility.get("final_loss")
-    rows = [] if accuracy is None else [_measurement_row("test accuracy", "trained model", accuracy)]
-    rows += _controls(utility.get("controls"))
+    rows = [] if accuracy is None else [measurement_row("test accuracy", "trained model", accuracy)]
+    rows += control_rows(utility.get("controls"))
     blocks: list[Block] = []
     drawing = accuracy_figure(known)
     if drawing:
         caption = "Test accuracy over training. The level lines are controls that train less, or nothing."
         blocks.append(Picture(name="figure-accuracy", svg=drawing, alt=label_of(drawing), caption=caption))
     if rows:
-        blocks.append(_measurement_table("Test accuracy beside its controls", rows))
+        blocks.append(measurement_table("Test accuracy beside its controls", rows))
     if final_loss is not None:
         blocks.append(Prose(text=f"Loss at the end of training: {number(final_loss)}."))
     table = _history_table(utility.get("history") or [])

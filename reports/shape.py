@@ -7,7 +7,8 @@ from typing import Any
 
 from reports.text import is_number, within
 
-# A shape is True (the whole value is drawn), "number" or "text" (drawn when it is one), a dict of shapes,
+# A shape is True (the whole value is drawn), "number" or "text" (drawn when it is one), "curve" or "greys" (numbers in
+# [0, 1]), a dict of shapes,
 # a list with the shape of each element, or a tuple of shapes of which the first that fits counts.
 Shape = Any
 
@@ -21,6 +22,7 @@ INTERVAL: Shape = {
     "server_rate": "number",
     "kind": "text",
     "expected": "number",
+    "p_value": "number",
 }
 MEASURED: Shape = (INTERVAL, "number")
 RANGE: Shape = {"lower": "number", "estimate": "number", "upper": "number"}
@@ -55,6 +57,7 @@ CELL: Shape = {
     "attack": "text",
     "adversary": "text",
     "method": "text",
+    "noise": "text",
     "epsilon": "number",
     "state": "text",
     "reason": "text",
@@ -64,12 +67,22 @@ CELL: Shape = {
     "high": "number",
     "reference": "number",
     "damage": "number",
+    "certified": "number",
     "controls_hold": "flag",
+    "control_p": "number",
     "accuracy": "number",
     "run": "text",
 }
 RESULT: Shape = {
     "cells": [CELL],
+    "negative_controls": {
+        "tests": "number",
+        "smallest_p": "number",
+        "together_p": "number",
+        "false_alarm": "number",
+        "hold": "flag",
+        "worst": "text",
+    },
     "self_checks": [{"attack": "text", "what": "text", "value": "number", "expected": "number", "holds": "flag"}],
     "schema": "text",
     "method": "text",
@@ -81,8 +94,10 @@ RESULT: Shape = {
     "metric": "text",
     "success": INTERVAL,
     "measures": {"*": INTERVAL},
-    "certified": ESTIMATOR,
+    "certified": {**ESTIMATOR, "neighbours": "text", "game": "text"},
+    "not_certified": "text",
     "curves": {"*": [{"*": "plain"}]},
+    "reconstructions": {"shape": ["number"], "rows": [{"what": "text", "records": ["greys"]}]},
     "baselines": {"*": MEASURED},
     "controls": {"*": MEASURED},
     "privacy": {
@@ -178,7 +193,7 @@ def _fits_leaf(value: object, shape: str) -> bool:
         return isinstance(value, bool)
     if shape == "verdict":
         return value in VERDICTS
-    if shape == "curve":
+    if shape in ("curve", "greys"):
         return isinstance(value, list) and all(within(v, 0.0, 1.0) is not None for v in value)
     return not isinstance(value, dict | list)
 

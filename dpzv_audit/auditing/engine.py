@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ _POLL_SECONDS = 0.5
 
 
 class Trials(Protocol):
-    """The trials of one game; must pickle, since worker processes get a copy."""
+    """The trials of one game; must pickle, since every worker process gets a copy, once."""
 
     def facts(self) -> dict[str, Any]:
         """Return what decides the numbers, as plain values: runs with equal facts may share stored chunks."""
@@ -125,17 +126,18 @@ class _Collection:
         return None
 
     def _in_lanes(self) -> str | None:
-        lanes = lanes_of(self._effort.workers)
+        lanes = lanes_of(self._effort.workers, partial(run_chunk, self._trials))
         running: dict[Future[tuple[Arrays, int | None]], tuple[Lane, tuple[int, int]]] = {}
         deaths: dict[tuple[int, int], int] = {}
         try:
-            free = list(lanes)
+            free: list[Lane] = []
             while self._pending or running:
                 if self._left() <= 0:
                     return "max-minutes"
+                free += lanes.opened()
                 while self._pending and free:
                     span, lane = self._pending.pop(0), free.pop()
-                    running[lane.submit(run_chunk, self._trials, *span, self._fitted)] = (lane, span)
+                    running[lane.submit(*span, self._fitted)] = (lane, span)
                 done, _ = wait(running, timeout=min(_POLL_SECONDS, self._left()), return_when=FIRST_COMPLETED)
                 for future in done:
                     lane, span = running.pop(future)
@@ -156,8 +158,7 @@ class _Collection:
                         raise error
             return None
         finally:
-            for lane in lanes:
-                lane.close()
+            lanes.close()
 
     def _keep(self, span: tuple[int, int], outcome: tuple[Arrays, int | None]) -> None:
         arrays, fitted = outcome

@@ -1,12 +1,16 @@
 """Where chunks run: lanes of single loky processes, or of a Dask cluster, behind one interface of futures.
 
-Each loky lane is an executor of one process, so that a process that dies breaks no lane but its own.
+A function with all its data goes to every worker once, when it starts or joins; a chunk is two numbers. Each loky lane
+is an executor of one process, so that a process that dies breaks no lane but its own.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass
@@ -17,6 +21,9 @@ from dpzv_audit.errors import AuditError, InputError, check_count
 _DASK_RETRIES = 2
 _IDLE_SECONDS = 3600
 _CONNECT_SECONDS = 10
+
+Job = Callable[..., Any]
+"""What a worker does with what is submitted, such as the pairs of a chunk; pickles with all that it needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,23 +56,30 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
 
 
 class Lane(Protocol):
-    """Runs one chunk at a time."""
+    """Runs the job once at a time."""
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Start `function(*arguments)` and return its future."""
+    def submit(self, *arguments: Any) -> Future[Any]:
+        """Start the job on `arguments` and return its future."""
 
     def renew(self) -> None:
         """Make the lane usable again after its worker died."""
 
+
+class Lanes(Protocol):
+    """All lanes of a run, each of whose workers holds the job."""
+
+    def opened(self) -> list[Lane]:
+        """Return the lanes that were not returned before: at first all, later those of workers that have joined."""
+
     def close(self) -> None:
-        """Give the lane up, and whatever it is doing."""
+        """Give all lanes up, and whatever they are doing."""
 
 
-def lanes_of(workers: Workers) -> list[Lane]:
-    """Open the lanes of `workers`; `AuditError` in one line where a cluster cannot be reached."""
+def lanes_of(workers: Workers, job: Job) -> Lanes:
+    """Open the lanes of `workers` for `job`; one line where a cluster cannot be reached (`InputError`) or is empty."""
     if workers.kind == "dask":
-        return _dask_lanes(workers.scheduler or "")
-    return [_LokyLane() for _ in range(workers.jobs)]
+        return _DaskLanes(workers.scheduler or "", job)
+    return _LokyLanes([_LokyLane(job) for _ in range(workers.jobs)])
 
 
 def worker_died(error: BaseException) -> bool:
@@ -73,15 +87,25 @@ def worker_died(error: BaseException) -> bool:
     return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal: the parent alone acts on it, and ends its workers."""
+_held: list[Job] = []
+"""In a loky process: its job."""
+
+
+def _hold(job: Job) -> None:
+    """Keep the job, and leave Ctrl-C, which reaches all processes of a terminal, to the parent that ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _held[:] = [job]
+
+
+def _run_held(*arguments: Any) -> Any:
+    return _held[0](*arguments)
 
 
 class _LokyLane:
     """One worker process; it computes in one thread unless the environment says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._open()
 
     def _open(self) -> None:
@@ -90,12 +114,13 @@ class _LokyLane:
         self._pool = ProcessPoolExecutor(
             max_workers=1,
             timeout=_IDLE_SECONDS,
-            initializer=_leave_interrupts_to_the_parent,
+            initializer=_hold,
+            initargs=(self._job,),
             env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
         )
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        future: Future[Any] = self._pool.submit(function, *arguments)
+    def submit(self, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = self._pool.submit(_run_held, *arguments)
         return future
 
     def renew(self) -> None:
@@ -106,39 +131,104 @@ class _LokyLane:
         self._pool.shutdown(wait=True, kill_workers=True)
 
 
+class _LokyLanes:
+    """As many lanes as there are jobs, from the start."""
+
+    def __init__(self, lanes: list[_LokyLane]) -> None:
+        self._lanes = lanes
+        self._new: list[Lane] = list(lanes)
+
+    def opened(self) -> list[Lane]:
+        new, self._new = self._new, []
+        return new
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.close()
+
+
 class _DaskLane:
     """One slot of a Dask cluster. The scheduler itself hands on the chunks of a worker that died."""
 
-    def __init__(self, client: Any, executor: Any, *, owner: bool) -> None:
-        self._client, self._executor, self._owner = client, executor, owner
+    def __init__(self, executor: Any, name: str) -> None:
+        self._executor, self._name = executor, name
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        future: Future[Any] = self._executor.submit(function, *arguments)
+    def submit(self, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = self._executor.submit(_run_on_dask, self._name, *arguments)
         return future
 
     def renew(self) -> None:
         """Nothing to do: the next chunk goes to a worker that is alive."""
 
-    def close(self) -> None:
-        if self._owner:
-            self._executor.shutdown(wait=False)
+
+def _run_on_dask(name: str, *arguments: Any) -> Any:
+    from distributed import get_worker
+
+    return get_worker().plugins[name].job()(*arguments)
+
+
+class _DaskLanes:
+    """The slots of the cluster as it is at the moment; its workers get the job as a plugin, when they join too."""
+
+    def __init__(self, scheduler: str, job: Job) -> None:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise InputError("--executor dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
+        # What goes wrong is said in one line, by whom it stops.
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._scheduler = scheduler
+        try:
+            self._client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--scheduler is {scheduler!r}, which cannot be reached, "
+                "must be the address of a running Dask scheduler"
+            ) from error
+        if self._slots() == 0:
             self._client.close()
+            raise AuditError(f"the Dask cluster at {scheduler} has no workers")
+        self._name = f"dpzv-audit-{uuid.uuid4().hex}"
+        self._client.register_plugin(_held_on_dask(job), name=self._name)
+        self._executor = self._client.get_executor(pure=False, retries=_DASK_RETRIES)
+        self._count = 0
+
+    def _slots(self) -> int:
+        try:
+            return sum(self._client.nthreads().values())
+        except OSError as error:
+            raise AuditError(
+                f"the Dask scheduler at {self._scheduler} went away; the chunks done so far are kept for --resume"
+            ) from error
+
+    def opened(self) -> list[Lane]:
+        new: list[Lane] = [_DaskLane(self._executor, self._name) for _ in range(self._slots() - self._count)]
+        self._count += len(new)
+        return new
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False)
+        if self._client.status == "running":
+            self._client.unregister_worker_plugin(self._name)
+        self._client.close()
 
 
-def _dask_lanes(scheduler: str) -> list[Lane]:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise InputError("--executor dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
-    try:
-        client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--scheduler is {scheduler!r}, which cannot be reached, must be the address of a running Dask scheduler"
-        ) from error
-    slots = sum(client.nthreads().values())
-    if slots == 0:
-        client.close()
-        raise AuditError(f"the Dask cluster at {scheduler} has no workers")
-    executor = client.get_executor(pure=False, retries=_DASK_RETRIES)
-    return [_DaskLane(client, executor, owner=number == 0) for number in range(slots)]
+def _held_on_dask(job: Job) -> Any:
+    """The job as a plugin of Dask's workers, which the scheduler sends to each once. Each thread has a copy."""
+    import cloudpickle
+    from distributed import WorkerPlugin
+
+    class Held(WorkerPlugin):  # type: ignore[misc]
+        def __init__(self, pickled: bytes) -> None:
+            self.pickled = pickled
+
+        def setup(self, worker: Any) -> None:
+            self.local = threading.local()
+
+        def job(self) -> Job:
+            if not hasattr(self.local, "job"):
+                self.local.job = cloudpickle.loads(self.pickled)
+            unpickled: Job = self.local.job
+            return unpickled
+
+    return Held(cloudpickle.dumps(job))

@@ -29,6 +29,8 @@ _FIRST_TRAINED, _REST_TRAINED = 2, 8
 _KNOWN_BLOCK, _KNOWN_BLOCKS = 1024, 8
 _SECRET_BLOCK, _SECRET_BLOCKS = 128, 8
 """Without batch ids every scalar of a transcript is drawn, so there are fewer of them."""
+_MOST_ROUNDS = 250_000
+"""Rounds of a transcript that is drawn scalar by scalar: about two minutes of drawing for a claim."""
 _SHARES = {SIMULATED: 0.4, TRAINED: 0.5}
 """Of a claim with both games; with what `stages.CUT_SHARE` keeps back they sum to 1."""
 
@@ -111,6 +113,9 @@ def games_of(
     simulated, no_simulation = _tried(lambda: SimulatedTrials(game, sampling, the_plan.sigma, seed))
     if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
         simulated, no_simulation = None, "the adversary has no round that could hold the record"
+    if simulated is not None and not game.knows_ids and len(the_plan.active) > _MOST_ROUNDS:
+        rounds = f"{len(the_plan.active):,} rounds are more than {_MOST_ROUNDS:,}"
+        simulated, no_simulation = None, f"without batch ids every scalar is drawn, and {rounds}"
     trained, no_training = None, "the final model of a simulated size does not exist: name a dataset, not records"
     if dataset is not None:
         trained, no_training = _tried(lambda: RealTrials(game, dataset, seed, device))

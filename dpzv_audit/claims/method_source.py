@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from dpzv_audit.claims.blocks import Block
 from dpzv_audit.claims.games import games_of
@@ -12,6 +14,7 @@ from dpzv_audit.claims.sources import Place, Source
 from dpzv_audit.claims.stages import Stage
 from dpzv_audit.claims.theory import theory_of
 from dpzv_audit.data import load
+from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
 from mechanisms import METHODS, DPZVConfig
@@ -19,6 +22,7 @@ from mechanisms import METHODS, DPZVConfig
 ATTACKED = "trainings"
 TRIALS_A_BLOCK = 4
 ATTACK_BLOCKS = 16
+_alive: WeakValueDictionary[tuple[str, int | None, Path | None], VerticalDataset] = WeakValueDictionary()
 
 
 def _trained(claim: MethodClaim | AttackClaim, place: Place, options: dict[str, Any]) -> Any:
@@ -35,12 +39,21 @@ def _trained(claim: MethodClaim | AttackClaim, place: Place, options: dict[str, 
             raise InputError(f"config.batch_size is {config.batch_size}, must be at most records = {claim.records}")
         return spec, config, None
     data_dir = None if claim.data_dir is None else place.folder / claim.data_dir
-    data = load(claim.dataset, clients=claim.clients, data_dir=data_dir)
+    data = _loaded(claim.dataset, claim.clients, data_dir)
     usual = defaults_for(claim.dataset, downlink=spec.downlink, fields=spec.config.model_fields, own=spec.defaults)
     config = spec.configure(**{**usual, **options})
     if config.batch_size > len(data.train):
         raise InputError(f"config.batch_size is {config.batch_size}, must be at most the {len(data.train)} records")
     return spec, config, data
+
+
+def _loaded(name: str, clients: int | None, data_dir: Path | None) -> VerticalDataset:
+    """Return a data set, the same object for all claims that are on it: twenty copies would fill the memory."""
+    key = (name, clients, data_dir)
+    data = _alive.get(key)
+    if data is None:
+        data = _alive[key] = load(name, clients=clients, data_dir=data_dir)
+    return data
 
 
 def method_source(claim: MethodClaim, place: Place, seed: int) -> Source:

@@ -161,7 +161,7 @@ def _stage(
     if blocks:
         _look(run, stage)
         claim = run.placed.claim
-        full = (CUT_SHARE if cut else stage.full) if not isinstance(claim, AttackClaim) else 0.0
+        full = CUT_SHARE if cut else stage.full
         if full and not isinstance(claim, AttackClaim):
             run.looks += tuple(
                 full_looks(

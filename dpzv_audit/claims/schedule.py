@@ -35,7 +35,7 @@ from dpzv_audit.errors import AuditError
 
 WHOLE: Task = ("the whole claim", 0)
 _POLL_SECONDS = 0.5
-_MOST_KEPT = 16
+_MOST_KEPT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +131,10 @@ class _Schedule:
         self._in_lanes()
 
     def _in_lanes(self) -> None:
-        lanes = lanes_of(self._workers)
+        lanes = lanes_of(self._workers, perform_apart)
         running: dict[Future[tuple[Any, float]], tuple[Lane, int, int]] = {}
-        free = list(lanes)
+        opened = lanes.opened()
+        free = list(opened)
         try:
             while self._queue or running:
                 while self._queue and free:
@@ -145,15 +146,14 @@ class _Schedule:
                     for _, index, number in running.values():
                         self._give_up(index, number)
                     running = {}
-                    for lane in lanes:
+                    for lane in opened:
                         lane.renew()
-                    free = list(lanes)
+                    free = list(opened)
                     continue
                 if running:
                     self._collect(running, free)
         finally:
-            for lane in lanes:
-                lane.close()
+            lanes.close()
 
     def _collect(self, running: dict[Future[tuple[Any, float]], tuple[Lane, int, int]], free: list[Lane]) -> None:
         done, _ = wait(running, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -178,7 +178,7 @@ class _Schedule:
     def _submit(self, lane: Lane, index: int, number: int) -> Future[tuple[Any, float]]:
         opened = self._open[index]
         run = opened.run
-        return lane.submit(perform_apart, run.placed, run.seed, self._place, opened.step.tasks[number], self._terms)
+        return lane.submit(run.placed, run.seed, self._place, opened.step.tasks[number], self._terms)
 
     def _next(self) -> tuple[int, int]:
         _, index, number = heapq.heappop(self._queue)

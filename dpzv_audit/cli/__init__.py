@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import Abort, TyperException
 
+from dpzv_audit import check_not_shadowed
 from dpzv_audit.cli.common import ARGUMENTS
 from dpzv_audit.errors import AuditError, Interrupted, one_line, out_of_memory
 
@@ -54,6 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
     A mistake by the user is one line on stderr, never a traceback. Sets `OMP_NUM_THREADS` to 1 where it is not set.
     """
     os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+    try:
+        check_not_shadowed()
+    except ImportError as error:
+        print(f"dpzv-audit: error: {error}", file=sys.stderr)
+        return 2
     from dpzv_audit.cli import commands  # noqa: F401  registers every command
 
     arguments = sys.argv[1:] if arguments is None else arguments

@@ -148,7 +148,7 @@ def audit(
     given = {"--method": method, "--scores": scores, "--mechanism": mechanism}
     chosen = [flag for flag, value in given.items() if value is not None]
     if len(chosen) != 1:
-        found = " and ".join(chosen) if chosen else "neither of --method and --scores"
+        found = " and ".join(chosen) if chosen else "none of --method, --scores and --mechanism"
         raise InputError(f"{found} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory")
     training = {
         **given_flags(data),

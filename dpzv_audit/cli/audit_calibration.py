@@ -30,7 +30,9 @@ CalibrateCheckOption = Annotated[
     bool,
     typer.Option("--calibrate-check", help="Print coverage and power of the estimators where epsilon is known."),
 ]
-AuditsOption = Annotated[int, typer.Option("--audits", help="Audits of each mechanism for --calibrate-check.")]
+AuditsOption = Annotated[
+    int, typer.Option("--audits", metavar="N", help="Audits of each mechanism for --calibrate-check.")
+]
 
 
 def calibrate_check_command(

@@ -38,13 +38,22 @@ MechanismOption = Annotated[
 ]
 DeltaOption = Annotated[
     float | None,
-    typer.Option("--delta", help=f"The delta of (epsilon, delta), between 0 and 1; {DEFAULT_DELTA:g} if not given."),
+    typer.Option(
+        "--delta",
+        metavar="X",
+        help=f"Delta of the claim and of every bound, in (0, 1); {DEFAULT_DELTA:g} if not given.",
+    ),
 ]
 ConfidenceOption = Annotated[
-    float, typer.Option("--confidence", help="Chance that a verdict against a true claim is not given.")
+    float,
+    typer.Option(
+        "--confidence",
+        metavar="X",
+        help="Confidence of the bound: a true claim is refuted with probability 1 - X at most.",
+    ),
 ]
 EpsilonOption = Annotated[
-    float | None, typer.Option("--epsilon", help="The claimed epsilon to hold the evidence against.")
+    float | None, typer.Option("--epsilon", metavar="X", help="Claimed epsilon, which the evidence is held against.")
 ]
 FailOnOption = Annotated[
     str | None,
@@ -59,7 +68,8 @@ EstimatorOption = Annotated[
     typer.Option("--estimator", metavar="NAME", help="Estimator to use; give it again for more than one."),
 ]
 MethodOption = Annotated[
-    str | None, typer.Option("--method", help="Training method to audit; see `dpzv-audit list methods`.")
+    str | None,
+    typer.Option("--method", metavar="NAME", help="Training method to audit; see `dpzv-audit list methods`."),
 ]
 AdversaryOption = Annotated[
     str,
@@ -124,7 +134,8 @@ ExactlyGaussianOption = Annotated[
     ),
 ]
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", metavar="N", callback=at_least("--jobs", 1), help="Worker processes.")
+    int | None,
+    typer.Option("--jobs", metavar="N", callback=at_least("--jobs", 1), help="Worker processes on this machine."),
 ]
 ExecutorOption = Annotated[
     str | None, typer.Option("--executor", metavar="loky|dask", help="Processes here, or a Dask cluster.")
@@ -134,7 +145,7 @@ SchedulerOption = Annotated[
 ]
 MaxMinutesOption = Annotated[
     float | None,
-    typer.Option("--max-minutes", metavar="X", help="Stop then, and answer what the runs done so far allow."),
+    typer.Option("--max-minutes", metavar="X", help="Stop after X minutes and answer with the runs done by then."),
 ]
 TrialSecondsOption = Annotated[
     float, typer.Option("--trial-seconds", metavar="X", help="How long one run of --mechanism may take.")

@@ -42,7 +42,7 @@ SeedOption = Annotated[
         help="Every random stream follows from this number.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Where tensors live.")]
+DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Device to compute on.")]
 
 
 def writable(out: Path) -> Path:
@@ -56,7 +56,7 @@ def writable(out: Path) -> Path:
 OutOption = Annotated[
     Path,
     typer.Option(
-        "--out", metavar="DIR", callback=writable, help="Folder that receives the run folder.", show_default=True
+        "--out", metavar="DIR", callback=writable, help="Folder in which the run folder is made.", show_default=True
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]

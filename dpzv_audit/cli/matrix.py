@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,8 +25,13 @@ from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mechanisms import TrainingConfig
+
 ALL = "all"
-PROTECTED_CHANNELS = ("embedding", "embedding-batch", "gradient")
+CHANNELS = ("gradient", "embedding", "embedding-batch")
 WORST = 15
 """Cells that the terminal shows where the whole table is too wide for it."""
 MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, by commas.")]
@@ -34,12 +39,13 @@ AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help
 EpsilonsOption = Annotated[
     str, typer.Option("--epsilons", metavar="X,Y", help="Claimed epsilons, by commas, for methods that claim one.")
 ]
-DpOption = Annotated[
+ProtectOption = Annotated[
     str | None,
     typer.Option(
-        "--dp",
-        metavar="embedding|embedding-batch|gradient",
-        help="Noise this channel of the other methods too, so that --epsilons holds for all.",
+        "--protect",
+        metavar="A,B",
+        help="Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding, "
+        "embedding-batch.",
     ),
 ]
 SeedsOption = Annotated[
@@ -62,7 +68,7 @@ def matrix(
     methods: MethodsOption = ALL,
     attacks: AttacksOption = ALL,
     epsilons: EpsilonsOption = "1",
-    dp: DpOption = None,
+    protect: ProtectOption = None,
     data: DataFlags,
     epochs: EpochsOption = None,
     batch_size: BatchSizeOption = None,
@@ -80,9 +86,11 @@ def matrix(
     """Mount every attack on every method, as one table and heat map.
 
     Each cell is a run folder of its own, by which an interrupted matrix goes on with --resume. A dash is an attack
-    that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3.
+    that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several
+    --epsilons the report draws success against epsilon.
 
-    Methods that add no noise by themselves have one column; with --dp one for each epsilon, as the others have.
+    Methods that add no noise by themselves have one column; with --protect one more
+    for each channel and epsilon.
 
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --seeds 3
     """
@@ -91,18 +99,15 @@ def matrix(
     from dpzv_audit.cli.matrix_cells import CellTask, check_task, clear_cell, run_cell
     from dpzv_audit.locks import hold
     from mechanisms import METHODS
-    from mechanisms.config import DPZVConfig
 
     output = Output(as_json=as_json, quiet=quiet)
     check_probability("--confidence", confidence)
     chosen_methods = _names("--methods", methods, METHODS)
     chosen_attacks = _names("--attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
-    if dp is not None:
-        check_choice("--dp", dp, PROTECTED_CHANNELS)
+    channels = [] if protect is None else _names("--protect", protect, CHANNELS)
     shared: dict[str, Any] = {
         "data": data,
-        "dp": dp,
         "epochs": epochs,
         "batch_size": batch_size,
         "seeds": seeds,
@@ -112,9 +117,9 @@ def matrix(
     }
     folder = out / f"matrix-{data.name}-seed{seed}-{run_key({k: str(v) for k, v in shared.items()})}"
     tasks = [
-        CellTask(method=m, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
+        CellTask(method=m, noise=on, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods
-        for e in (claimed if dp or METHODS[m].config is DPZVConfig else [None])
+        for on, e in _claims(METHODS[m].config, claimed, channels)
         for a in chosen_attacks
         for by in ATTACKS[a].adversaries
     ]
@@ -132,6 +137,18 @@ def matrix(
             done = progress_reporter(bars).stage("cells", len(tasks))
             found = _run_all(tasks, run_cell, jobs, done)
         _finish(output, folder, found, len(tasks), shared)
+
+
+def _claims(
+    config: type[TrainingConfig], claimed: list[float], channels: list[str]
+) -> list[tuple[str | None, float | None]]:
+    """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
+    from mechanisms.config import DPZVConfig, ProtectedConfig
+
+    if issubclass(config, DPZVConfig):
+        return [(None, epsilon) for epsilon in claimed]
+    noised = [(on, epsilon) for on in channels for epsilon in claimed] if issubclass(config, ProtectedConfig) else []
+    return [(None, None), *noised]
 
 
 def _names(flag: str, given: str, known: Any) -> list[str]:
@@ -176,7 +193,7 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
 
     cells = [c for c in found if not c.pop("positive")]
     checks = [c for c in found if c not in cells]
-    facts = {key: shared[key] for key in ("dp", "epochs", "batch_size", "confidence") if shared[key] is not None}
+    facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}
     result = matrix_result(
         cells,
         [_self_check(c) for c in checks],
@@ -196,6 +213,12 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
     failed = sum(c["state"] == "failed" for c in found)
     if failed:
         raise AuditError(f"{failed} of {wanted} cells failed, each with its reason in {folder / 'report.html'}")
+    controls = result["negative_controls"]
+    if controls is not None and not controls["hold"]:
+        raise AuditError(
+            f"the negative controls are not at chance, p = {controls['together_p']:.2g} for all together (worst: "
+            f"{controls['worst']}): none of the numbers can be trusted"
+        )
 
 
 def _self_check(cell: dict[str, Any]) -> dict[str, Any]:
@@ -210,29 +233,44 @@ def _table(output: Output, cells: list[dict[str, Any]]) -> None:
     """Damage by attack and method on the terminal, or the worst cells alone where that is too wide for it."""
     from rich.table import Table
 
-    columns = list(dict.fromkeys((c["method"], c["epsilon"]) for c in cells))
-    place = {(c["attack"], c["adversary"], c["method"], c["epsilon"]): c for c in cells}
+    methods = {(c["method"], c["noise"], c["epsilon"]): _named(c) for c in cells}
+    attacks = {(c["attack"], c["adversary"]): _attacked(c) for c in cells}
+    place = {(c["attack"], c["adversary"], c["method"], c["noise"], c["epsilon"]): _shown(c) for c in cells}
     table = Table(title="damage: 0 what needs no attack, 1 a perfect one", title_justify="left")
-    table.add_column("attack, adversary", no_wrap=True)
-    for column in columns:
-        table.add_column(_name(*column), justify="right", no_wrap=True)
-    for attack, by in dict.fromkeys((c["attack"], c["adversary"]) for c in cells):
-        table.add_row(f"{attack}, {by}", *(_shown(place[attack, by, *column]) for column in columns))
+    # Whichever there are fewer of stands across: a terminal is narrow.
+    across, down = (methods, attacks) if len(methods) <= len(attacks) else (attacks, methods)
+    table.add_column("attack, adversary" if down is attacks else "method", no_wrap=True)
+    for name in across.values():
+        table.add_column(name, justify="right", no_wrap=True)
+    for key, name in down.items():
+        row = [place[(*key, *other) if down is attacks else (*other, *key)] for other in across]
+        table.add_row(name, *row)
     console = output.console
-    if console.measure(table, options=console.options.update(max_width=10_000)).minimum > console.width:
-        worst = sorted((c for c in cells if c["state"] == "measured"), key=lambda c: -c["damage"])[:WORST]
-        words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
-        table = Table(title=words, title_justify="left")
-        for title in ("attack, adversary", "method", "damage"):
-            table.add_column(title, justify="right" if title == "damage" else "left")
-        for cell in worst:
-            name = _name(cell["method"], cell["epsilon"])
-            table.add_row(f"{cell['attack']}, {cell['adversary']}", name, _shown(cell))
-    console.print(table)
+    wide = console.measure(table, options=console.options.update(max_width=10_000)).minimum > console.width
+    console.print(_worst(cells) if wide else table)
 
 
-def _name(method: str, epsilon: float | None) -> str:
-    return method if epsilon is None else f"{method} ε={epsilon:g}"
+def _worst(cells: list[dict[str, Any]]) -> Table:
+    """The cells of most damage, one a row."""
+    from rich.table import Table
+
+    worst = sorted((c for c in cells if c["state"] == "measured"), key=lambda c: -c["damage"])[:WORST]
+    words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
+    table = Table(title=words, title_justify="left")
+    for title in ("attack, adversary", "method", "damage"):
+        table.add_column(title, justify="right" if title == "damage" else "left")
+    for cell in worst:
+        table.add_row(_attacked(cell), _named(cell), _shown(cell))
+    return table
+
+
+def _attacked(cell: dict[str, Any]) -> str:
+    return f"{cell['attack']}, {cell['adversary']}"
+
+
+def _named(cell: dict[str, Any]) -> str:
+    name = cell["method"] if cell["noise"] is None else f"{cell['method']} + {cell['noise']} noise"
+    return name if cell["epsilon"] is None else f"{name} ε={cell['epsilon']:g}"
 
 
 def _shown(cell: dict[str, Any]) -> str:

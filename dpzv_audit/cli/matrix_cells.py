@@ -21,7 +21,7 @@ from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.runs import environment, slug, write_run
 from dpzv_audit.sealed import sealed, unsealed
-from mechanisms import METHODS
+from mechanisms import method_named
 from reports.render import write_report
 
 CELL_FILE = "cell.json"
@@ -29,14 +29,16 @@ CELL_FILE = "cell.json"
 
 @dataclass(frozen=True, kw_only=True)
 class CellTask:
-    """Everything that a cell depends on, so that it can be done by any process; `positive`: the attack's control."""
+    """Everything that a cell depends on, so that it can be done by any process.
+
+    `noise` is the channel on which a baseline gets the noise of `epsilon`; `positive`: the attack's control.
+    """
 
     method: str
     epsilon: float | None
     attack: str
     adversary: str
     data: DataFlags
-    dp: str | None
     epochs: int | None
     batch_size: int | None
     seeds: int
@@ -44,12 +46,13 @@ class CellTask:
     confidence: float
     device: str
     folder: str
+    noise: str | None = None
     positive: bool = False
 
     @property
     def name(self) -> str:
         """The cell's folder: readable, and different for different tasks."""
-        parts = [self.attack, self.adversary, self.method]
+        parts = [self.attack, self.adversary, self.method, *([] if self.noise is None else [self.noise])]
         parts += [] if self.epsilon is None else [f"eps{self.epsilon:g}"]
         facts = {key: str(value) for key, value in asdict(self).items() if key != "folder"}
         return slug("-".join([*parts, "control"] if self.positive else parts), limit=80) + "-" + run_key(facts)[:6]
@@ -70,6 +73,7 @@ def run_cell(task: CellTask) -> dict[str, Any]:
         "attack": task.attack,
         "adversary": task.adversary,
         "method": task.method,
+        "noise": task.noise,
         "epsilon": task.epsilon,
         "positive": task.positive,
     }
@@ -122,14 +126,13 @@ def _setting(task: CellTask) -> AttackSetting:
 
     torch.set_num_threads(1)
     spec = attack_named(task.attack)
-    noised = task.epsilon is not None and "dp" in METHODS[task.method].config.model_fields
-    if noised:
-        _check_channel(task)
+    if task.noise is not None:
+        _check_channel(task.method, task.noise)
     choice = choose(
         task.method,
         task.data,
         quiet=True,
-        settings=[f"dp={task.dp}"] if noised else None,
+        settings=None if task.noise is None else [f"dp={task.noise}"],
         given={"epochs": task.epochs, "batch_size": task.batch_size, "epsilon": task.epsilon},
         require=partial(spec.check, task.adversary),
     )
@@ -148,12 +151,12 @@ def _setting(task: CellTask) -> AttackSetting:
     )
 
 
-def _check_channel(task: CellTask) -> None:
+def _check_channel(method: str, noise: str) -> None:
     """`DoesNotApply` where the method has no channel of the kind that is to be noised."""
     try:
-        METHODS[task.method].configure(dp=task.dp, epsilon=task.epsilon)
+        method_named(method).configure(dp=noise, epsilon=1.0)
     except InputError as error:
-        raise DoesNotApply(f"{task.attack} does not apply to {task.method}: {error}") from None
+        raise DoesNotApply(f"{noise} noise does not apply to {method}: {error}") from error
 
 
 def _result(task: CellTask) -> dict[str, Any]:

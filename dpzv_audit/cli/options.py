@@ -84,7 +84,9 @@ RunsOption = Annotated[
 ]
 ChunkOption = Annotated[
     int,
-    typer.Option("--chunk", metavar="N", callback=at_least("--chunk", 1), help="Audit trainings in memory at once."),
+    typer.Option(
+        "--chunk", metavar="N", callback=at_least("--chunk", 1), help="Audit runs in each world done at once."
+    ),
 ]
 ConfidenceOption = Annotated[
     float,
@@ -178,7 +180,7 @@ def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = Fals
 
 def _named_by_set(message: str, keys: list[str]) -> str:
     """`message` about a configuration, opening with `--set` where it is about one of `keys`, which that flag gave."""
-    message = message.replace("Input should be a valid tuple", "must be a list, such as [1, 1, 2]")
+    message = message.replace("must be a valid tuple", "must be a list, such as [1, 1, 2]")
     if message.partition(" ")[0] in keys:
         return f"--set {message}"
     whole = "configuration: "

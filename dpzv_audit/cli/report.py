@@ -25,7 +25,7 @@ def _formats(chosen: list[str]) -> tuple[str, ...]:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, each with a result.json in it.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, each with a result.json in it.")],
     formats: Annotated[
         list[str],
         typer.Option("--format", metavar="html|md|json|junit|sarif", help="What to draw; may be given several times."),

@@ -35,10 +35,23 @@ EpochsOption = Annotated[
     ),
 ]
 SeedsOption = Annotated[
-    int,
-    typer.Option("--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings a row, run as one stack."),
+    int | None,
+    typer.Option(
+        "--seeds",
+        metavar="N",
+        callback=at_least("--seeds", 1),
+        help="Trainings a row, run as one stack; the table's own number if not given.",
+    ),
 ]
-
+RecordsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--records",
+        metavar="N",
+        callback=at_least("--records", 1),
+        help="Train on N records of each data set, the same for every seed; all if not given.",
+    ),
+]
 
 RowOption = Annotated[
     list[str] | None,
@@ -56,7 +69,8 @@ def reproduce(
     name: NameArgument,
     data_dir: DataDirOption = None,
     epochs: EpochsOption = None,
-    seeds: SeedsOption = 3,
+    seeds: SeedsOption = None,
+    records: RecordsOption = None,
     row: RowOption = None,
     resume: ResumeOption = False,
     seed: SeedOption = 0,
@@ -85,7 +99,8 @@ def reproduce(
     def loaded(keywords: tuple[tuple[str, Any], ...]) -> VerticalDataset:
         return load(**dict(keywords), data_dir=data_dir)
 
-    facts = {"table": name, "epochs": epochs, "seeds": seeds, "seed": seed, "rows": row or []}
+    count = table.seeds if seeds is None else seeds
+    facts = {"table": name, "epochs": epochs, "seeds": count, "records": records, "seed": seed, "rows": row or []}
     lock = out / "unfinished" / f"{run_key(facts)}.lock"
     with hold(lock, f"the unfinished {name} in {out / 'unfinished'}", cure="or give another --out DIR"):
         with output.progress() as bars:
@@ -93,7 +108,8 @@ def reproduce(
                 table,
                 lambda keywords: loaded(tuple(keywords.items())),
                 epochs=table.epochs if epochs is None else epochs,
-                seeds=seeds,
+                seeds=count,
+                records=records,
                 seed=seed,
                 device=where,
                 kept=kept,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from attacks.contract import Control
+    from attacks.controls import Control
 
 
 def save(
@@ -71,13 +71,19 @@ def attack_table(console: Console, result: Mapping[str, Any]) -> None:
     for name, value in result["measures"].items():
         if not name.startswith("recall of class"):  # the report has them
             table.add_row(name, *_measured(value))
-    if result["certified"]:
-        bound = result["certified"]
-        words = f"{100 * bound['confidence']:g}%, from {bound['n_in']} + {bound['n_out']} scores of the attack"
-        table.add_row("epsilon that the attack certifies", _number(bound["epsilon_lower"], np.floor), words)
+    _certified_row(table, result)
     _accuracy_rows(table, result["utility"])
     _privacy_rows(table, result["privacy"])
     console.print(table)
+
+
+def _certified_row(table: Table, result: Mapping[str, Any]) -> None:
+    bound = result["certified"]
+    if bound is None:
+        table.add_row("epsilon that the attack certifies", "none", result["not_certified"])
+        return
+    words = f"{100 * bound['confidence']:g}%, {bound['neighbours']}, from {bound['n_in'] + bound['n_out']:,} coins"
+    table.add_row("epsilon that the attack certifies", _number(bound["epsilon_lower"], np.floor), words)
 
 
 def self_check_table(console: Console, attack: str, controls: Mapping[str, Control]) -> None:

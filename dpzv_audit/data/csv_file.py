@@ -152,7 +152,7 @@ def _groups(
         raise InputError(f"column {twice!r} is in several groups, must be in one")
     missing = next((name for name in known if name not in listed), None)
     if missing is not None:
-        raise InputError(f"column {missing!r} is in no group, must be in one or in drop")
+        raise InputError(f"column {missing!r} is in no client's group, must be in one (--columns) or left out (--drop)")
     if not all(cut):
         raise InputError("a group is empty, must hold at least one column")
     return cut

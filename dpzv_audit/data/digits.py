@@ -53,6 +53,7 @@ def load_digits(
             "digits/images": hashlib.sha256(images.tobytes()).hexdigest(),
             "digits/labels": hashlib.sha256(labels.astype(np.uint8).tobytes()).hexdigest(),
         },
+        columns=columns,
     )
 
 

@@ -123,6 +123,7 @@ def load_idx_images(
         classes=10,
         partition=_describe(kind, count, files.train_images.shape[1:]),
         digests=digests,
+        columns=files.train_images.shape[2],  # a run of whole rows is a picture; one that ends within a row is not
     )
 
 

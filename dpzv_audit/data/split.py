@@ -1,11 +1,14 @@
-"""Train and test parts where a source has none: fixed by the number of records, never by a run's seed."""
+"""Train and test parts where a source has none, and samples: fixed by the number of records, never by a seed."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError, check_count
 
 Indices = npt.NDArray[np.int64]
 
@@ -36,3 +39,22 @@ def fixed_split(count: int, *, seed: int) -> tuple[Indices, Indices]:
     train = train - train % BATCH if train >= BATCH else train
     order = fixed_order(count, seed=seed)
     return order[:train], order[train:]
+
+
+def sample_of_training(dataset: VerticalDataset, count: int, *, seed: int = 0) -> VerticalDataset:
+    """Return `dataset` with `count` of its training records, in order, and a note that says so; test records stay.
+
+    Which records those are follows from `count` and `seed`, a constant, never from what they hold.
+
+    Raises:
+        InputError: `count` is below 1 or above the number of training records.
+    """
+    records = len(dataset.train)
+    if check_count("--records", count) > records:
+        raise InputError(f"--records is {count}, must be at most {records}: {dataset.name} has no more to train on")
+    chosen = np.sort(fixed_order(records, seed=seed)[:count])
+    return replace(
+        dataset,
+        train=Records(tuple(block[chosen] for block in dataset.train.features), dataset.train.labels[chosen]),
+        notes=(*dataset.notes, f"a sample: {count:,} of {records:,} training records"),
+    )

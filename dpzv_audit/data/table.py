@@ -25,8 +25,11 @@ FILE_LIMIT = 2 << 30
 FEATURE_LIMIT = 2 << 30
 """The most bytes that the features of one file may take, as float32."""
 
-LOADING = 4
-"""Loading takes so many times the features' own bytes at its height: pieces, columns, blocks, parts, labels."""
+LOADING = 3.5
+"""Loading takes so many times the features' own bytes at its height (pieces, columns, blocks, parts) ..."""
+
+ROW_BYTES = 100
+"""... and so many for a row's label and line number."""
 
 LINE_LIMIT = 1 << 20
 CHUNK = 8192
@@ -171,6 +174,7 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
             raise InputError(f"{path}: has no column {name!r}; its columns are {', '.join(names)}")
     parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
     labels: list[str] = []
+    classes: dict[str, str] = {}  # one string a class, not one a row
     lines: list[int] = []
     width = sum(column.width for column in columns)
     free = memory_available()
@@ -181,7 +185,7 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
         _check_features(path, len(labels) + len(chunk), width, free)
         for column in columns:
             parts[column.name].append(_encoded(path, column, places[column.name], chunk))
-        labels.extend(row[places[label]] for _, row in chunk)
+        labels.extend(classes.setdefault(cell, cell) for cell in (row[places[label]] for _, row in chunk))
         lines.extend(line for line, _ in chunk)
     if not labels:
         raise InputError(f"{path}: has no rows, must have at least one")
@@ -194,10 +198,9 @@ def _check_features(path: Path, rows: int, width: int, free: int | None) -> None
     if needed > FEATURE_LIMIT:
         most = f"must have {FEATURE_LIMIT / 1e9:.1f} GB at most"
         raise InputError(f"{found}, {needed / 1e9:,.1f} GB in memory, {most}; {ADVICE}")
-    if free is not None and LOADING * needed > free:
-        raise InputError(
-            f"{found}, {LOADING * needed / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}"
-        )
+    loading = rows * (LOADING * 4 * width + ROW_BYTES)
+    if free is not None and loading > free:
+        raise InputError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
 
 
 def header_of(path: Path, layout: Layout) -> tuple[str, ...]:

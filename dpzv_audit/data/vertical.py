@@ -55,8 +55,9 @@ class VerticalDataset:
     `partition` says in words how the features were cut. `digests` maps each source (a file, or an embedded
     array) to its SHA-256 as 64 hexadecimal digits. `vocabulary` is the number of token ids (0 .. vocabulary - 1,
     0 for padding) where blocks are int64, None where none is. `notes` are sentences that whoever reads a result
-    on these data should know. Raises `InputError` where the two parts differ in clients or in the shape or type
-    of a client's block, or where a label or a token id is out of range.
+    on these data should know. `columns` is the width in pixels where a flattened block is a picture, row by row, None
+    where it is none or its shape says so. Raises `InputError` where the two parts differ in clients or in the shape
+    or type of a client's block, or where a label or a token id is out of range.
     """
 
     name: str
@@ -67,6 +68,7 @@ class VerticalDataset:
     digests: dict[str, str]
     vocabulary: int | None = None
     notes: tuple[str, ...] = ()
+    columns: int | None = None
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
@@ -101,6 +103,15 @@ class VerticalDataset:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shape of one record's block at each client."""
         return tuple(block.shape[1:] for block in self.train.features)
+
+    def picture(self, client: int) -> tuple[int, int] | None:
+        """Height and width in pixels of the block of `client` (from 0); None where the block is no picture."""
+        shape = self.shapes[client]
+        if len(shape) in (2, 3) and self.train.features[client].dtype == np.float32:
+            return (shape[-2], shape[-1])
+        if len(shape) == 1 and self.columns is not None and shape[0] % self.columns == 0:
+            return (shape[0] // self.columns, self.columns)
+        return None
 
 
 def check_array(name: str, array: npt.NDArray[Any], *dtypes: type[np.generic]) -> None:

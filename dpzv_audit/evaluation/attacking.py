@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from attacks import AttackSpec
 from attacks.contract import AttackOutcome, AttackSetting
+from attacks.run import continuous
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
@@ -14,12 +17,13 @@ from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence import to_jsonable
-from mechanisms.config import DPZVConfig
+from mechanisms.config import DPZVConfig, ProtectedConfig
 from mechanisms.controls import frozen_clients
 from mechanisms.federation import TrainingData, dtype_of
 
 DEFAULT_DELTA = 1e-5
 """Delta of a certified epsilon where the method claims none."""
+NO_GAME = "its scores are about no coin: it does not ask which of two neighbouring inputs was trained on"
 
 
 def attack_result(
@@ -34,6 +38,7 @@ def attack_result(
     setting = _with_progress(setting, reporter)
     outcome = spec.mount(setting)
     trained_on = outcome.dataset or setting.dataset
+    certified = _certified(outcome, setting)
     privacy, tradeoff = privacy_sections(
         setting.config,
         trained_on,
@@ -57,9 +62,10 @@ def attack_result(
         "controls": to_jsonable(outcome.controls),
         "measures": to_jsonable(outcome.measures),
         "curves": to_jsonable(outcome.curves),
-        "certified": _certified(outcome, setting),
+        **_pictures(outcome),
+        **certified,
         "privacy": privacy,
-        "sentence": attack_sentence(spec.name, setting.adversary, outcome, privacy),
+        "sentence": attack_sentence(spec.name, setting.adversary, outcome, certified["certified"], privacy),
         "tradeoff": tradeoff,
         "utility": utility_section(
             outcome.trained, setting.dataset, _frozen_control(setting, trained_on), setting.confidence
@@ -77,16 +83,31 @@ def attack_result(
     }
 
 
-def _certified(outcome: AttackOutcome, setting: AttackSetting) -> Result | None:
-    """The epsilon that the attack's own scores certify, where it plays a game of one pair of neighbours a run."""
-    if outcome.in_out is None:
-        return None
-    delta = setting.config.delta if isinstance(setting.config, DPZVConfig) else DEFAULT_DELTA
+def _pictures(outcome: AttackOutcome) -> Result:
+    """Pictures of an attack as `reconstructions`, greys to three digits; nothing where it makes none."""
+    found = outcome.pictures
+    if found is None:
+        return {}
+    rows = [{"what": what, "records": np.round(greys, 3).tolist()} for what, greys in found.rows.items()]
+    return {"reconstructions": {"shape": list(found.shape), "rows": rows}}
+
+
+def _certified(outcome: AttackOutcome, setting: AttackSetting) -> Result:
+    """The epsilon that the attack's own scores certify, where they are about fair coins, or why they are not."""
+    game = outcome.game
+    if game is None:
+        return {"certified": None, "not_certified": outcome.no_game or NO_GAME}
+    config = setting.config
     (bound,) = audit_scores(
-        *outcome.in_out, delta=delta, confidence=setting.confidence, estimators=("clopper-pearson",), seed=setting.seed
+        game.on_one,
+        game.on_zero,
+        delta=config.delta if isinstance(config, DPZVConfig | ProtectedConfig) else DEFAULT_DELTA,
+        confidence=setting.confidence,
+        estimators=("one-run",),
+        coin_flips=True,
+        seed=setting.seed,
     )
-    certified: Result = to_jsonable(bound)
-    return certified
+    return {"certified": {**to_jsonable(bound), "neighbours": game.neighbours, "game": game.what}}
 
 
 def _set_up(spec: AttackSpec) -> Mapping[str, str]:
@@ -114,13 +135,4 @@ def _frozen_control(setting: AttackSetting, dataset: VerticalDataset) -> Result:
 def _with_progress(setting: AttackSetting, reporter: Reporter) -> AttackSetting:
     rounds = setting.config.epochs * (len(setting.dataset.train) // setting.config.batch_size)
     done = reporter.stage(f"attack {setting.method.name} and its control", 2 * rounds)
-    before = {"rounds": 0, "total": 0}
-
-    def progress(rounds_done: int) -> None:
-        # The control starts counting anew where the attacked training ended.
-        if rounds_done < before["rounds"]:
-            before["total"] += before["rounds"]
-        before["rounds"] = rounds_done
-        done(before["total"] + rounds_done)
-
-    return replace(setting, progress=progress)
+    return replace(setting, progress=continuous(done))

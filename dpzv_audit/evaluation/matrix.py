@@ -28,7 +28,9 @@ def measured_cell(result: Result, run: str) -> Result:
         "high": success["high"],
         "reference": reference,
         "damage": min(1.0, max(0.0, damage)),
+        "certified": (result.get("certified") or {}).get("epsilon_lower"),
         "controls_hold": all(_holds(c) for c in result["controls"].values()),
+        "control_p": min((p for c in result["controls"].values() if (p := c.get("p_value")) is not None), default=None),
         "accuracy": result["utility"]["test_accuracy"]["value"],
         "run": run,
     }
@@ -39,6 +41,32 @@ def _holds(control: Result) -> bool:
     return reaches and (control["kind"] == "positive" or control["low"] <= control["expected"])
 
 
+FALSE_ALARM = 1e-3
+"""Probability with which the negative controls of a correct build, all together, are found off chance."""
+
+
+def negative_controls(cells: Sequence[Result]) -> Result | None:
+    """One test of all negative controls together: the smallest p-value times their number (Bonferroni).
+
+    It holds its false-alarm rate however the controls depend on each other. None where no cell has a p-value: one
+    training a cell has no spread to judge by.
+    """
+    tested = [c for c in cells if c.get("control_p") is not None]
+    if not tested:
+        return None
+    worst = min(tested, key=lambda c: c["control_p"])
+    together = min(1.0, len(tested) * worst["control_p"])
+    on = " + ".join(part for part in (worst["method"], worst.get("noise")) if part)
+    return {
+        "tests": len(tested),
+        "smallest_p": worst["control_p"],
+        "together_p": together,
+        "false_alarm": FALSE_ALARM,
+        "hold": together >= FALSE_ALARM,
+        "worst": f"{worst['attack']} by the {worst['adversary']} on {on}",
+    }
+
+
 def matrix_result(
     cells: Sequence[Result], self_checks: Sequence[Result], *, dataset: str, seeds: int, seed: int, facts: Result
 ) -> Result:
@@ -46,7 +74,8 @@ def matrix_result(
     return {
         "schema": "dpzv-audit/matrix/1",
         "dataset": dataset,
-        "sentence": matrix_sentence(cells, facts["confidence"]),
+        "sentence": matrix_sentence(cells),
+        "negative_controls": negative_controls(cells),
         "cells": list(cells),
         "self_checks": list(self_checks),
         "attack_setting": {"seeds": seeds, **facts},
@@ -54,19 +83,16 @@ def matrix_result(
     }
 
 
-def matrix_sentence(cells: Sequence[Result], confidence: float) -> str:
-    """The worst cell, how many leak for certain, and how many failed, in words."""
+def matrix_sentence(cells: Sequence[Result]) -> str:
+    """The worst cell, how many leak for certain, how many failed, and whether controls are at chance, in words."""
     measured = [c for c in cells if c["state"] == "measured"]
     failed = sum(c["state"] == "failed" for c in cells)
-    broken = sum(not c["controls_hold"] for c in measured)
     text = f"{len(measured)} cells measured, {sum(c['state'] == 'does not apply' for c in cells)} do not apply"
     text += f", {failed} FAILED" if failed else ", none failed"
-    if broken:
-        luck = 1.0 - confidence
-        text += (
-            f"; a control's interval misses its value in {broken} of them, as luck alone does in {100 * luck:.2g}%: in "
-            f"so many or more with probability {as_many(broken, len(measured), luck):.2g}"
-        )
+    controls = negative_controls(measured)
+    if controls is not None:
+        words = "are at chance" if controls["hold"] else f"are NOT at chance (worst: {controls['worst']})"
+        text += f"; the {controls['tests']} negative controls together {words}, p = {controls['together_p']:.2g}"
     if measured:
         worst = max(measured, key=_damage)
         clear = sum(c["low"] > c["reference"] for c in measured)

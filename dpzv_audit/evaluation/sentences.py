@@ -10,7 +10,9 @@ from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evidence import Interval
 
 
-def attack_sentence(attack: str, adversary: str, outcome: AttackOutcome, privacy: Result) -> str:
+def attack_sentence(
+    attack: str, adversary: str, outcome: AttackOutcome, certified: Result | None, privacy: Result
+) -> str:
     """What the numbers of an attack mean, in words: success against the best that needs no attack, then the claim."""
     success = outcome.success
     if outcome.metric == "labels found":
@@ -21,6 +23,12 @@ def attack_sentence(attack: str, adversary: str, outcome: AttackOutcome, privacy
     for name, control in outcome.controls.items():
         if not control.holds:
             text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"
+    if certified is not None:
+        bound = certified["epsilon_lower"]
+        words = (
+            f"epsilon of at least {down(bound)} ({certified['neighbours']})" if bound >= 0.005 else "no epsilon above 0"
+        )
+        text += f". Its own scores certify {words}"
     return f"{text}. {privacy_sentence(privacy)}"
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dpzv_audit.data.split import sample_of_training
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce import cascaded, czofo, dpzv, memory, soundness
+from dpzv_audit.reproduce import cascaded, completion, czofo, direct, dpzv, memory, soundness
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_stage
 
@@ -24,7 +25,10 @@ TABLES: dict[str, PaperTable] = {
         czofo.TABLE_5,
         czofo.ORDER,
         czofo.READINGS,
+        direct.TABLE_1,
         cascaded.TABLE_2,
+        direct.BY_METHOD,
+        completion.FU,
         dpzv.FIGURE_3,
         dpzv.TABLE_1,
         memory.FIGURE_4,
@@ -66,6 +70,7 @@ def reproduce(
     *,
     epochs: int,
     seeds: int,
+    records: int | None = None,
     seed: int = 0,
     device: str = "cpu",
     kept: Kept | None = None,
@@ -78,6 +83,7 @@ def reproduce(
         load: Data set of the keywords of `dpzv_audit.data.load`.
         epochs: Epochs as the paper counts them.
         seeds: Trainings a row, run as one stack.
+        records: Records of each data set to train on, the same for every seed; None for all.
         seed: Seed of every stream.
         device: `cpu` or `cuda`.
         kept: Where finished parts go, and come from when a run is taken up again.
@@ -86,7 +92,14 @@ def reproduce(
     Raises:
         InputError: The data are absent, or a kept part is damaged.
     """
-    setting = Setting(epochs=epochs, seeds=seeds, seed=seed, load=load, kept=kept or Kept(), device=device, stage=stage)
+
+    def loaded(keywords: Mapping[str, Any]) -> VerticalDataset:
+        dataset = load(keywords)
+        return dataset if records is None else sample_of_training(dataset, records)
+
+    setting = Setting(
+        epochs=epochs, seeds=seeds, seed=seed, load=loaded, kept=kept or Kept(), device=device, stage=stage
+    )
     rows = [item.run(setting) for item in table.items]
     return {
         "schema": "dpzv-audit/reproduce/1",
@@ -95,6 +108,7 @@ def reproduce(
         "epochs": epochs,
         "paper_epochs": table.epochs,
         "seeds": seeds,
+        "records": records,
         "seed": seed,
         "rows": rows,
         "notes": list(table.notes),
@@ -104,7 +118,10 @@ def reproduce(
 def to_markdown(table: PaperTable, result: Result) -> str:
     """The reproduced `table` as Markdown: ours beside theirs."""
     seeds = f"{result['seeds']} {'seed' if result['seeds'] == 1 else 'seeds'}"
-    length = f"{result['epochs']} of the paper's {result['paper_epochs']} epochs, {seeds}. " if table.epochs else ""
+    trained = f"{result['epochs']} of {table.epochs_of} {result['paper_epochs']} epochs" if table.epochs else ""
+    if trained and result["records"] is not None:
+        trained += f" on {result['records']:,} records"
+    length = f"{trained}, {seeds}. " if trained else ""
     lead = []
     if table.lead is not None:
         lead = [table.lead(result["rows"]), ""]

@@ -20,14 +20,14 @@ COMMON: Mapping[str, object] = MappingProxyType(
 )
 _FIRST_ORDER = {"client_rate": 0.02, "server_rate": 0.02}
 _ZOO = {"client_rate": 1e-3, "server_rate": 1e-3}
-_RATES: Mapping[str, Mapping[str, float]] = {
+RATES: Mapping[str, Mapping[str, float]] = {
     "split": _FIRST_ORDER,
     "vafl": _FIRST_ORDER,
     "syn-zoo-vfl": _ZOO,
     "zoo-vfl": _ZOO,
     "cascaded": {"client_rate": 1e-3, "server_rate": 0.02},
 }
-_NAMES = {
+NAMES = {
     "split": "split learning",
     "vafl": "VAFL",
     "syn-zoo-vfl": "Syn-ZOO-VFL",
@@ -40,9 +40,9 @@ def training(method: str, clients: int, width: int) -> Training:
     """`method` with so many clients and so wide a server; an epoch of the paper is a pass of every client."""
     passes = 1 if method in SYNCHRONOUS else clients
     return Training(
-        label=f"{_NAMES[method]}, {clients} clients, server {width}",
+        label=f"{NAMES[method]}, {clients} clients, server {width}",
         method=method,
-        options={**COMMON, **_RATES[method], "hidden": width},
+        options={**COMMON, **RATES[method], "hidden": width},
         dataset={"name": "mnist", "clients": clients, "partition": "runs"},
         passes=passes,
     )
@@ -61,7 +61,7 @@ TABLE_2 = PaperTable(
     items=tuple(
         training(method, clients, width)
         for clients, width in ((4, 128), (6, 128), (8, 128), (4, 256), (4, 512))
-        for method in _NAMES
+        for method in NAMES
     ),
     notes=(
         "rates are the ends of the paper's grid, 0.020 for first-order steps and 0.001 for zeroth-order ones, untuned",

@@ -24,8 +24,9 @@ from mechanisms import method_named, train
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
 from mechanisms.federation import TrainingData, dtype_of
+from mechanisms.method import Run
 from mechanisms.servers import cross_entropy
-from mechanisms.training import History, Run
+from mechanisms.training import History
 
 DELTA = 1e-6
 """delta and delta' of the paper's table 2."""

@@ -22,9 +22,9 @@ from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
-from mechanisms import method_named
 from mechanisms.federation import TrainingData
-from mechanisms.training import Run, new_run
+from mechanisms.method import Run
+from mechanisms.registry import method_named, new_run
 from reports import svg
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ one is then trained on all of them, and the test records are looked at once. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from attacks.metrics import rate_interval
 from dpzv_audit.data.vertical import VerticalDataset
@@ -53,7 +54,7 @@ class Searched:
     def run(self, setting: Setting) -> Result:
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
         dataset = setting.load(self.dataset)
-        data = TrainingData.of(dataset, dtype=_float32(), device=setting.device)
+        data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
         kept_back = held_out(data)
         tried = distinct(capped(options, setting.epochs) for options in self.tried)
         done = setting.stage(f"{self.label}: settings", len(tried))
@@ -127,16 +128,10 @@ def capped(options: Options, epochs: int) -> Options:
     return {key: min(value, epochs) if key in ("epochs", "steps") else value for key, value in options.items()}
 
 
-def distinct(settings: Any) -> Sequence[Options]:
+def distinct(settings: Iterable[Options]) -> Sequence[Options]:
     """`settings`, each once, in order: a cap on their length may have made some the same."""
     found: list[Options] = []
     for options in settings:
         if options not in found:
             found.append(options)
     return found
-
-
-def _float32() -> Any:
-    import torch
-
-    return torch.float32

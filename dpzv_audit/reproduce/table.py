@@ -65,6 +65,10 @@ class PaperTable:
     """What the numbers are, in words, below the title."""
     epochs: int = 100
     """Epochs that the paper trains for; 0 where nothing is trained."""
+    epochs_of: str = "the paper's"
+    """Whose epochs these are, for a sentence."""
+    seeds: int = 3
+    """Trainings a row where the user does not say."""
     notes: tuple[str, ...] = ()
     remark: Callable[[Sequence[Result]], str] | None = None
     """What the rows together say, as a sentence; empty where there is nothing to say."""

@@ -75,13 +75,16 @@ def trained_part(
             evaluate_epochs=True,
             checkpoints=checkpoints,
         )
-        return _measured(trained, passes) | {"protects": method.protects(config)}
+        return training_part(trained, passes) | {"protects": method.protects(config)}
 
     return setting.kept.part(facts, compute)
 
 
-def _measured(trained: TrainedStack, passes: int) -> Result:
-    """Costs are those of the whole run, without the one table of embeddings that asynchronous methods start with."""
+def training_part(trained: TrainedStack, passes: int) -> Result:
+    """Accuracy, history and costs of a training, as plain JSON values.
+
+    Costs are those of the whole run, without the one table of embeddings that asynchronous methods start with.
+    """
     several = len(trained.accuracy) > 1
     return {
         "accuracy": to_jsonable(rate_interval(trained.correct)),
@@ -142,6 +145,7 @@ def setting_facts(setting: Setting, dataset: VerticalDataset) -> Result:
     return {
         "dataset": dataset.name,
         "digests": dataset.digests,
+        "records": len(dataset.train),
         "partition": dataset.partition,
         "clients": dataset.clients,
         "seed": setting.seed,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.feature_inversion import SPEC, from_jacobians, last_embeddings, ssim
+from attacks.feature_inversion import SPEC, from_jacobians, last_embeddings
+from attacks.reconstruction import ssim
 from attacks.run import attacked_run
 from dpzv_audit.errors import InputError
 
@@ -27,6 +28,30 @@ def test_embeddings_in_the_clear_give_features_away(method, digits):
     assert rows["reconstructed"]["SSIM"] > rows["the mean record"]["SSIM"] + 0.2
     if method == "split":
         assert outcome.controls["positive"].value > 0.9
+
+
+def test_pictures_are_the_first_records_that_the_server_did_not_know(digits):
+    outcome = mounted("split", digits, with_positive=False)
+    shown = outcome.pictures
+    assert shown.shape == (8, 2)
+    original, reconstructed, mean = shown.rows.values()
+    known = attacked_run(
+        SPEC, small_setting(SPEC, "split", digits, options={"batch_size": 64, "epochs": 2}, trials=1)
+    ).known.some.ids.numpy()
+    free = np.setdiff1d(np.arange(len(digits.train)), known)[:8]
+    assert np.allclose(original, digits.train.features[0][free])
+    assert np.allclose(mean, digits.train.features[0].mean(0))
+    assert reconstructed.shape == (8, 16)
+    assert 0.0 <= reconstructed.min() <= reconstructed.max() <= 1.0
+    assert ((reconstructed - original) ** 2).mean() < ((mean - original) ** 2).mean()
+    for name in ("PSNR, dB", "SSIM"):
+        measured = outcome.measures[name]
+        assert measured.low < measured.value < measured.high
+
+
+def test_features_that_are_no_picture_have_none():
+    outcome = mounted("split", random_dataset(), options={"batch_size": 8}, with_positive=False)
+    assert outcome.pictures is None
 
 
 def test_noise_on_embeddings_protects_features(digits):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attacks.gradient_estimation import SPEC
+from attacks.gradient_estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN
 from attacks.truth import GradientTruth
 from dpzv_audit.errors import InputError
 from mechanisms import train
@@ -51,6 +51,28 @@ def test_noise_is_what_keeps_the_gradient_apart():
     assert clean.success.low > 0.999
     # A cosine of 16 unknown coordinates has a standard deviation of 1/4; 40 of them are far below this on average.
     assert abs(noisy.success.value) < 0.3
+
+
+def test_the_same_training_without_the_noise_stands_beside_it_and_both_follow_theory():
+    """16 unknowns; 10 batches of 16 trials: a mean cosine has a standard error of about 0.02."""
+    data = random_dataset(records=40)
+    options = {**EXACT, "epochs": 30, "sigma": 0.5}
+    outcome = SPEC.mount(small_setting(SPEC, data=data, options=options, queries=16, trials=16, with_positive=False))
+    table = {(r["estimator"], r["queries"]): r for r in outcome.curves[CURVE]}
+    for name in (KNOWN, NOISELESS):
+        for queries in (10, 16):
+            row = table[name, queries]
+            assert row["low"] < row["cosine"] < row["high"]
+            assert abs(row["cosine"] - row["theory"]) < 0.1, row
+    assert table[NOISELESS, 16]["low"] > table[KNOWN, 16]["high"]
+    assert table[UNKNOWN, 16]["theory"] == 0.0
+    assert table["correlation", 16]["theory"] is None
+
+
+@pytest.mark.parametrize("options", [{"sigma": 0.0}, {"calibration": "none"}])
+def test_where_there_is_no_noise_nothing_is_trained_again(options):
+    setting = small_setting(SPEC, options=options, queries=4, trials=2, with_positive=False)
+    assert not any(r["estimator"] == NOISELESS for r in SPEC.mount(setting).curves[CURVE])
 
 
 @pytest.mark.parametrize("method", ["dpzv", "cascaded", "czofo"])

@@ -4,36 +4,43 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from attacks import ATTACKS
 from attacks.contract import AttackSetting
 from attacks.membership_lira import PSEUDO_COUNT, fits
+from attacks.membership_mail import MailReader, sharing_own_block
 from attacks.membership_rmia import shares_beaten
+from attacks.mount import DoesNotApply
 from attacks.mount_membership import (
     chosen_rows,
     coins_of,
     low_rates,
     overfitted,
-    pair_scores,
+    pair_game,
     pool_of,
     roc,
     train_on_coins,
 )
+from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
+from mechanisms.messages import SERVER, Message
 
 from .conftest import CONFIDENCE, random_dataset, small_setting
 
 MEMBERSHIP = [name for name, spec in ATTACKS.items() if name.startswith("membership")]
 
 
-def mounted(name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, **config):
+def mounted(
+    name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, adversary="release", **config
+):
     spec = ATTACKS[name]
     setting = AttackSetting(
         method=METHODS[method],
         config=METHODS[method].configure(**config),
         dataset=data,
-        adversary="release",
+        adversary=adversary,
         trials=trials,
         confidence=confidence,
         options=options or {},
@@ -61,7 +68,11 @@ def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
     one_percent = outcome.measures["true positive rate at 1% false positives"]
     if name == "membership_lira":
         assert one_percent.low > 0.02
-    assert len(outcome.in_out[0]) + len(outcome.in_out[1]) == 16
+    assert len(outcome.game.on_one) + len(outcome.game.on_zero) == 16 * 128
+    (bound,) = audit_scores(
+        outcome.game.on_one, outcome.game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True
+    )
+    assert bound.epsilon_lower > 0.05
 
 
 def test_dpzv_sound_at_epsilon_one_keeps_its_members_apart(digits):
@@ -165,15 +176,16 @@ def test_low_rates_and_the_curve_count_ties_against_the_attacker():
     assert rows[-1] == {"false positive rate": 1.0, "true positive rate": 1.0}
 
 
-def test_one_pair_a_target_plays_the_game():
+def test_every_pair_of_every_target_plays_the_game():
     coins = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
     scores = np.zeros((4, 4))
     rows = chosen_rows(coins)
     np.put_along_axis(scores, rows, 1.0, axis=1)
-    inside, outside = pair_scores(scores, coins, 0)
-    assert set(inside) == {1.0}
-    assert set(outside) == {-1.0}
-    assert len(inside) + len(outside) == 4
+    game = pair_game(scores, coins)
+    assert game.on_one.tolist() == [1.0] * 4
+    assert game.on_zero.tolist() == [-1.0] * 4
+    assert game.neighbours == "replace-record"
+    assert pair_game(scores, np.ones_like(coins)) is None
 
 
 @pytest.mark.parametrize(
@@ -189,6 +201,69 @@ def test_what_does_not_apply_is_one_line(options, config, message):
     with pytest.raises(InputError, match=message) as caught:
         spec.mount(small_setting(spec, "split", options=config, options_of_attack=options))
     assert "\n" not in str(caught.value)
+
+
+BY_MAIL = {"batch_size": 32, "epochs": 30, "adversary": "client", "trials": 8}
+
+
+@pytest.mark.parametrize("name", ["membership_loss", "membership_lira"])
+@pytest.mark.parametrize("method", ["split", "vafl"])
+def test_a_clients_mail_of_gradients_tells_which_record_stands_behind_an_id(name, method, digits):
+    options = {"pool": 256, "shadows": 2 if name == "membership_loss" else 32}
+    outcome = mounted(name, digits, method=method, options=options, **BY_MAIL)
+    assert outcome.success.low > 0.7
+    assert outcome.controls["other_members"].holds
+    (bound,) = audit_scores(
+        outcome.game.on_one, outcome.game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True
+    )
+    assert bound.epsilon_lower > 1.0
+
+
+@pytest.mark.parametrize("config", [{"method": "dpzv-sound", "epsilon": 1.0}, {"method": "vafl", "dp": "gradient"}])
+def test_noise_on_a_clients_mail_hides_the_record(config, digits):
+    more = {"dp_sigma": 50.0} if "dp" in config else {}
+    options = {"pool": 256, "shadows": 32}
+    outcome = mounted("membership_lira", digits, options=options, **{**BY_MAIL, "trials": 32}, **config, **more)
+    assert outcome.success.low <= 0.5 <= outcome.success.high
+    assert outcome.success.high - outcome.success.low < 0.15
+
+
+def test_one_threshold_on_scalars_cannot_tell_two_candidates_apart(digits):
+    message = "membership_loss does not apply to dpzv: a client's mail holds no gradient of a record"
+    with pytest.raises(DoesNotApply, match=message):
+        mounted("membership_loss", digits, method="dpzv", adversary="client")
+
+
+def test_both_candidates_have_the_clients_own_block_and_nothing_else_is_changed():
+    pool = random_dataset(records=20)
+    shared = sharing_own_block(pool, 2)
+    block = shared.train.features[1]
+    assert np.array_equal(block[::2], pool.train.features[1][::2])
+    assert np.array_equal(block[1::2], block[::2])
+    for place in (0, 2):
+        assert np.array_equal(shared.train.features[place], pool.train.features[place])
+    assert np.array_equal(shared.train.labels, pool.train.labels)
+
+
+def test_a_client_reads_no_mail_but_its_own():
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    ids = torch.tensor([[0, 1]])
+    up = Message(0, 1, SERVER, "embeddings", torch.ones(1, 2, 2), ids)
+    for message in (up, Message(0, SERVER, 2, "gradient", torch.ones(1, 2, 2), ids)):
+        reader.on_message(message)
+    assert not reader.confidence().any()
+    # Id 1 has label 1 whoever stands behind it; from the second round on it is what gradients are compared with.
+    gradient = torch.tensor([[[0.0, 2.0], [0.0, 1.0]]])
+    for round_ in range(2):
+        reader.on_message(Message(round_, SERVER, 1, "gradient", gradient, ids))
+    assert reader.confidence() == pytest.approx(np.array([[0.0, 0.5, 0.5, 0.5]]))
+
+
+def test_a_number_a_batch_says_the_same_of_both_candidates():
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    reader.on_message(Message(0, SERVER, 1, "losses", torch.tensor([[0.7, 0.9]]), torch.tensor([[0]])))
+    reader.on_message(Message(1, SERVER, 1, "losses", torch.tensor([[0.3, 0.9]]), torch.tensor([[1]])))
+    assert reader.confidence() == pytest.approx(np.array([[-0.7, -0.7, -0.3, -0.3]]))
 
 
 def test_overfitting_is_without_noise():

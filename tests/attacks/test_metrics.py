@@ -8,13 +8,17 @@ from scipy import stats
 from attacks.metrics import (
     clustered_rate,
     cosine_similarity,
+    difference_interval,
+    low_rates,
     majority_baseline,
+    p_value,
     prior_baseline,
     relative_error,
     success_rate,
+    t_interval,
 )
 from dpzv_audit.errors import InputError
-from dpzv_audit.intervals import clopper_pearson
+from dpzv_audit.intervals import clopper_pearson, proportion
 
 
 def test_success_rate_counts_matches_and_takes_tensors():
@@ -106,3 +110,46 @@ def test_cosine_and_relative_error_of_known_vectors():
 def test_bad_input_is_named(call, word):
     with pytest.raises(InputError, match=word):
         call()
+
+
+def test_a_p_value_is_the_error_at_which_the_interval_leaves_the_value_out():
+    values = np.random.default_rng(0).normal(0.3, 1.0, 12)
+    for expected in (0.0, 0.5, 1.5):
+        found = p_value(lambda c: t_interval(values, 12, c), expected)
+        assert found == pytest.approx(stats.ttest_1samp(values, expected).pvalue, rel=2e-3)
+    assert p_value(lambda c: t_interval(values, 12, c), float(values.mean())) > 0.99
+    assert p_value(lambda c: proportion(5000, 5000, c), 0.1) == 1e-15
+
+
+def test_p_values_of_a_true_value_are_not_too_small_too_often():
+    """400 trials of a t interval over 3 values: of p-values below 1/20 there are 5%, at most 7 standard errors more."""
+    rng = np.random.default_rng(1)
+    found = [p_value(lambda c, v=rng.normal(size=3): t_interval(v, 3, c), 0.0) for _ in range(400)]
+    assert np.mean(np.array(found) < 0.05) < 0.05 + 7 * np.sqrt(0.05 * 0.95 / 400)
+
+
+def test_low_rates_allow_for_trials_of_different_sizes():
+    scores = np.tile(np.linspace(1.0, 0.0, 200), (4, 1))
+    truth = np.zeros((4, 200), dtype=bool)
+    for row, count in enumerate((1, 2, 3, 4)):
+        truth[row, :count] = True
+    found = low_rates(scores, truth, 0.95)
+    assert found["true positive rate at 1% false positives"].value == 1.0
+
+
+def test_a_difference_is_the_paired_t_interval():
+    first, second = np.array([0.8, 0.7, 0.75, 0.72]), np.array([0.5, 0.41, 0.43, 0.45])
+    reference = stats.ttest_rel(first, second).confidence_interval(0.99)
+    found = difference_interval(first, second, 1000, 0.99)
+    assert found.value == pytest.approx(float((first - second).mean()))
+    assert (found.low, found.high) == pytest.approx((reference.low, reference.high))
+
+
+def test_differences_without_a_spread_are_judged_by_their_records():
+    """Hoeffding for each rate at half of the error: trials that agree are no certainty, fewer records even less."""
+    one, agreeing = difference_interval([0.8], [0.5], 400), difference_interval([0.8, 0.8], [0.5, 0.5], 400)
+    assert one == agreeing
+    assert one.high - one.value == pytest.approx(2 * np.sqrt(np.log(4 / 0.05) / 800))
+    assert difference_interval([0.8], [0.5], 40).low < one.low
+    with pytest.raises(InputError, match="must be one"):
+        difference_interval([0.8], [0.5, 0.4], 40)

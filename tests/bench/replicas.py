@@ -21,7 +21,8 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.federation import TrainingData
-from mechanisms.training import Run, new_run
+from mechanisms.method import Run
+from mechanisms.registry import new_run
 
 STACK = 128
 GAIN_PROMISED = 12.0

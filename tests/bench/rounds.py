@@ -27,7 +27,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.federation import TrainingData
-from mechanisms.training import new_run
+from mechanisms.registry import new_run
 
 PUBLISHED: dict[tuple[str, int], float] = {
     ("vafl", 0): 1.8,

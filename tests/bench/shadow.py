@@ -25,7 +25,7 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS
 from mechanisms.federation import TrainingData
-from mechanisms.training import new_run
+from mechanisms.registry import new_run
 
 REPLICAS = 128
 RECORDS = 704

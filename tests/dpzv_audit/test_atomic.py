@@ -53,7 +53,7 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(kind, tmp_path, full
         "checkpoint": lambda: saves(monkeypatch)(tmp_path),
         "chunk": lambda: ChunkStore(tmp_path, resume=True).save(0, 2, {"in_scores": np.zeros(2)}),
         "ledger": lambda: append_entry(tmp_path / "a", Ledger(1e-3), Entry(5e-4, {"c": True})),
-        "cache": lambda: Cache(tmp_path).keep_block("aakey", 0, {"in": []}),
+        "cache": lambda: Cache(tmp_path).keep_block("aakey", "main", 0, {"in": []}),
     }
     (tmp_path / "a").write_text("old")
     if kind == "cache":

@@ -125,10 +125,14 @@ def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_pat
     from dpzv_audit.cli import main
 
     monkeypatch.chdir(tmp_path)
-    taken = []
-    monkeypatch.setattr(locks, "_acquired", record := _recorder(locks._acquired, taken))
+    acquired, taken = locks._acquired, []
+
+    def recorded(path, *arguments):
+        taken.append(path)
+        return acquired(path, *arguments)
+
+    monkeypatch.setattr(locks, "_acquired", recorded)
     assert main([*command]) == 0
-    assert record is not None
     assert taken
     capsys.readouterr()
     with hold(taken[0], "the run", cure=""):
@@ -140,11 +144,3 @@ def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_pat
         r"or give another --out DIR\n",
         printed.err,
     )
-
-
-def _recorder(function, calls):
-    def recorded(path, *arguments):
-        calls.append(path)
-        return function(path, *arguments)
-
-    return recorded

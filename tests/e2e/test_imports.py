@@ -52,12 +52,16 @@ def test_the_list_of_commands_loads_no_library_but_typer(tool, tmp_path, argumen
 def test_a_shadowing_package_is_named_with_the_cure(tool, tmp_path, package):
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("")
-    done = python(tool, "import dpzv_audit", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"ImportError: dpzv-audit needs its own package '{package}', but Python finds ")
-    assert str(tmp_path / package) in last
-    assert "PYTHONSAFEPATH=1" in last
+    code = "import dpzv_audit; dpzv_audit.audit_scores"
+    used = python(tool, code, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    ran = tool("list", "methods", module=True, cwd=tmp_path)
+    assert (used.returncode, ran.returncode) == (1, 2)
+    for done, before in ((used, "ImportError: "), (ran, "dpzv-audit: error: ")):
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith(f"{before}dpzv-audit needs its own package '{package}', but Python finds ")
+        assert str(tmp_path / package) in last
+        assert "PYTHONSAFEPATH=1" in last
+    assert len(ran.stderr.splitlines()) == 1
 
 
 def test_the_cure_works(tool, tmp_path):

@@ -29,6 +29,11 @@ def test_the_numbers_are_of_the_right_kind(main_run):
     # bound is far above the claim, and 200 runs in each world cannot certify more than it.
     assert privacy["upper"] > privacy["claimed"]
     assert 0.0 <= privacy["empirical_lower"] <= privacy["upper"]
+    certified = printed["certified"]
+    assert certified["name"] == "one-run"
+    assert certified["assumes"] == ""
+    assert certified["neighbours"] == "replace-label"
+    assert 0.0 <= certified["epsilon_lower"] <= privacy["upper"]
 
 
 def test_the_controls_behave(main_run):

@@ -134,15 +134,15 @@ def test_parts_of_a_table(withstands):
 
 def test_cached_evidence_counts_as_absent_where_it_is_damaged(withstands, tmp_path):
     cache = Cache(tmp_path)
-    cache.keep_block("aakey", 3, {"in": [1.0, 2.0], "out": [0.0, 1.0], "gaussian": True})
+    cache.keep_block("aakey", "main", 3, {"in": [1.0, 2.0], "out": [0.0, 1.0], "gaussian": True})
     (stored,) = (tmp_path / "aa" / "aakey").iterdir()
     content = stored.read_bytes()
 
     def read(path):
-        found = cache.block("aakey", 3)
+        found = cache.block("aakey", "main", 3)
         assert found is None or found == {"in": [1.0, 2.0], "out": [0.0, 1.0], "gaussian": True}
 
-    withstands(read, content, name="aa/aakey/block-3.json", share=2)
+    withstands(read, content, name=stored.relative_to(tmp_path).as_posix(), share=2)
 
 
 def test_checkpoints_leave_the_run_as_it_was_where_they_are_refused(withstands, tmp_path):

@@ -295,7 +295,7 @@ def test_a_diverging_training_is_reported(method, make_dataset):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("compressed", {"forward_bits": 3}, "forward_bits is 3: Input should be 1, 2, 4 or 8"),
+        ("compressed", {"forward_bits": 3}, "forward_bits is 3: must be 1, 2, 4 or 8"),
         ("czofo", {"forward_bits": 16}, "forward_bits is 16"),
         ("czofo", {"backward_bits": 0}, "backward_bits is 0"),
         ("split", {"forward_bits": "eight"}, "forward_bits is 'eight'"),

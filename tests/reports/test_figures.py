@@ -56,6 +56,12 @@ def test_success_figure_moves_with_the_value(results: dict[str, dict[str, Any]])
     assert "0.500" in label_of(after)
 
 
+def test_a_cosine_below_zero_is_drawn(results: dict[str, dict[str, Any]]) -> None:
+    result = results["attack"]
+    result["controls"]["shuffled_labels"] |= {"value": -0.021, "low": -0.05, "high": 0.01}
+    assert "-0.021  [-0.050, 0.010]" in words_of(success_figure(result))
+
+
 def test_tradeoff_figure_draws_what_there_is(results: dict[str, dict[str, Any]]) -> None:
     result = results["attack"]
     svg = tradeoff_figure(result)

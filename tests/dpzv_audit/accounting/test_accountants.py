@@ -266,3 +266,8 @@ def test_importing_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_unknown_accountant_is_named_before_anything_is_computed():
+    with pytest.raises(InputError, match="magic"):
+        upper_bounds(release(), delta=1e-5, accountants=["gdp-exact", "magic"])

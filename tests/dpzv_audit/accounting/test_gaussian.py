@@ -157,3 +157,31 @@ def test_epsilon_delta_tradeoff_known_points():
 def test_wrong_numbers_are_named(call, names):
     with pytest.raises(InputError, match=names):
         call()
+
+
+@pytest.mark.parametrize("u", [29.9, 30.01, 31.0, 45.0, 400.0])
+@pytest.mark.parametrize("mu", [1e-4, 0.3, 2.9])
+def test_delta_keeps_eleven_digits_where_the_series_takes_over(u, mu):
+    # Past u = epsilon/mu - mu/2 = 30 the slope of the Mills ratio is a series: its coefficients decide digits 9 to 11.
+    epsilon = mu * (u + mu / 2.0)
+    with mpmath.workdps(60):
+        exact = mpmath.log(reference_delta(epsilon, mu))
+        # The rounding of epsilon/mu alone moves ln delta by u^2 eps.
+        assert abs(float(log_delta_from_mu(epsilon, mu)) - exact) < 1e-11 + 8.0 * u * u * 2.2e-16
+
+
+def test_delta_is_one_where_mu_leaves_the_squares_of_floats():
+    assert float(log_delta_from_mu(1.0, 1e200)) == 0.0
+    assert float(delta_from_mu(1e10, 1e160)) == 1.0
+    # Out of reach on the other side: no delta at all.
+    assert float(log_delta_from_mu(1e200, 1.0)) == -math.inf
+    np.testing.assert_array_equal(delta_from_mu(1.0, [0.0, 1e200]), [0.0, 1.0])
+
+
+def test_a_tradeoff_curve_is_never_below_zero_and_takes_rates_alone():
+    np.testing.assert_array_equal(epsilon_delta_tradeoff([0.95, 1.0], 0.5, 0.1), [0.0, 0.0])
+    for alpha in ([0.5, 1.5], [-0.1, 0.5], [0.5, math.nan]):
+        with pytest.raises(InputError, match="alpha"):
+            epsilon_delta_tradeoff(alpha, 1.0, 0.0)
+        with pytest.raises(InputError, match="alpha"):
+            gaussian_tradeoff(alpha, 1.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpzv_audit.accounting import epsilon_from_mu
 from dpzv_audit.accounting.mixture import known_ids_epsilon
 from dpzv_audit.accounting.moments import certified_lower, composed_moments, loss_moments
-from dpzv_audit.accounting.prv import SampledRounds, prv_composition, prv_epsilon
+from dpzv_audit.accounting.prv import SampledRounds, prv_composition, prv_directions, prv_epsilon
 from dpzv_audit.accounting.sampled import SampledGaussian
 
 KINDS = ("remove", "add", "replace")
@@ -305,3 +305,15 @@ def test_certified_lower_bound_is_tight_where_one_round_decides():
     pair = SampledGaussian(kind="remove", rate=0.5, noise=0.2)
     exact = one_round_epsilon(pair, 1e-5)
     assert 0.6 * exact < certified_lower(pair, 1, 1e-5) <= exact
+
+
+def test_enough_composes_only_where_the_certified_bounds_do_not_decide():
+    about = {"kinds": ("remove", "add"), "parts": (SampledRounds(rate=0.05, noise=0.6, rounds=400),), "delta": 1e-5}
+    fast, whole = prv_directions(**about, fast=True), prv_directions(**about)
+    assert fast.epsilon.lower < whole.epsilon.lower <= whole.epsilon.upper < fast.epsilon.upper
+    between = 0.5 * (fast.epsilon.upper + whole.epsilon.upper)
+    assert prv_directions(**about, enough=between) == whole
+    for claimed in (fast.epsilon.upper * 1.01, fast.epsilon.lower * 0.99):
+        decided = prv_directions(**about, enough=claimed)
+        assert (decided.epsilon, decided.composed) == (fast.epsilon, False)
+    assert "decides" in decided.note

@@ -169,3 +169,9 @@ def test_compositions_hold_releases_about_the_same_records():
         Composition(())
     with pytest.raises(InputError, match="dataset_size is 1000 in one release and 2000"):
         Composition((one, release(dataset_size=2000)))
+
+
+def test_the_largest_count_still_passes():
+    assert release(rounds=10**15).rounds == 10**15
+    with pytest.raises(InputError, match="at most 1e"):
+        release(rounds=10**15 + 1)

@@ -134,3 +134,40 @@ def test_claims_are_those_that_could_be_refuted():
 def test_wrong_input_is_named(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.2), (0.4, 0.1), (1.0, 1e-3)])
+def test_pairs_needed_stake_all_and_win_every_time(epsilon, delta):
+    # 1 + W / (e^epsilon + delta) at W = 1 - delta, to the power n, is to reach 20.
+    n = pairs_needed(epsilon, delta)
+    growth = 1.0 + (1.0 - delta) / (math.exp(epsilon) + delta)
+    assert growth**n >= 20.0 > growth ** (n - 1)
+
+
+@pytest.mark.parametrize("keep_path", [False, True])
+@pytest.mark.parametrize("mu", [0.0, 3.0])
+def test_wealth_is_the_product_over_every_pair(mu, keep_path):
+    # By definition: W = 1[pays] - e^epsilon 1[costs] - delta, of pairs without an event too; delta is large to be seen.
+    epsilons, delta = np.array([0.05, 0.3]), 0.1
+    x, y = gaussian_pairs(5, mu, 70)
+    whole, stepwise = (
+        BettingTest(epsilons, delta=delta, confidence=1.0 - 1e-12, keep_path=keep) for keep in (keep_path, False)
+    )
+    whole.update(x, y)
+    wealth, best, idle = np.full((2, 2), 0.5), np.zeros(2), 0
+    for one, other in zip(x, y, strict=True):
+        stepwise.update([one], [other])  # leaves behind the bets that this pair was played with
+        for g, (bet, stake) in enumerate(zip(stepwise._bets, stepwise._stakes, strict=True)):
+            if bet is None:
+                continue
+            pays, costs = (bool(event[0]) for event in bet.events(np.array([one]), np.array([other])))
+            idle += not (pays or costs)
+            odds = math.exp(epsilons[g])
+            winnings = pays - odds * costs - delta
+            for j, fraction in enumerate((1.0, 0.4)):
+                wealth[j, g] *= 1.0 + fraction * stake / (odds + delta) * winnings
+        best = np.maximum(best, np.log(wealth.sum(axis=0)))
+    assert idle > 0 or mu == 0.0
+    for test in (whole, stepwise):
+        assert test.log_wealth == pytest.approx(np.log(wealth.sum(axis=0)), abs=1e-9)
+        assert test.best == pytest.approx(best, abs=1e-9)

@@ -49,6 +49,15 @@ def test_published_example_of_the_interval():
     assert interval.high == pytest.approx(0.5922, abs=5e-5)
 
 
+def test_no_success_and_every_success_are_proportions_too():
+    none, every = proportion_interval(0, 12, 0.9), proportion_interval(12, 12, 0.9)
+    assert (none.value, none.low) == (0.0, 0.0)
+    assert (every.value, every.high) == (1.0, 1.0)
+    # 1 - 0.05^(1/12), from both ends.
+    assert none.high == pytest.approx(1.0 - 0.05 ** (1 / 12), rel=1e-12)
+    assert every.low == pytest.approx(0.05 ** (1 / 12), rel=1e-12)
+
+
 def test_arguments_broadcast():
     limits = upper_limit(np.array([0.0, 5.0, 10.0])[:, None], 10, np.array([0.05, 0.01]))
     assert limits.shape == (3, 2)

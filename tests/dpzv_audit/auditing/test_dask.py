@@ -4,16 +4,19 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from dpzv_audit.auditing.engine import Effort, collect
+from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.auditing.workers import Workers
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import AuditError, InputError
 
 distributed = pytest.importorskip("distributed", reason="needs the extra [dask]")
+cloudpickle = pytest.importorskip("cloudpickle")
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,42 @@ class Slow:
         return {"in_scores": rows, "out_scores": -rows}
 
 
+@dataclass(frozen=True)
+class Heavy:
+    """Says in every row which process made it; notes in a file each time that it is unpickled."""
+
+    log: str
+    data: np.ndarray
+
+    def facts(self):
+        return {}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        with open(self.log, "a") as log:
+            log.write(f"{os.getpid()}\n")
+
+    def __call__(self, first, last):
+        time.sleep(0.05)
+        rows = np.arange(first, last, dtype=np.float64)
+        return {"in_scores": rows, "out_scores": -rows, "pids": np.full(last - first, os.getpid())}
+
+
+def unpickled_in(log):
+    """How often each process unpickled a `Heavy`."""
+    return Counter(int(line) for line in log.read_text().split())
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     ) as made:
         yield made
 
 
 def test_a_worker_killed_on_the_way_changes_nothing(cluster):
     """The functions of this module travel by value: workers need the package alone."""
-    import cloudpickle
-
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     pids = [worker.pid for worker in cluster.workers.values()]
     killed = []
@@ -54,6 +81,52 @@ def test_a_worker_killed_on_the_way_changes_nothing(cluster):
     got = collect(Slow(), 160, effort)
     assert killed
     assert (got.arrays["in_scores"] == np.arange(160)).all()
+
+
+def test_data_go_to_a_worker_once_and_a_worker_that_joins_takes_part(tmp_path):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    log = tmp_path / "log"
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    ) as cluster:
+        first = {worker.pid for worker in cluster.workers.values()}
+
+        def one_more(done, arrays):
+            if done == 20:
+                cluster.scale(3)
+
+        effort = Effort(chunk=2, workers=Workers(kind="dask", scheduler=cluster.scheduler_address), progress=one_more)
+        got = collect(Heavy(str(log), np.zeros(1000)), 400, effort)
+    assert (got.arrays["in_scores"] == np.arange(400)).all()
+    pids = set(got.arrays["pids"].tolist())
+    assert len(pids) == 3
+    assert first < pids
+    assert unpickled_in(log) == dict.fromkeys(pids, 1)
+
+
+def test_a_scheduler_that_goes_away_is_one_line(tmp_path):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    store = ChunkStore(tmp_path / "chunks", resume=False)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    ) as cluster:
+        effort = Effort(
+            chunk=2,
+            workers=Workers(kind="dask", scheduler=cluster.scheduler_address),
+            store=store,
+            progress=lambda done, arrays: cluster.close() if done == 10 else None,
+        )
+        with pytest.raises(AuditError, match=r"the Dask scheduler at \S+ went away; the chunks done so far") as caught:
+            collect(Slow(), 400, effort)
+    assert "\n" not in str(caught.value)
+    assert sum(last - first for first, last in store.load()) >= 10
+
+
+def test_data_go_to_a_process_once(tmp_path):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    log = tmp_path / "log"
+    got = collect(Heavy(str(log), np.zeros(1000)), 40, Effort(chunk=2, workers=Workers(kind="loky", jobs=2)))
+    assert unpickled_in(log) == dict.fromkeys(set(got.arrays["pids"].tolist()), 1)
 
 
 def test_a_scheduler_that_is_not_there_is_one_line():

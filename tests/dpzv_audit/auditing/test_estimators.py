@@ -223,6 +223,11 @@ def test_the_pilot_is_five_to_ten_per_cent_or_as_little_as_a_fit_needs(n):
         assert 0.05 * n <= size <= 0.1 * n + 1
 
 
+def test_pilots_of_known_sizes():
+    sizes = {8: 2, 20: 5, 40: 5, 61: 7, 100: 10, 101: 11, 999: 100, 2000: 100, 2001: 101, 10_000: 500}
+    assert {n: pilot_size(n) for n in sizes} == sizes
+
+
 def test_the_pilot_is_random_complete_and_pairs_stay_together():
     scores = np.arange(1000.0)
     pilot, rest = split_pilot(scores, 3)

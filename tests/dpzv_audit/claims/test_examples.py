@@ -39,7 +39,9 @@ def test_every_claim_of_the_papers_names_its_source():
     assert any("004" in claim["source"] for claim in claims)
 
 
-def test_the_flags_of_action_hooks_and_page_exist():
+def test_the_flags_of_action_hooks_and_page_exist(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()  # as in the checkout that the hooks run in
+    monkeypatch.chdir(tmp_path)
     action = (ROOT / "action.yml").read_text()
     command = re.search(r"dpzv-audit (verify .+?)\\\n", action, flags=re.DOTALL).group(1)
     parses(shlex.split(command))

@@ -1,5 +1,6 @@
 """The gate: what it runs, what it trusts, what it keeps, and where it stops."""
 
+import gc
 import sys
 
 import numpy as np
@@ -200,6 +201,20 @@ def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
     assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
     assert found.tradeoff is not None
     assert found.trials == 0
+
+
+def test_claims_on_one_data_set_share_it(tmp_path):
+    from dpzv_audit.claims import method_source
+
+    text = "".join(f'[[claim]]\nname = "{k}"\nmethod = "dpzv-sound"\nepsilon = {k}.5\n' for k in range(3))
+    gc.collect()
+    before = len(method_source._alive)
+    runs = gate_of(tmp_path, text.replace('"dpzv-sound"', '"dpzv-sound"\nclients = 8')).prepare()
+    assert len(method_source._alive) == before + 1
+    assert all(run.source is not None for run in runs)
+    del runs
+    gc.collect()
+    assert len(method_source._alive) == before, "and nobody keeps it after them"
 
 
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):

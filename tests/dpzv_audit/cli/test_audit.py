@@ -130,7 +130,7 @@ def test_a_wrong_flag_is_named(files, flags, words):
 
 
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
-    assert "neither of --method and --scores given" in str(CliRunner().invoke(APP, []).exception)
+    assert "none of --method, --scores and --mechanism given" in str(CliRunner().invoke(APP, []).exception)
     assert "--epochs goes with --method" in str(
         CliRunner().invoke(APP, ["--scores", files[0], files[1], "--epochs", "3"]).exception
     )

@@ -70,7 +70,7 @@ CSV_MISTAKES = [
     ({"clients": 9}, ["--clients is 9", "at most the 3 columns"]),
     ({"clients": 3, "columns": ["a,b", "kind"]}, ["--clients is 3", "must be 2"]),
     ({"columns": ["a", "a,b,kind"]}, ["--columns", "'a' is in several groups"]),
-    ({"columns": ["a", "kind"]}, ["--columns", "'b' is in no group"]),
+    ({"columns": ["a", "kind"]}, ["--columns", "'b' is in no client's group"]),
     ({"columns": ["a,,b", "kind"]}, ["--columns is 'a,,b'", "commas"]),
     ({"columns": ["a,bb", "kind"]}, ["--columns is 'bb'", "did you mean 'b'"]),
     ({"columns": ["a,y", "b,kind"]}, ["--columns is 'y'"]),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpzv_audit.cli import main
-from dpzv_audit.evaluation.matrix import as_many, matrix_sentence, measured_cell
+from dpzv_audit.evaluation.matrix import matrix_sentence, measured_cell, negative_controls
 
 SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--seeds", "2", "--epochs", "1", "--quiet")
 
@@ -85,17 +85,6 @@ def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys
     assert {c["state"] for c in found} == {"measured"}
 
 
-def test_other_methods_have_epsilons_where_one_of_their_channels_is_noised(tmp_path, capsys):
-    """Noise on gradients hides labels from a client; where no gradient travels the cell is a dash that says so."""
-    arguments = ("--methods", "vafl,zoo-vfl", "--dp", "gradient", "--epsilons", "1,10000")
-    code, printed, _ = run(capsys, *SMALL, *arguments, "--no-self-check", "--json", "--out", tmp_path)
-    assert code == 0
-    cells = {(c["method"], c["epsilon"]): c for c in json.loads(printed)["cells"] if c["adversary"] == "client"}
-    assert cells["vafl", 1.0]["damage"] < 0.1 < cells["vafl", 10000.0]["damage"]
-    assert "no gradient travels here" in cells["zoo-vfl", 1.0]["reason"]
-    assert cells["zoo-vfl", 1.0]["state"] == "does not apply"
-
-
 def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, capsys):
     arguments = ("matrix", "--methods", "vafl", "--attacks", "label_spectral", "--seeds", "1", "--epochs", "1")
     code, _, _ = run(capsys, *arguments, "--quiet", "--out", tmp_path)
@@ -132,7 +121,7 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
         (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
         (("--methods", ","), "--methods is ',', must be names by commas, or all"),
         (("--epsilons", "one"), "--epsilons is 'one', must be numbers by commas"),
-        (("--dp", "embeding"), "--dp is 'embeding': did you mean 'embedding'"),
+        (("--protect", "gradients"), "--protect is 'gradients': did you mean 'gradient'"),
         (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
         (("--dataset", "digit"), "did you mean 'digits'"),
         (("--batch-size", "5000"), "--batch-size is 5000"),
@@ -144,6 +133,29 @@ def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, c
     assert message in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_baselines_get_noise_on_the_channels_asked_for_at_every_epsilon(tmp_path, capsys):
+    """VAFL loses its labels without noise, and with noise on embeddings; noise on gradients at epsilon 1 hides them."""
+    arguments = [a if a != "dpzv,vafl" else "vafl,zoo-vfl" for a in SMALL]
+    arguments += ["--epsilons", "1,1000", "--protect", "gradient,embedding", "--no-self-check", "--json"]
+    code, printed, _ = run(capsys, *arguments, "--out", tmp_path)
+    assert code == 0
+    cells = {
+        (c["method"], c["noise"], c["epsilon"]): c for c in json.loads(printed)["cells"] if c["adversary"] == "client"
+    }
+    assert set(cells) == {
+        (method, noise, epsilon)
+        for method in ("vafl", "zoo-vfl")
+        for noise, epsilon in [(None, None)] + [(n, e) for n in ("gradient", "embedding") for e in (1.0, 1000.0)]
+    }
+    assert cells["vafl", None, None]["success"] == 1.0
+    assert cells["vafl", "embedding", 1000.0]["success"] == 1.0
+    assert cells["vafl", "gradient", 1.0]["success"] < 0.2
+    assert cells["zoo-vfl", "gradient", 1.0]["state"] == "does not apply"
+    assert "no gradient travels here" in cells["zoo-vfl", "gradient", 1.0]["reason"]
+    (folder,) = tmp_path.iterdir()
+    assert "figure-label_direct-client" in (folder / "report.html").read_text()
 
 
 def test_damage_is_measured_from_the_best_that_needs_no_attack():
@@ -165,17 +177,38 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
 def test_the_sentence_counts_failures():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "controls_hold": True}
     measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "reference": 0.1, "damage": 0.4}
-    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}], 0.95)
+    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}])
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
     assert "a by the client on m: 0.500" in text
-    missed = matrix_sentence([{**measured, "controls_hold": False}], 0.95)
-    assert "misses its value in 1 of them, as luck alone does in 5%: in so many or more with probability 0.05" in missed
+    assert "negative controls" not in text
+    assert "the 1 negative controls together are at chance, p = 0.3" in matrix_sentence(
+        [{**measured, "control_p": 0.3}]
+    )
+    off = matrix_sentence([{**measured, "control_p": 1e-6}])
+    assert "are NOT at chance (worst: a by the client on m), p = 1e-06" in off
 
 
-def test_how_likely_luck_alone_misses_so_often():
-    assert as_many(0, 10, 0.05) == 1.0
-    assert as_many(1, 2, 0.5) == pytest.approx(0.75)
-    assert as_many(2, 2, 0.5) == pytest.approx(0.25)
+def test_negative_controls_are_one_test_of_all_together():
+    cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None}
+    cells = [{**cell, "control_p": p} for p in (0.2, 2e-5, None, 0.9)] + [{**cell, "state": "does not apply"}]
+    found = negative_controls(cells)
+    assert found["tests"] == 3
+    assert found["together_p"] == pytest.approx(6e-5)
+    assert not found["hold"]
+    # What is rare alone is not among many: 1e-3 is for all of them.
+    many = negative_controls(cells[1:2] + [{**cell, "control_p": 0.5}] * 99)
+    assert many["together_p"] == pytest.approx(2e-3)
+    assert many["hold"]
+    assert negative_controls([{**cell, "control_p": None}]) is None
+
+
+def test_a_matrix_whose_controls_are_off_fails(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dpzv_audit.evaluation.matrix.FALSE_ALARM", 1.01)
+    code, _, error = run(capsys, *SMALL, "--no-self-check", "--out", tmp_path)
+    assert code == 3
+    assert "the negative controls are not at chance, p = " in error
+    (folder,) = tmp_path.iterdir()
+    assert "no number here can be trusted" in (folder / "report.html").read_text()
 
 
 def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch, tmp_path):
@@ -187,9 +220,9 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     assert set(found["controls"]) == {"positive", "shuffled_labels"}
     assert not list(tmp_path.iterdir())
 
-    from attacks import contract
+    from attacks import controls
 
-    monkeypatch.setattr(contract.Control, "holds", property(lambda self: self.kind == "positive"))
+    monkeypatch.setattr(controls.Control, "holds", property(lambda self: self.kind == "positive"))
     code, _, error = run(capsys, *arguments)
     assert code == 3
     assert "label_direct fails its own controls: shuffled labels" in error

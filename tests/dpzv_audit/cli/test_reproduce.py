@@ -68,6 +68,8 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, 
         (("reproduce", "czofo-table4", "--row", "q = 7"), "--row is 'q = 7', must be part of a row's label"),
         (("reproduce", "czofo-table4", "--epochs", "0"), "--epochs is 0"),
         (("reproduce", "czofo-table4", "--seeds", "0"), "--seeds is 0"),
+        (("reproduce", "czofo-table4", "--records", "0"), "--records is 0"),
+        (("reproduce", "czofo-table4", "--records", "9999"), "--records is 9999, must be at most 1408: digits has"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(arguments, line, tmp_path, capsys):

@@ -75,6 +75,12 @@ name = "the server"
 adversary = "server"
 
 [[claim]]
+name = "the wire of a large size"
+adversary = "eavesdropper"
+records = 300000
+config = { batch_size = 1, epochs = 1 }
+
+[[claim]]
 name = "the final model of a size"
 adversary = "release"
 records = 1000
@@ -170,6 +176,7 @@ def test_other_adversaries_and_relations_are_audited_or_it_is_said_why_not(folde
         ("one record less, by its batches", "the batch ids themselves show whether the record is there"),
         ("the server", "it owns the labels"),
         ("the final model of a size", "name a dataset, not records"),
+        ("the wire of a large size", "without batch ids every scalar is drawn, and 300,000 rounds are more than"),
     ):
         assert by_name[name]["looks"] == []
         assert says in by_name[name]["unaudited"]

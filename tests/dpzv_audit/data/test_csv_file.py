@@ -114,7 +114,7 @@ def test_another_separator(tmp_path):
         ({"categories": []}, "line 2, column 'town': 't0' is no number"),
         ({"clients": 5}, "clients is 5, must be at most the 4 columns"),
         ({"clients": 0}, "clients is 0"),
-        ({"groups": [["a"], ["b", "town"]]}, "column 'c' is in no group, must be in one or in drop"),
+        ({"groups": [["a"], ["b", "town"]]}, "column 'c' is in no client's group, must be in one"),
         ({"groups": [["a", "c"], ["b", "town", "a"]]}, "column 'a' is in several groups"),
         ({"groups": [["a", "b", "c", "town"], []]}, "a group is empty"),
         ({"groups": [["a", "b", "c", "town", "y"]]}, "group column is 'y': must be one of a, b, town, c"),

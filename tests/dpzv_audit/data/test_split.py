@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.data.split import fixed_order, fixed_split
+from dpzv_audit.data.digits import load_digits
+from dpzv_audit.data.split import fixed_order, fixed_split, sample_of_training
 from dpzv_audit.errors import InputError
 
 
@@ -26,3 +27,25 @@ def test_the_order_is_fixed_for_good_and_follows_the_seed():
 def test_one_record_cannot_be_split():
     with pytest.raises(InputError, match="there are 1 records, must be at least 2"):
         fixed_split(1, seed=0)
+
+
+def test_a_sample_is_of_training_records_with_their_labels_and_says_so():
+    whole = load_digits()
+    part = sample_of_training(whole, 100)
+    assert len(part.train) == 100
+    assert part.notes == (*whole.notes, "a sample: 100 of 1,408 training records")
+    assert part.test is whole.test
+    rows = {row.tobytes(): label for row, label in zip(_joined(whole), whole.train.labels, strict=True)}
+    assert [rows[row.tobytes()] for row in _joined(part)] == part.train.labels.tolist()
+    assert set(part.train.labels) == set(range(10))  # in no order of classes
+    assert np.array_equal(sample_of_training(whole, 100).train.labels, part.train.labels)
+
+
+def _joined(data):
+    return np.concatenate([block.reshape(len(data.train), -1) for block in data.train.features], axis=1)
+
+
+@pytest.mark.parametrize(("count", "line"), [(0, "--records is 0"), (1409, "--records is 1409, must be at most 1408")])
+def test_a_sample_of_none_or_of_more_than_there_are_is_one_line(count, line):
+    with pytest.raises(InputError, match=line):
+        sample_of_training(load_digits(), count)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpzv_audit.data import table
-from dpzv_audit.data.table import CHUNK, LOADING, Category, Hashed, Layout, Number, column_runs, read_table
+from dpzv_audit.data.table import CHUNK, LOADING, ROW_BYTES, Category, Hashed, Layout, Number, column_runs, read_table
 from dpzv_audit.errors import InputError
 
 COLUMNS = (Number("age", 10.0), Category("colour", ("red", "green")), Hashed("town", 4))
@@ -143,7 +143,7 @@ def test_numbers_encode_together_as_they_do_one_by_one(cells, scale):
 def test_rows_that_memory_cannot_hold_are_refused_from_the_first_ones(tmp_path, monkeypatch):
     """The file says that it is a hundred times as long as it is: its first rows are enough to refuse it."""
     path = write(tmp_path, "age,colour,town,y\n" + "20,red,x,a\n" * 100)
-    size, free = path.stat().st_size, LOADING * 4 * 100 * WIDTH
+    size, free = path.stat().st_size, 100 * (LOADING * 4 * WIDTH + ROW_BYTES)
     monkeypatch.setattr(table, "memory_available", lambda: free)
     assert len(read_table(path, LAYOUT, COLUMNS, "y").labels) == 100
     monkeypatch.setattr(table, "check_size", lambda *_, **__: 100 * size)
@@ -158,7 +158,7 @@ def test_rows_that_only_their_number_gives_away_are_refused_on_the_way(tmp_path,
     """The first rows are long, so that the estimate is far too low."""
     path = write(tmp_path, f"age,colour,town,y\n20,{'r' * 5000},x,a\n" + "20,red,x,a\n" * 200)
     monkeypatch.setattr(table, "CHUNK", 2)
-    monkeypatch.setattr(table, "memory_available", lambda: LOADING * 4 * 100 * WIDTH)
+    monkeypatch.setattr(table, "memory_available", lambda: 100 * (LOADING * 4 * WIDTH + ROW_BYTES))
     assert "has 102 rows or more" in refused(path)
 
 

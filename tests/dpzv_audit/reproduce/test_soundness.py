@@ -138,7 +138,8 @@ def test_the_first_paragraph_says_who_wins_by_the_intervals(sound, verdict, resu
     assert verdict in text
     assert f"{100 * sound:.1f}" in text
     assert "“best”" in text
-    assert "+2.0 points" in text
+    assert "+2.00 points" in text
+    assert "other 50.0 [49.9, 50.1]%" in text
     paragraphs = to_markdown(table, result).split("\n\n")
     assert paragraphs[1] == soundness.who_wins(result["rows"])
 

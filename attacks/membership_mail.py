@@ -1,0 +1,99 @@
+"""Membership as one client can ask about it: which of two records stands behind an id, by its mail of a whole training.
+
+The parties of vertical learning aligned their ids, so a client knows which take part; what it does not know is what
+the others hold under one. Both records of a pair have the client's own block here, and differ in the other blocks and
+in the label. First-order methods send the client gradients of each record: they point one way for records of one class
+(the direction attack of Li et al., ICLR 2022), and where both candidates have one label that label is known. How well
+an id's gradients agree with those of a candidate's class stands for the model's confidence in the candidate. Scalar
+methods send one number a batch: how small those of an id's batches are stands for it, the same for both candidates, so
+that only shadow trainings tell them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from mechanisms.messages import SERVER, Message
+from mechanisms.views import Adversary
+
+MEMORY = 0.9
+"""Share of the reference gradients that a round keeps: they turn as training goes on."""
+
+
+def sharing_own_block(pool: VerticalDataset, client: int) -> VerticalDataset:
+    """`pool` whose records 2i + 1 have the block of record 2i at `client` (from 1)."""
+    place = client - 1
+    block = pool.train.features[place].copy()
+    block[1::2] = block[::2]
+    features = (*pool.train.features[:place], block, *pool.train.features[place + 1 :])
+    return replace(pool, train=Records(features=features, labels=pool.train.labels))
+
+
+@dataclass
+class MailReader:
+    """Reads one client's mail of K trainings as it comes; an observer that sees no other message.
+
+    `candidates` (pairs, 2) are the labels of the two records that may stand behind each id, which the client knows of
+    the records that it asks about.
+    """
+
+    client: int
+    candidates: np.ndarray
+    classes: int
+    _adversary: Adversary = field(init=False)
+    _sum: Tensor | None = None
+    _count: Tensor | None = None
+    _reference: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self._adversary = Adversary("client", (self.client,))
+
+    def on_message(self, message: Message) -> None:
+        """Take in an answer of the server to this client."""
+        if not self._adversary.sees(message) or message.sender != SERVER or message.ids is None:
+            return
+        if message.kind == "gradient":
+            self._add(message.ids, self._agreement(message.payload.double(), message.ids))
+        else:
+            told = message.payload.double()
+            told = told[..., 0] if message.kind == "losses" else told.abs()
+            per_batch = -told.reshape(len(told), -1).mean(1)
+            self._add(message.ids, per_batch[:, None, None].expand(*message.ids.shape, self.classes))
+
+    def confidence(self) -> np.ndarray:
+        """Confidence (K, 2 * pairs) in every candidate, in the order of the pool; 0 for ids that never came."""
+        if self._sum is None or self._count is None:
+            return np.zeros((1, self.candidates.size))
+        means = (self._sum / self._count.clamp(min=1).unsqueeze(2)).cpu().numpy()
+        found: np.ndarray = np.take_along_axis(means, self.candidates[None], 2)
+        return found.reshape(len(means), -1)
+
+    def _add(self, ids: Tensor, values: Tensor) -> None:
+        """Add `values` (K, B, classes) to the ids (K, B)."""
+        if self._sum is None or self._count is None:
+            self._sum = values.new_zeros(len(ids), len(self.candidates), self.classes)
+            self._count = values.new_zeros(len(ids), len(self.candidates))
+        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(-1, -1, self.classes), values)
+        self._count.scatter_add_(1, ids, torch.ones_like(ids, dtype=values.dtype))
+
+    def _agreement(self, gradients: Tensor, ids: Tensor) -> Tensor:
+        """Cosine (K, B, classes) of gradients (K, B, width) with each class's reference, before it takes them in."""
+        units = gradients / torch.linalg.vector_norm(gradients, dim=2, keepdim=True).clamp(min=1e-300)
+        if self._reference is None:
+            self._reference = units.new_zeros(len(units), self.classes, units.shape[2])
+        reference = self._reference / torch.linalg.vector_norm(self._reference, dim=2, keepdim=True).clamp(min=1e-300)
+        found: Tensor = units @ reference.mT
+        self._reference = MEMORY * self._reference + self._known(ids).mT @ units
+        return found
+
+    def _known(self, ids: Tensor) -> Tensor:
+        """One-hot label (K, B, classes) of ids whose candidates have one label; zeros elsewhere."""
+        same = self.candidates[:, 0] == self.candidates[:, 1]
+        rows = np.zeros((len(self.candidates), self.classes))
+        rows[np.flatnonzero(same), self.candidates[same, 0]] = 1.0
+        return torch.from_numpy(rows).to(ids.device)[ids]

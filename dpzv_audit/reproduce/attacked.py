@@ -1,0 +1,202 @@
+"""What rows share that are attacks on labels: success by trial beside baselines and the negative control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attacks import attack_named
+from attacks.contract import AttackOutcome, AttackSetting
+from attacks.metrics import mean_interval
+from attacks.run import continuous
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.evidence import Interval, to_jsonable
+from dpzv_audit.intervals import proportion
+from dpzv_audit.reproduce.table import Result, Setting
+from dpzv_audit.reproduce.training import setting_facts, training_part
+from mechanisms import MethodSpec, ProtectedConfig, TrainingConfig
+from mechanisms.calibration import calibrated
+from reports import svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FALSE_ALARM = 1e-3
+"""Chance that any of a table's rows is called above or below chance where none is; and that any control is broken."""
+
+Series = Mapping[str, Mapping[str, float]]
+"""Intervals of one row of a figure by name: `value`, `low` and `high`."""
+_SHAPES = ("o", "D", "s")
+
+
+def attacked_part(
+    setting: Setting,
+    method: MethodSpec,
+    config: TrainingConfig,
+    dataset: VerticalDataset,
+    label: str,
+    *,
+    attack: str,
+    adversary: str,
+    passes: int,
+    **of_attack: Any,
+) -> Result:
+    """`attack` on `setting.seeds` trainings and on as many with labels dealt at random, kept from one run to the next.
+
+    Args:
+        setting: What the whole table runs under.
+        method: The method that is attacked.
+        config: How it trains.
+        dataset: What it trains on.
+        label: Name of the row, for progress.
+        attack: Name in `attacks.ATTACKS`.
+        adversary: Who mounts it.
+        passes: Epochs of this tool in one of the table's.
+        of_attack: `rule`, `estimator` and `options` of `attacks.contract.AttackSetting`.
+
+    Returns:
+        Success, baselines, controls and measures with 95% intervals over the trials, rates by trial, accuracy of the
+        attacked trainings, and the standard deviation of the noise on the channel that the method protects.
+
+    Raises:
+        InputError: The attack does not apply.
+    """
+    facts = setting_facts(setting, dataset) | {
+        "attack": attack,
+        "adversary": adversary,
+        "method": method.name,
+        "config": config.model_dump(mode="json"),
+        **of_attack,
+    }
+
+    def compute(_: Any) -> Result:
+        rounds = config.epochs * (len(dataset.train) // config.batch_size)
+        outcome = attack_named(attack).mount(
+            AttackSetting(
+                method=method,
+                config=config,
+                dataset=dataset,
+                adversary=adversary,
+                trials=setting.seeds,
+                seed=setting.seed,
+                device=setting.device,
+                with_positive=False,
+                progress=continuous(setting.stage(label, 2 * rounds)),
+                **of_attack,
+            )
+        )
+        return {
+            "success": to_jsonable(outcome.success),
+            "baselines": to_jsonable(outcome.baselines),
+            "controls": to_jsonable(outcome.controls),
+            "measures": to_jsonable(outcome.measures),
+            "by_trial": to_jsonable(outcome.by_trial),
+            "training": training_part(outcome.trained, passes),
+            "noise_std": _noise(outcome, config, dataset, setting.seed),
+            "protects": method.protects(config),
+        }
+
+    return setting.kept.part(facts, compute)
+
+
+def _noise(outcome: AttackOutcome, config: TrainingConfig, dataset: VerticalDataset, seed: int) -> float:
+    if outcome.plan is not None:
+        return outcome.plan.sigma
+    if isinstance(config, ProtectedConfig) and config.protected:
+        return calibrated(config, records=len(dataset.train), clients=dataset.clients, seed=seed).dp_sigma
+    return 0.0
+
+
+def judged(row: Result, confidence: float) -> Interval:
+    """The row's success with its interval at another `confidence`: exact or over trials, whichever is wider."""
+    records = int(row["success"]["n"])
+    exact = proportion(round(row["success"]["value"] * records), records, confidence)
+    over_trials = mean_interval(row["by_trial"]["success"], records, confidence)
+    return Interval(
+        value=exact.value,
+        low=min(exact.low, over_trials.low),
+        high=max(exact.high, over_trials.high),
+        n=records,
+        confidence=confidence,
+    )
+
+
+def broken_controls(rows: Sequence[Result]) -> list[str]:
+    """Labels of rows whose negative control does not hold chance, with a false-alarm rate over all of them."""
+    broken = []
+    for row in rows:
+        control = row["controls"]["shuffled_labels"]
+        shown = {"success": control, "by_trial": {"success": row["by_trial"]["shuffled_labels"]}}
+        found = judged(shown, 1.0 - FALSE_ALARM / len(rows))
+        if not found.low <= control["expected"] <= found.high:
+            broken.append(str(row["label"]))
+    return broken
+
+
+def interval_text(found: Mapping[str, Any] | float) -> str:
+    """A rate with its interval, or alone where it has none."""
+    if isinstance(found, Mapping):
+        return f"{found['value']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
+    return f"{found:.4f}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with semicolons between them: labels hold commas."""
+    return "; ".join(names)
+
+
+def interval_figure(name: str, rows: Sequence[tuple[str, Series]], *, chance: float, x_label: str, subject: str) -> str:
+    """Intervals on one scale from 0 to 1 below their row's name: the first series filled, others open; chance dashed.
+
+    Args:
+        name: Prefix of the ids in the drawing.
+        rows: Name and series of each row; a series may be missing in some.
+        chance: What knowing nothing gives.
+        x_label: What the scale is.
+        subject: First words of the drawing's accessible name.
+    """
+    names = list(dict.fromkeys(series for _, shown in rows for series in shown))
+    heights = list(range(len(rows)))[::-1]
+
+    def paint(axes: Axes) -> None:
+        axes.axvline(chance, color=svg.MUTED, linestyle="--", linewidth=1.0)
+        for index, series in enumerate(names):
+            points = [
+                (h - 0.2 * index, shown[series]) for h, (_, shown) in zip(heights, rows, strict=True) if series in shown
+            ]
+            values = [found["value"] for _, found in points]
+            below = [found["value"] - found["low"] for _, found in points]
+            above = [found["high"] - found["value"] for _, found in points]
+            axes.errorbar(
+                values,
+                [at for at, _ in points],
+                xerr=[below, above],
+                fmt=_SHAPES[index % len(_SHAPES)],
+                markersize=4.5,
+                markerfacecolor=svg.ACCENT if index == 0 else "none",
+                color=svg.ACCENT if index == 0 else svg.INK,
+                linewidth=1.2,
+                label=series,
+            )
+        for height, (label, _) in zip(heights, rows, strict=True):
+            axes.annotate(label, (chance + 0.02, height + 0.2), va="bottom", fontsize=9, color=svg.INK)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.3 - 0.2 * len(names), len(rows) - 0.2)
+        axes.set(xlabel=x_label)
+        if len(names) > 1:
+            axes.legend(
+                loc="lower center",
+                bbox_to_anchor=(0.5, 1.0),
+                ncols=len(names),
+                fontsize=9,
+                handletextpad=0.2,
+                columnspacing=1.2,
+            )
+
+    said = "; ".join(
+        f"{label}: " + ", ".join(f"{series} {found['value']:.3f}" for series, found in shown.items())
+        for label, shown in rows
+    )
+    return svg.draw(name, f"{subject}. Chance is {chance:.3f}. {said}", 0.5 * len(rows) + 1.0, paint)

@@ -1,0 +1,34 @@
+"""Runs the notebooks of this folder from top to bottom and writes them with what they print; needs nbclient, ipykernel.
+
+python examples/notebooks/run.py                 each in place
+python examples/notebooks/run.py --out FOLDER    into FOLDER, and those here stay as they are
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Run all; a cell that raises ends it."""
+    parser = argparse.ArgumentParser(description="Run the notebooks of this folder.")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder that receives them")
+    out = parser.parse_args().out
+    for path in sorted(HERE.glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        where = {"metadata": {"path": str(out)}}
+        NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where, record_timing=False).execute()
+        # The kernel's Python version is not a property of the notebook.
+        notebook.metadata.pop("language_info", None)
+        nbformat.write(notebook, out / path.name)
+        print(path.name)
+
+
+if __name__ == "__main__":
+    main()

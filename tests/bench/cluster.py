@@ -1,0 +1,61 @@
+"""What a Dask cluster adds to an audit: time to hand out the job with its data, and time a chunk beside the work.
+
+A local scheduler and two worker processes; the job holds random data of the given size and does nothing with it, so
+that all that is measured is overhead. Needs the extra `[dask]`.
+
+Run: OMP_NUM_THREADS=1 python tests/bench/cluster.py --megabytes 188      (MNIST's training images as floats)
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from distributed import LocalCluster
+
+from dpzv_audit.auditing.engine import Effort, collect
+from dpzv_audit.auditing.workers import Workers
+
+CHUNKS = 200
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Pair k scores k; `data` is what a worker holds."""
+
+    data: np.ndarray
+
+    def facts(self) -> dict[str, Any]:
+        """See `dpzv_audit.auditing.engine.Trials`."""
+        return {}
+
+    def __call__(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """See `dpzv_audit.auditing.engine.Trials`."""
+        rows = np.arange(first, last, dtype=np.float64)
+        return {"in_scores": rows, "out_scores": -rows}
+
+
+def main() -> None:
+    """Print both."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=188)
+    given = parser.parse_args()
+    ends: list[float] = []
+
+    def note(done: int, arrays: object) -> None:
+        ends.append(time.monotonic())
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        begun = time.monotonic()
+        effort = Effort(chunk=1, workers=Workers(kind="dask", scheduler=cluster.scheduler_address), progress=note)
+        collect(Idle(np.zeros(given.megabytes * 10**6 // 8)), CHUNKS, effort)
+    print(f"until the first chunk is done, {given.megabytes} MB to each of 2 workers: {ends[0] - begun:.2f} s")
+    print(f"a chunk, of {CHUNKS}: {1000 * (ends[-1] - ends[0]) / (CHUNKS - 1):.1f} ms")
+
+
+if __name__ == "__main__":
+    # Workers import this file as a module of its own.
+    main()

@@ -1,0 +1,130 @@
+"""Every command of every page: taken by the command line, and run as `docs/blocks.py` says; what it prints is fresh."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+
+from dpzv_audit.claims.load import parse_claims
+from dpzv_audit.cli import app, commands
+
+from .loaded import blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {str(page.relative_to(ROOT)): page for page in blocks.pages()}
+RUN_NOW = [name for name, page in PAGES.items() if any(b.when == "now" for b in blocks.blocks(page))]
+SHELL = [name for name, page in PAGES.items() if any(b.language in blocks.SHELLS for b in blocks.blocks(page))]
+
+
+def parsed(words):
+    """Let the command line take `words` without running them."""
+    assert commands is not None
+    command = typer.main.get_command(app)
+    context = command.make_context("dpzv-audit", words.copy())
+    name = words[0]
+    context.command.get_command(context, name).make_context(name, words[1:], parent=context)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_is_taken(name):
+    text = PAGES[name].read_text()
+    inline = "\n".join(re.findall(r"(?<!`)`(dpzv-audit [^`]+)`(?!`)", blocks.FENCE.sub("", text)))
+    fenced = "\n".join(block.text for block in blocks.blocks(PAGES[name]))
+    for words in blocks.arguments(inline) + blocks.arguments(fenced):
+        if words in (["--help"], ["--version"]):
+            continue
+        try:
+            parsed(words)
+        except (typer.Exit, SystemExit):
+            pass  # --help of a command
+        except Exception as error:
+            raise AssertionError(f"{name}: dpzv-audit {' '.join(words)}: {error}") from error
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_stand_in_fences(name):
+    """An indented block has no language and no comment: nobody could run it."""
+    outside = blocks.FENCE.sub("", PAGES[name].read_text())
+    assert not re.findall(r"^(?: {4}|\t)(?:\$ )?(?:dpzv-audit|python|pytest) .*", outside, flags=re.MULTILINE)
+
+
+def plain(text):
+    """`text` without what differs from run to run (time, memory, dates) and without the widths of tables."""
+    text = re.sub(r"\d{8}-\d{6}", "DATE", text)
+    text = re.sub(r"[\d.,]+ (s|ms|min|h|MB|GB)\b", r"# \1", text)
+    return re.sub(r"[ ─━]+", " ", text)
+
+
+def go_through(page, folder, *, slow):
+    """Run the blocks of a page in order in one folder, as a reader would, and compare what they print."""
+    environment = blocks.prepare(folder)
+    for block in blocks.blocks(page):
+        runs = block.language in blocks.SHELLS or (block.language == "python" and block.printed is not None)
+        if not (runs and block.can_run and (slow or block.when == "now")):
+            continue
+        extra = "" if slow else block.extra
+        ran = blocks.run(block, folder, environment, extra=extra, limit=1200 if slow else 120)
+        assert "Traceback" not in ran.text, f"{block.where}\n{ran.text}"
+        if extra:
+            assert ran.code in (0, 1), f"{block.where}\n{ran.text}"
+        elif block.language == "console":
+            assert plain(ran.text) == plain(block.text), f"{block.where} is stale: python docs/tour.py {page}"
+        else:
+            assert ran.code == block.code, f"{block.where}\n{ran.text}"
+            if block.printed is not None:
+                assert plain(ran.text) == plain(block.printed), f"{block.where} is stale: python docs/tour.py {page}"
+
+
+@pytest.mark.parametrize("name", RUN_NOW)
+def test_commands_run_as_printed_or_at_a_small_size(name, tmp_path):
+    go_through(PAGES[name], tmp_path, slow=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHELL)
+def test_commands_run_as_printed(name, tmp_path):
+    go_through(PAGES[name], tmp_path, slow=True)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_code_in_pages_is_code(name, tmp_path):
+    for block in blocks.blocks(PAGES[name]):
+        if block.language == "python":
+            compile(block.text, block.where, "exec")
+        elif block.language == "toml":
+            if "[[claim]]" in block.text:
+                assert parse_claims(block.text, tmp_path / "claims.toml").claims
+            tomllib.loads(block.text)
+
+
+def test_a_comment_that_nobody_knows_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    for wrong in ("sometimes", "never", "now, because", "exit 1"):
+        page.write_text(f"<!-- run: {wrong} -->\n```sh\ndpzv-audit list methods\n```\n")
+        with pytest.raises(ValueError, match=rf"page\.md:2: <!-- run: {wrong} --> is none"):
+            blocks.blocks(page)
+
+
+def test_a_page_with_a_stale_output_is_caught(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "ROOT", tmp_path)
+    for name in ("examples", "tests/bench"):
+        (tmp_path / name).mkdir(parents=True)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- run: now -->\n```console\n$ echo 3 s and 4\n2 s and 4\n```\n")
+    (tmp_path / "one").mkdir()
+    go_through(page, tmp_path / "one", slow=False)
+    page.write_text(page.read_text().replace("and 4\n```", "and 5\n```"))
+    (tmp_path / "two").mkdir()
+    with pytest.raises(AssertionError, match=r"page\.md:2 is stale"):
+        go_through(page, tmp_path / "two", slow=False)
+
+
+def test_arguments_are_those_that_a_shell_would_pass():
+    text = "x=1; /bin/dpzv-audit audit --scores 'a b.csv' \\\n> out.csv --epsilon 1 && echo no  # dpzv-audit\n"
+    text += "dpzv-audit list methods | head"
+    assert blocks.arguments(text) == [
+        ["audit", "--scores", "a b.csv", "out.csv", "--epsilon", "1"],
+        ["list", "methods"],
+    ]

@@ -1,0 +1,80 @@
+"""CONTRIBUTING.md done to the letter in a copy of the packages: its method and its attack, a file and a line each."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .loaded import blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+FILES = dict(re.findall(r"<!-- file: (\S+) -->\n+```python\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE))
+EXAMPLES = {
+    "signed": ("mechanisms/signed.py", "mechanisms/registry.py", "METHODS"),
+    "label_largest": ("attacks/label_largest.py", "attacks/__init__.py", "ATTACKS"),
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The packages and their tests with both files in place, and both lines; the environment that runs them."""
+    folder = tmp_path_factory.mktemp("contributing")
+    environment = blocks.prepare(folder)
+    for name in ("dpzv_audit", "mechanisms", "attacks", "reports", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    assert {file for file, _, _ in EXAMPLES.values()} == set(FILES)
+    for name, (file, registry, table) in EXAMPLES.items():
+        assert f"`{registry}`: import `{name}`, and put `{name}.SPEC,` into `{table}`" in TEXT.replace("\n", " ")
+        (folder / file).write_text(FILES[file])
+        where = folder / registry
+        package = file.split("/")[0]
+        entry = re.compile(rf"^({table}\b.*?)^(    \)\n}})$", flags=re.DOTALL | re.MULTILINE)
+        with_line = entry.sub(rf"\1        {name}.SPEC,\n\2", where.read_text())
+        with_line = re.sub(rf"^(from {package} import \(?)", rf"\1{name}, ", with_line, count=1, flags=re.MULTILINE)
+        where.write_text(with_line)
+    return folder, {**environment, "PYTHONPATH": str(folder), "DPZV_AUDIT_CACHE": str(folder / ".cache")}
+
+
+def run(copy, command):
+    folder, environment = copy
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def commands_about(name):
+    """Commands of the page that have to do with an example, as it prints them."""
+    found = [line for block in blocks.blocks(ROOT / "CONTRIBUTING.md") for line in block.text.splitlines()]
+    return [line for line in found if re.match(r"(dpzv-audit|pytest) ", line) and name in line]
+
+
+def test_the_method_of_the_page_trains(copy):
+    command = commands_about("signed")[0]
+    assert command.startswith("dpzv-audit train --method signed")
+    shown = run(copy, f"{command} --epochs 2 --no-controls")
+    assert "signed on digits" in shown
+    # 44 rounds of a float and one bit for each of 64 x 16 numbers.
+    assert re.search(r"bytes down +│ +5,808 ", shown), shown
+
+
+def test_the_attack_of_the_page_passes_its_self_check(copy):
+    command = commands_about("label_largest")[0]
+    assert command.endswith("--self-check")
+    assert run(copy, command).count("holds: ") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_command_of_the_page_about_it_runs(copy, name):
+    commands = commands_about(name)
+    assert {command.split()[0] for command in commands} == {"dpzv-audit", "pytest"}
+    for command in commands:
+        run(copy, command)
+    assert os.listdir(copy[0] / "dpzv-runs")

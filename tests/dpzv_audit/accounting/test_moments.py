@@ -1,0 +1,71 @@
+"""Certified bounds from moments: what the window leaves out is paid for, and steep losses are not integrated."""
+
+import math
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from dpzv_audit.accounting.moments import ORDERS, certified_lower, composed_moments, epsilon_of_moments, loss_moments
+from dpzv_audit.accounting.sampled import SampledGaussian
+
+
+def test_what_the_window_leaves_out_is_taken_from_delta():
+    moments = loss_moments(SampledGaussian(kind="remove", rate=0.2, noise=1.3), outside=1e-9)
+    whole, cut = replace(moments, outside=0.0), replace(moments, outside=1e-5)
+    assert cut.epsilon(3e-5) == pytest.approx(whole.epsilon(2e-5), rel=1e-12)
+    assert cut.epsilon(3e-5) > 1.02 * whole.epsilon(3e-5)
+    assert cut.epsilon(1e-5) == cut.epsilon(9e-6) == math.inf
+    many = composed_moments([(cut, 3), (whole, 40)])
+    assert many.outside == pytest.approx(3e-5)
+    assert many.epsilon(3e-5) == math.inf
+    assert many.up == pytest.approx(43 * moments.up)
+    assert (many.ceiling, many.floor) == pytest.approx((43 * moments.ceiling, 43 * moments.floor))
+    assert (many.least, many.most) == (moments.least, moments.most)
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("remove", 0.3), ("add", 0.3), ("replace", 0.05), ("replace", 0.97)])
+def test_orders_too_steep_for_a_panel_are_left_out(kind, rate):
+    # Where a replaced record is nearly always sampled the loss is steepest in the middle, not at the window's ends.
+    pair = SampledGaussian(kind=kind, rate=rate, noise=2.0)
+    moments = loss_moments(pair, outside=1e-12)
+    low, high = pair.window(1e-12)
+    width = pair.quadrature(low, high)[2]
+    x = np.linspace(low, high - width, 40_001)
+    steepest = float((pair.loss(x + width) - pair.loss(x)).max())
+    assert 0.9 * 16.0 < steepest * ORDERS[np.isfinite(moments.up)][-1] <= 16.0 * (1.0 + 1e-3)
+    assert np.array_equal(np.isfinite(moments.up), np.isfinite(moments.down))
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(0.5, 1e-5), (3.0, 1e-3)])
+def test_moments_of_a_gaussian_give_the_best_order_of_its_closed_form(mu, delta):
+    # ln E[e^(s L)] = s (s + 1) mu^2 / 2; the conversion of Canonne, Kamath and Steinke, proposition 12, by itself.
+    def converted(s):
+        rest = mpmath.log(s) - (1 + 1 / s) * mpmath.log1p(s) if s < 1e300 else 0
+        return (s + 1) * mu**2 / 2 + rest - mpmath.log(delta) / s
+
+    epsilon, order = epsilon_of_moments(ORDERS, 0.5 * ORDERS * (ORDERS + 1.0) * mu**2, delta)
+    assert epsilon == pytest.approx(float(converted(mpmath.mpf(order))), rel=1e-12)
+    finest = min(float(converted(mpmath.mpf(float(s)))) for s in np.geomspace(order / 2.0, order * 2.0, 2001))
+    assert finest <= epsilon < finest * (1.0 + 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["remove", "add", "replace"])
+def test_the_certified_lower_end_is_a_test_that_can_be_played(kind):
+    # One round: the best of its thresholds on x itself; epsilon >= ln((P - delta) / Q), from the tails of the mixtures.
+    rate, noise, delta = 0.4, 0.8, 1e-3
+    t = np.linspace(-0.5, 2.0, 26)
+
+    def tail(mean):
+        return (1.0 - rate) * ndtr(-t / noise) + rate * ndtr((mean - t) / noise)
+
+    p, q = {
+        "remove": (tail(1.0), ndtr(-t / noise)),
+        "add": (ndtr(-t / noise), tail(-1.0)),
+        "replace": (tail(1.0), tail(-1.0)),
+    }[kind]
+    best = float(np.max(np.log((p - delta)[p > delta] / q[p > delta])))
+    found = certified_lower(SampledGaussian(kind=kind, rate=rate, noise=noise), 1, delta)
+    assert best * (1.0 - 1e-5) < found < best

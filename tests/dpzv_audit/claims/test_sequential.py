@@ -1,0 +1,123 @@
+"""The sequential test inside a claim: what it says, what it may be asked, and the runs that it is given."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.auditing.likelihood_ratio import LikelihoodRatioTest
+from dpzv_audit.claims.blocks import Sides, all_sides, block_of, gaussian_assumption, gaussian_sides
+from dpzv_audit.claims.evidence import Evidence, Look, Theory, evidence_from_json
+from dpzv_audit.claims.looks import full_looks, sequential_looks
+from dpzv_audit.claims.model import MechanismClaim
+from dpzv_audit.claims.wealth import betting_test, likelihood_ratio_test
+
+DELTA = 1e-5
+
+
+def gaussian(mu, pairs, seed=0):
+    rng = np.random.default_rng(seed)
+    return Sides(rng.normal(mu, 1.0, pairs), rng.normal(0.0, 1.0, pairs))
+
+
+def claim(epsilon):
+    return MechanismClaim(name="c", mechanism="a:b", epsilon=epsilon, delta=DELTA)
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_the_p_value_is_the_same_with_and_without_other_claims_beside_it(bound):
+    sides = gaussian(1.5, 1500)
+    bets = betting_test(sides, epsilon=1.23, delta=DELTA, most_pairs=1500, bound=bound)
+    ratio = likelihood_ratio_test(sides, epsilon=1.23, delta=DELTA, bound=bound)
+    assert bets.least_p_value == betting_test(sides, epsilon=1.23, delta=DELTA, most_pairs=1500).least_p_value < 1e-3
+    assert ratio.least_p_value == likelihood_ratio_test(sides, epsilon=1.23, delta=DELTA).least_p_value < 1e-6
+
+
+def test_bounds_fall_with_the_error_and_lie_below_the_truth():
+    sides = gaussian(1.5, 4000)
+    truth = float(epsilon_from_mu(1.5, DELTA))
+    for test in (
+        betting_test(sides, epsilon=1.0, delta=DELTA, most_pairs=4000),
+        likelihood_ratio_test(sides, epsilon=1.0, delta=DELTA),
+    ):
+        bounds = [test.epsilon_lower(error) for error in (0.05, 1e-3, 1e-6)]
+        assert bounds == sorted(bounds, reverse=True)
+        assert 1.0 < bounds[0] < truth
+        assert test.ceiling(0.05) >= bounds[0]
+        assert test.least_p_value < 1e-6
+
+
+def test_a_claim_that_no_planned_number_of_pairs_could_refute_is_not_bet_on():
+    sides = gaussian(3.0, 100)
+    assert betting_test(sides, epsilon=10.0, delta=DELTA, most_pairs=2000) is None
+    assert betting_test(sides, epsilon=1e5, delta=DELTA, most_pairs=10**9) is None
+    assert betting_test(sides, epsilon=3.0, delta=DELTA, most_pairs=2000) is not None
+
+
+def test_looks_over_time_err_no_more_than_one_look():
+    """Looked at after every 125 pairs of 1,000, a true claim reaches p <= 0.1 in at most 10%. False alarm: 1e-5."""
+    truth = float(epsilon_from_mu(0.5, DELTA))
+    wrong = 0
+    for seed in range(50):
+        sides = gaussian(0.5, 1000, seed)
+        blocks = [
+            block_of(sides.inside[k : k + 125], sides.outside[k : k + 125], probability=1.0)
+            for k in range(0, 1000, 125)
+        ]
+        options = {"stage": "s", "share": 1.0, "gaussian": True, "most_pairs": 1000, "bound": False}
+        p_values = [
+            min(look.p_value / look.weight for look in sequential_looks(blocks[:n], claim(truth), **options))
+            for n in range(1, 9)
+        ]
+        wrong += min(p_values) <= 0.1
+    assert wrong <= binom.isf(1e-5, 50, 0.1)
+
+
+def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 3, (2, 400))
+    inside, outside = counts[0] + rng.normal(size=400), -counts[1] + rng.normal(size=400)
+    block = block_of(inside, outside, probability=0.5, counts=(counts[0], counts[1], 2))
+    part = gaussian_sides([json.loads(json.dumps(block))])
+    assert part.probability == 0.5
+    assert (part.inside == inside[counts[0] == 2]).all()
+    assert (part.outside == outside[counts[1] == 2]).all()
+    assert gaussian_assumption(part) == ""
+    looks = full_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, alpha=1e-3, seed=0)
+    assert [(look.test.name, look.test.delta) for look in looks] == [
+        ("clopper-pearson", DELTA),
+        ("gaussian", 2 * DELTA),
+    ]
+    assert looks[1].test.n_in < looks[0].test.n_in / 1.5
+    bets = sequential_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, most_pairs=400)
+    assert [look.test.delta for look in bets] == [DELTA, 2 * DELTA]
+    assert all_sides([block, block]).inside.size == 800
+    other = block_of(inside, outside, probability=0.4, counts=(counts[0], counts[1], 2))
+    assert gaussian_sides([block, other]) is None, "blocks that disagree are not one sample"
+    assert gaussian_sides([block_of(inside, outside)]) is None
+    assert gaussian_assumption(None) != ""
+
+
+def test_evidence_with_both_kinds_of_test_reads_back_from_json():
+    sides = gaussian(2.0, 300)
+    blocks = [block_of(sides.inside, sides.outside, probability=1.0)]
+    looks = [
+        *sequential_looks(blocks, claim(1.0), stage="a", share=0.3, gaussian=True, most_pairs=300),
+        *full_looks(blocks, claim(1.0), stage="b", share=0.6, gaussian=True, alpha=1e-3, seed=0),
+    ]
+    assert all(isinstance(look, Look) for look in looks)
+    evidence = Evidence(p_value=0.1, theory=Theory(), looks=tuple(looks), split={"a": 0.3, "b": 0.6})
+    again = evidence_from_json(json.loads(json.dumps(evidence.to_json())))
+    assert again == evidence
+    assert again.epsilon_lower(1e-3) == evidence.epsilon_lower(1e-3) > 1.0
+    assert again.given(1e-3) == "given Gaussian noise"
+
+
+def test_a_likelihood_ratio_agrees_with_the_test_that_it_wraps():
+    sides = gaussian(0.8, 500)
+    found = likelihood_ratio_test(sides, epsilon=2.0, delta=DELTA)
+    test = LikelihoodRatioTest(np.asarray(found.claims), confidence=1.0 - 1e-12)
+    test.update(sides.inside, sides.outside)
+    assert list(found.evidence) == test.best.tolist()

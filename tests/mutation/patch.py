@@ -1,0 +1,113 @@
+"""Turns a loaded module into its mutant in place, so that a forked test session need not import anything again.
+
+Functions get the mutant's code (whoever imported one sees the change), data at the top level are replaced by name
+wherever they were imported, and caches are emptied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+_PLAIN = (int, float, complex, str, bytes, type(None), np.ndarray, np.generic)
+
+
+class NotApplied(Exception):
+    """The change cannot be made in a loaded module (or changes nothing there)."""
+
+
+def apply(module: ModuleType, source: str, mutated: str) -> None:
+    """Make `module`, loaded from `source`, what it would be from `mutated`; raises `NotApplied` where it cannot."""
+    old, new = (compile(text, module.__file__ or "", "exec", dont_inherit=True) for text in (source, mutated))
+    before, after = _functions(old), _functions(new)
+    changed = [name for name in before if before[name] != after[name]]
+    for name in changed:
+        _function(module, name).__code__ = after[name]
+    if not changed and not _replace_data(module, new):
+        raise NotApplied
+    _empty_caches()
+
+
+def _functions(code: CodeType) -> dict[str, CodeType]:
+    """Return the code of the module's functions and methods by qualified name; what is nested lies within them."""
+    found: dict[str, CodeType] = {}
+    for constant in code.co_consts:
+        if not isinstance(constant, CodeType) or constant.co_name.startswith("<"):
+            continue
+        is_class = not constant.co_flags & 2  # CO_NEWLOCALS: functions have it, bodies of classes do not
+        found |= _functions(constant) if is_class else {constant.co_qualname: constant}
+    return found
+
+
+def _function(module: ModuleType, name: str) -> FunctionType:
+    found: Any = module
+    for part in name.split("."):
+        found = vars(found)[part]
+    while not isinstance(found, FunctionType):
+        inner = [getattr(found, key, None) for key in ("__wrapped__", "fget", "func", "__func__")]
+        found = next((one for one in inner if one is not None), None)
+        if found is None:
+            raise NotApplied
+    return found
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, tuple | list | frozenset | set):
+        return all(map(_plain, value))
+    if isinstance(value, dict):
+        return all(map(_plain, value.values()))
+    return isinstance(value, _PLAIN)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return not np.array_equal(one, other)
+    return repr(one) != repr(other)
+
+
+def _replace_data(module: ModuleType, code: CodeType) -> bool:
+    """Run the mutated top level apart and carry over the data that differ; return whether any did."""
+    fresh: dict[str, Any] = {"__name__": module.__name__, "__file__": module.__file__}
+    exec(code, fresh)
+    done = False
+    for name, value in fresh.items():
+        old = vars(module).get(name)
+        if name.startswith("__"):
+            continue
+        if _plain(value) and _plain(old) and _differ(old, value):
+            for other in list(sys.modules.values()):
+                if getattr(other, "__dict__", {}).get(name, fresh) is old:
+                    setattr(other, name, value)
+            done = True
+        elif isinstance(old, FunctionType) and isinstance(value, FunctionType):
+            done |= _replace_defaults(old, value)
+        elif dataclasses.is_dataclass(old) and not isinstance(old, type) and type(old).__name__ == type(value).__name__:
+            for field in dataclasses.fields(old):
+                one, two = getattr(old, field.name), getattr(value, field.name)
+                if _plain(one) and _plain(two) and _differ(one, two):
+                    object.__setattr__(old, field.name, two)
+                    done = True
+    return done
+
+
+def _replace_defaults(old: FunctionType, new: FunctionType) -> bool:
+    """Give `old` the defaults of `new` that are data and differ: they were read when the function was defined."""
+    done = False
+    for name in ("__defaults__", "__kwdefaults__"):
+        one, two = getattr(old, name), getattr(new, name)
+        if one is not None and _plain(one) and _plain(two) and _differ(one, two):
+            setattr(old, name, two)
+            done = True
+    return done
+
+
+def _empty_caches() -> None:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dpzv_audit"):
+            for value in list(vars(module).values()):
+                if callable(getattr(value, "cache_clear", None)):
+                    value.cache_clear()

@@ -1,0 +1,106 @@
+"""Cosines of gradient estimates by queries, and reconstructed records, as drawn."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from reports.attack_figures import GRADIENTS, gradient_figure, records_figure
+from reports.svg import ACCENT, label_of
+
+
+def row(estimator, queries, cosine, theory=None):
+    return {
+        "estimator": estimator,
+        "queries": queries,
+        "cosine": cosine,
+        "low": cosine - 0.02,
+        "high": cosine + 0.02,
+        "theory": theory,
+        "relative error": 0.9,
+    }
+
+
+def with_rows(rows):
+    return {"schema": "dpzv-audit/attack/1", "curves": {GRADIENTS: rows}}
+
+
+ROWS = [
+    row("ridge", 10, 0.1, 0.11),
+    row("ridge", 1, 0.02, 0.03),
+    row("correlation", 10, 0.05),
+    row("ridge, without the noise", 1, 0.1, 0.1),
+    row("ridge, without the noise", 10, 0.35, 0.36),
+    row("ridge, directions unknown", 1, 0.0, 0.0),
+]
+
+
+def words_of(drawing):
+    return [e.text or "" for e in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_estimates_with_and_without_noise_stand_in_one_figure_by_queries():
+    drawing = gradient_figure(with_rows(ROWS))
+    assert label_of(drawing) == (
+        "Cosine of estimated with true gradients by number of queries: ridge 0.020 at 1, 0.100 at 10; "
+        "ridge, without the noise 0.100 at 1, 0.350 at 10; ridge, directions unknown 0.000 at 1, 0.000 at 1"
+    )
+    words = words_of(drawing)
+    for name in ("ridge, with the noise", "ridge, without the noise", "expected by theory", "queries about one batch"):
+        assert name in words
+    assert ACCENT in drawing.split("</style>", 1)[1]
+    assert drawing == gradient_figure(with_rows(ROWS))
+
+
+def test_without_noise_to_leave_out_there_is_one_line_and_no_theory_where_there_is_none():
+    words = words_of(gradient_figure(with_rows([row("ridge", 1, 0.1), row("ridge", 3, 0.2)])))
+    assert "ridge" in words
+    assert "expected by theory" not in words
+
+
+@pytest.mark.parametrize("rows", [[], [row("correlation", 1, 0.1)], [{"estimator": "ridge", "queries": 1}]])
+def test_without_a_curve_of_ridge_there_is_no_figure(rows):
+    assert gradient_figure(with_rows(rows)) == ""
+
+
+def pictures(**changes):
+    return {
+        "schema": "dpzv-audit/attack/1",
+        "reconstructions": {
+            "shape": [2, 2],
+            "rows": [
+                {"what": "original", "records": [[0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]]},
+                {"what": "reconstructed", "records": [[0.1, 0.1, 0.9, 0.5], [1.0, 0.9, 1.0, 1.0]]},
+            ],
+            **changes,
+        },
+    }
+
+
+def test_records_stand_row_by_row_without_a_bitmap():
+    drawing = records_figure(pictures())
+    assert label_of(drawing) == "2 records, row by row: original; reconstructed"
+    assert words_of(drawing) == ["original", "reconstructed"]
+    assert "<image" not in drawing  # a report loads nothing, data addresses included
+    assert "data:" not in drawing
+    assert "fill: #ffffff" in drawing
+    assert "fill: #848484" in drawing  # 0.5 in the nearest of 32 shades
+    assert drawing == records_figure(pictures())
+
+
+def test_a_darker_record_is_another_drawing():
+    other = pictures()
+    other["reconstructions"]["rows"][1]["records"][0] = [0.1, 0.1, 0.2, 0.5]
+    assert records_figure(other) != records_figure(pictures())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"shape": [2]}, {"shape": [3, 2]}, {"rows": []}, {"rows": [{"what": "x", "records": [[2.0, 0.0, 0.0, 0.0]]}]}],
+)
+def test_what_is_no_picture_is_not_drawn(changes):
+    assert records_figure(pictures(**changes)) == ""
+
+
+def test_a_result_without_them_has_neither():
+    assert gradient_figure({"schema": "dpzv-audit/attack/1"}) == ""
+    assert records_figure({"schema": "dpzv-audit/attack/1"}) == ""
