@@ -61,7 +61,7 @@ def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
     (picture,) = (block for block in section(known).blocks if isinstance(block, Picture))
     assert "Left out, since no attack here applies to them: n + gradient noise." in picture.caption
     assert tables(known)["Attacks that do not apply"].rows == (
-        ("a, client", "n + gradient noise, ε 1, n + gradient noise, ε 10", "no gradient travels"),
+        ("a, client", "n + gradient noise, ε 1; n + gradient noise, ε 10", "no gradient travels"),
     )
 
 
