@@ -110,7 +110,7 @@ def places(source: str) -> list[Place]:
 
 
 def mutant(module: str, source: str, place: Place) -> Mutant | None:
-    """Return the mutant of `source`, the text of `module` (its path), at `place`; None where it means the same or nothing."""
+    """Return the mutant of `source`, the text of `module` (its path); None where it means the same or nothing."""
     mutated = mutate_code(source, _operators()[place.operator], place.occurrence)
     assert mutated is not None
     try:
