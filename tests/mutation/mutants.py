@@ -110,10 +110,13 @@ def places(source: str) -> list[Place]:
 
 
 def mutant(module: str, source: str, place: Place) -> Mutant | None:
-    """Return the mutant of `source`, the text of `module` (its path), at `place`; None where it means the same."""
+    """Return the mutant of `source`, the text of `module` (its path); None where it means the same or nothing."""
     mutated = mutate_code(source, _operators()[place.operator], place.occurrence)
     assert mutated is not None
-    if ast.dump(ast.parse(source)) == ast.dump(ast.parse(mutated)):
+    try:
+        if ast.dump(ast.parse(source)) == ast.dump(ast.parse(mutated)):
+            return None
+    except SyntaxError:  # "not" before a named expression
         return None
     # What an operator changes lies within a line, so that lines keep their numbers.
     pairs = zip(source.splitlines(), mutated.splitlines(), strict=True)

@@ -128,3 +128,9 @@ def test_many_counts_are_binned_outwards():
     assert found.lower <= found.estimate <= found.upper
     assert found.upper - found.lower < 1e-3 * found.estimate
     assert near < found.estimate < 1.01 * near
+
+
+def test_what_a_wide_tail_leaves_out_is_no_part_of_the_weights():
+    counts = binomial_counts(200, 0.3, tail=0.02)
+    assert counts.above > 1e-5
+    assert counts.weights.sum() == pytest.approx(1.0 - counts.below - counts.above, abs=1e-12)
