@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -134,7 +135,8 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     run = attacked_run(spec, setting)
     truth = torch.from_numpy(setting.dataset.train.features[0]).flatten(1).double()
     found: Reconstruction = spec.infer(run.view, run.known)
-    order = stream(setting.seed, Purpose.CONTROL, 0).permutation(len(truth))
+    # An order of its own for each method: controls of several methods that shared one would share its luck.
+    order = stream(setting.seed, Purpose.CONTROL, 0, crc32(setting.method.name.encode())).permutation(len(truth))
     moved = _with_first_block(setting, setting.dataset.train.features[0][order])
     control_run = attacked_run(spec, moved, first_replica=setting.trials)
     of_moved: Reconstruction = spec.infer(control_run.view, control_run.known)

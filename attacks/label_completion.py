@@ -19,10 +19,9 @@ from attacks.mount_labels import mount_labels
 from attacks.planted import labels_in_own_features
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.replicas import ParameterStack
+from mechanisms.replicas import ParameterStack, embeddings_of
 from mechanisms.views import View
 
-_ROWS = 4096
 UNTRAINED, RAW = "the same on an untrained bottom model", "the same on raw features"
 
 
@@ -50,12 +49,7 @@ def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]
 @torch.no_grad()
 def embedded(own: OwnParty, parameters: ParameterStack, features: Tensor) -> Tensor:
     """Embeddings (K, n, width) of `features` (n, ...) under `parameters`."""
-    count = len(parameters.flat)
-    pieces = [
-        own.evaluator.forward(parameters, rows.unsqueeze(0).expand(count, *rows.shape))
-        for rows in features.split(_ROWS)
-    ]
-    return torch.cat(pieces, 1)
+    return embeddings_of(own.evaluator, parameters, features)
 
 
 def _granted(known: Knowledge) -> tuple[OwnParty, FewLabels]:

@@ -23,7 +23,7 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, TrainingConfig, train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import Federation, TrainedStack, TrainingData, dtype_of
+from mechanisms.federation import TrainedStack, TrainingData, dtype_of, logits_of
 from mechanisms.plan import Plan, plan
 from mechanisms.replicas import ParameterStack
 from mechanisms.views import Adversary, View
@@ -147,7 +147,7 @@ def train_on_coins(
     if setting.adversary == "client":
         return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
     confidence, outside = (
-        confidences(trained, data, config, blocks, labels, replicas=replicas, device=setting.device)
+        confidences(trained, data, config, blocks, labels, device=setting.device)
         for blocks, labels in ((data.features, pool.train.labels), (data.test_features, pool.test.labels))
     )
     return ShadowRun(confidence, outside, members, trained)
@@ -161,7 +161,6 @@ def confidences(
     blocks: Sequence[torch.Tensor],
     labels: np.ndarray,
     *,
-    replicas: Sequence[int],
     device: str,
 ) -> np.ndarray:
     """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
@@ -169,11 +168,7 @@ def confidences(
     `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-1e6 where a model has
     no finite answer.
     """
-    parties = Federation(data, config, seed=0, replicas=replicas, device=device)
-    for client, parameters in zip(parties.clients, trained.clients, strict=True):
-        client.parameters.flat.copy_(parameters.flat)
-    embeddings = [parties.embed_all(c, block) for c, block in zip(parties.clients, blocks, strict=True)]
-    logits = parties.server.forward(trained.server, torch.stack(embeddings, 2).flatten(2)).double()
+    logits = logits_of(trained, data, config, blocks, device=device).double()
     place = torch.from_numpy(labels).to(device).expand(len(logits), -1).unsqueeze(2)
     own = logits.gather(2, place).squeeze(2)
     others = logits.scatter(2, place, -torch.inf).logsumexp(2)

@@ -15,9 +15,8 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainedStack, TrainingData, dtype_of
+from mechanisms.federation import TrainedStack, TrainingData, architectures_of, dtype_of
 from mechanisms.messages import Observer
-from mechanisms.models import default_architectures
 from mechanisms.plan import Plan, plan
 from mechanisms.replicas import ParameterStack, evaluator_for
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
@@ -136,15 +135,7 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
 def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack, replicas: Sequence[int]) -> OwnParty:
     """What the adversary's client owns: its block of features and its model, before and after training."""
     config, place = setting.config, ADVERSARY_CLIENT - 1
-    models, _ = default_architectures(
-        tuple(tuple(f.shape[1:]) for f in data.features),
-        data.classes,
-        embedding=config.embedding,
-        hidden=config.hidden,
-        top_model=config.top_model,
-        client_model=config.client_model,
-        vocabulary=data.vocabulary,
-    )
+    models, _ = architectures_of(data, config)
     evaluator = evaluator_for(models[place], stack=len(replicas), device=setting.device)
     initial = ParameterStack.initial(
         evaluator.layout,

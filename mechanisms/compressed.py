@@ -45,11 +45,11 @@ class CompressedRun:
         self.round = 0
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
 
     def step(self) -> None:

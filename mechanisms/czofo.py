@@ -61,11 +61,11 @@ class CZOFORun:
         fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
         for _ in range(rounds):
             next(self._active)

@@ -84,12 +84,12 @@ class DPZVRun:
         fed.fill_table(self._behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         averaged = {f"client-{m}-averaged": steps.total for m, steps in enumerate(self._steps, start=1)}
         return {"participations": self._counts, "server-averaged": self._server.averaged, **averaged}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
         self._noise.skip_to(rounds)
         self._server.skip_to(rounds)

@@ -16,12 +16,10 @@ from mechanisms.config import TrainingConfig
 from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
 from mechanisms.models import Architecture, default_architectures
 from mechanisms.quantise import message_bits, quantise
-from mechanisms.replicas import Evaluator, ParameterStack, evaluator_for
+from mechanisms.replicas import Evaluator, ParameterStack, embeddings_of, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
-from mechanisms.servers import Server, SoftmaxServer, SumServer, TopModel, cross_entropy
+from mechanisms.servers import cross_entropy, server_of
 from mechanisms.transformer import TransformerModel
-
-_EVALUATION_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -184,17 +182,7 @@ class Federation:
             raise InputError(f"batch_size is {config.batch_size}, must be at most the {self.records} training records")
         self.channel = Channel(observers)
         self.traffic: list[tuple[int, int]] = []
-        shapes = tuple(tuple(f.shape[1:]) for f in data.features)
-        client_models, server_model = default_architectures(
-            shapes,
-            data.classes,
-            embedding=config.embedding,
-            hidden=config.hidden,
-            top_model=config.top_model,
-            client_model=config.client_model,
-            vocabulary=data.vocabulary,
-            transformer=config.transformer,
-        )
+        client_models, server_model = architectures_of(data, config)
         self.width = config.embedding if config.top_model else data.classes
         self.local_rules: dict[int, GradientBehaviour] = {}
         """Clients of first-order methods, by number, that step by a rule of their own."""
@@ -203,13 +191,7 @@ class Federation:
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
         ]
         self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
-        self.server: Server = (
-            SumServer(len(self.clients))
-            if server_model is None
-            else TopModel(evaluator_for(server_model, stack=self.stack, device=device))
-        )
-        if config.softmax_outputs:
-            self.server = SoftmaxServer(self.server)
+        self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=device)
         self.server_parameters = self._initial(self.server, seed, SERVER)
         self.server_momentum = _momentum_buffer(self.server_parameters, config.server_momentum)
 
@@ -267,11 +249,7 @@ class Federation:
 
     def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
         """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
-        pieces = []
-        for rows in features.split(_EVALUATION_ROWS):
-            stacked = rows.unsqueeze(0).expand(self.stack, *rows.shape)
-            pieces.append(client.evaluator.forward(client.parameters, stacked))
-        return torch.cat(pieces, 1)
+        return embeddings_of(client.evaluator, client.parameters, features)
 
     def fill_table(
         self,
@@ -355,6 +333,39 @@ class Federation:
         logits = self.server.forward(self.server_parameters, rows)
         losses = cross_entropy(logits, labels).to(torch.float64).mean(1)
         return (logits.argmax(2) == labels).cpu().numpy(), losses.cpu().numpy()
+
+
+def architectures_of(
+    data: TrainingData, config: TrainingConfig
+) -> tuple[tuple[Architecture, ...], Architecture | None]:
+    """The clients' models and the server's (None where it only sums) for these features and this configuration."""
+    return default_architectures(
+        tuple(tuple(f.shape[1:]) for f in data.features),
+        data.classes,
+        embedding=config.embedding,
+        hidden=config.hidden,
+        top_model=config.top_model,
+        client_model=config.client_model,
+        vocabulary=data.vocabulary,
+        transformer=config.transformer,
+    )
+
+
+def logits_of(
+    trained: TrainedStack, data: TrainingData, config: TrainingConfig, blocks: Sequence[Tensor], *, device: str
+) -> Tensor:
+    """What the released models say of records: logits (K, n, classes) of feature `blocks` (n, ...), one a client.
+
+    `data` are those that were trained on, for their shapes alone.
+    """
+    client_models, server_model = architectures_of(data, config)
+    stack = len(trained.server.flat)
+    embeddings = [
+        embeddings_of(evaluator_for(model, stack=stack, device=device), parameters, block)
+        for model, parameters, block in zip(client_models, trained.clients, blocks, strict=True)
+    ]
+    server = server_of(server_model, config, clients=len(client_models), stack=stack, device=device)
+    return server.forward(trained.server, torch.stack(embeddings, 2).flatten(2))
 
 
 def _momentum_buffer(parameters: ParameterStack, momentum: float) -> Tensor:

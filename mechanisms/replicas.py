@@ -25,6 +25,9 @@ from mechanisms.transformer import TransformerModel
 
 Views = dict[str, Tensor]
 Strategy = Literal["fused", "vmap", "loop"]
+_EVALUATION_ROWS = 4096
+_LANES = 16
+"""Numbers of 4 bytes in the widest vector register: what a row of a product should be a multiple of."""
 
 
 class Pullback(Protocol):
@@ -132,8 +135,8 @@ class FusedMLP:
     def _run(self, parameters: ParameterStack, inputs: Tensor) -> list[Tensor]:
         """Inputs of every layer, then the output."""
         values = [inputs.flatten(2) if inputs.dim() > 3 else inputs]
-        for (bias, _, transposed), activated in zip(self._operands(parameters), self._activated, strict=True):
-            value = torch.baddbmm(bias, values[-1], transposed)
+        for operands, activated in zip(self._operands(parameters), self._activated, strict=True):
+            value = _affine(values[-1], *operands)
             values.append(value.relu_() if activated else value)
         return values
 
@@ -153,8 +156,8 @@ class FusedMLP:
         value[:, rows:].baddbmm_(shifts.flatten(1, 2), moved, alpha=scale)
         if self._activated[0]:
             value.relu_()
-        for (bias, _, transposed), activated in zip(others, self._activated[1:], strict=True):
-            value = torch.baddbmm(bias, value, transposed)
+        for operands, activated in zip(others, self._activated[1:], strict=True):
+            value = _affine(value, *operands)
             value = value.relu_() if activated else value
         return value
 
@@ -173,7 +176,7 @@ class FusedMLP:
                 weight, bias = self._layers[index]
                 if self._activated[index]:
                     gradient = torch.ops.aten.threshold_backward(gradient, values[index + 1], 0)
-                torch.bmm(gradient.transpose(1, 2), values[index], out=found.views[weight])
+                _product_into(found.views[weight], gradient.transpose(1, 2), values[index])
                 torch.sum(gradient, 1, out=found.views[bias])
                 if index or at_inputs:
                     gradient = torch.bmm(gradient, operands[index][1])
@@ -221,9 +224,32 @@ class FusedMLP:
         for index, delta in enumerate(back):
             weight, bias = self._layers[index]
             scaled = delta * factors.unsqueeze(2)
-            torch.bmm(scaled.transpose(1, 2), values[index], out=found.views[weight])
+            _product_into(found.views[weight], scaled.transpose(1, 2), values[index])
             torch.sum(scaled, 1, out=found.views[bias])
         return found.flat
+
+
+def _affine(inputs: Tensor, bias: Tensor, weight: Tensor, transposed: Tensor) -> Tensor:
+    """inputs @ transposed + bias, (S, n, out), for inputs (S, n, in) and the operands of one layer.
+
+    The batched kernel takes two to four times as long where rows of its result end off the vector width, as ten
+    logits do; the product is then taken the other way round, so that rows of the result run along the n records.
+    """
+    stack, rows, _ = inputs.shape
+    if stack == 1 or rows < _LANES or transposed.shape[2] % _LANES == 0:
+        return torch.baddbmm(bias, inputs, transposed)
+    return torch.baddbmm(bias.transpose(1, 2), weight, inputs.transpose(1, 2)).transpose(1, 2)
+
+
+def _product_into(target: Tensor, left: Tensor, right: Tensor) -> None:
+    """Write left @ right to `target`, a view of flat storage: gaps between its matrices would keep it from one call.
+
+    Into such a view torch multiplies one matrix after the other, two to three times slower than all at once and a copy.
+    """
+    if target.is_contiguous():
+        torch.bmm(left, right, out=target)
+    else:
+        target.copy_(torch.bmm(left, right))
 
 
 class ModuleEvaluator:
@@ -295,6 +321,16 @@ def evaluator_for(
         pays = stack > 1 and device != "cpu" and not isinstance(architecture, TransformerModel)
         strategy = "vmap" if pays else "loop"
     return ModuleEvaluator(architecture, "vmap" if strategy == "vmap" else "loop")
+
+
+def embeddings_of(evaluator: Evaluator, parameters: ParameterStack, features: Tensor) -> Tensor:
+    """Embeddings (K, n, width) of `features` (n, ...) under K models, a few thousand records at a time."""
+    stack = len(parameters.flat)
+    pieces = [
+        evaluator.forward(parameters, rows.unsqueeze(0).expand(stack, *rows.shape))
+        for rows in features.split(_EVALUATION_ROWS)
+    ]
+    return torch.cat(pieces, 1)
 
 
 def module_of(architecture: Architecture, parameters: ParameterStack, replica: int) -> nn.Module:

@@ -82,7 +82,7 @@ class ServerTrainer:
         pair = rows.unsqueeze(1).repeat(1, 2, 1, 1)
         pair[..., slot] = uploads
         moved = self._two_sided.around(self._directions.at(round_), self._config.server_smoothing)
-        return loss_differences(server.forward(moved, pair.flatten(0, 1)).view(len(rows), -1, self._classes), labels)
+        return loss_differences(server.forward(moved, pair.flatten(0, 1)).reshape(len(rows), -1, self._classes), labels)
 
     def step(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None, scalar: Tensor) -> None:
         """Update w_0; `weights` (K, B) say which records count, `scalar` (K,) is what this round releases."""
@@ -110,7 +110,7 @@ class ServerTrainer:
         direction = self._directions.at(round_)
         moved = self._two_sided.around(direction, smoothing)
         logits = self._fed.server.forward(moved, rows.repeat_interleave(2, 0))
-        differences = loss_differences(logits.view(len(rows), -1, self._classes), labels)
+        differences = loss_differences(logits.reshape(len(rows), -1, self._classes), labels)
         if weights is not None:
             differences = differences * weights
         return direction * (differences.sum(1, keepdim=True) / (2.0 * smoothing * self._config.batch_size))

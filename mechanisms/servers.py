@@ -7,8 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mechanisms.models import Layout
-from mechanisms.replicas import Evaluator, FusedMLP, ParameterStack, Pullback
+from mechanisms.config import TrainingConfig
+from mechanisms.models import Architecture, Layout
+from mechanisms.replicas import Evaluator, FusedMLP, ParameterStack, Pullback, evaluator_for
 
 
 class Server(Evaluator, Protocol):
@@ -129,6 +130,12 @@ class SoftmaxServer:
     ) -> Tensor:
         """See `Server.moved_logits`."""
         return torch.softmax(self._server.moved_logits(parameters, rows, shifts, slot, scale), 2)
+
+
+def server_of(model: Architecture | None, config: TrainingConfig, *, clients: int, stack: int, device: str) -> Server:
+    """The server that evaluates `model`, or sums where it is None, for stacks of about `stack` replicas."""
+    server: Server = SumServer(clients) if model is None else TopModel(evaluator_for(model, stack=stack, device=device))
+    return SoftmaxServer(server) if config.softmax_outputs else server
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -7,22 +7,12 @@ from typing import Any, Protocol
 
 import torch
 
-from dpzv_audit.errors import InputError
-from mechanisms.calibration import calibrated
-from mechanisms.config import (
-    CompressedConfig,
-    DPZVConfig,
-    ProtectedConfig,
-    TrainingConfig,
-    VAFLConfig,
-    ZerothOrderConfig,
-)
+from mechanisms.config import TrainingConfig
 from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainedStack, TrainingData
 from mechanisms.messages import Observer
 from mechanisms.method import Run
-from mechanisms.plan import Plan, plan
-from mechanisms.registry import run_of
+from mechanisms.registry import new_run
 
 Progress = Callable[[int], None]
 History = list[tuple[int, float, float]]
@@ -76,20 +66,7 @@ def train(
     Raises:
         InputError: The configuration is of no method or does not fit the data, or behaviours do not fit either.
     """
-    common: dict[str, Any] = {"seed": seed, "replicas": replicas, "observers": observers, "device": device}
-    if behaviours:
-        _check_behaviours(config, behaviours, clients=len(data.features))
-        common["behaviours"] = behaviours
-    records, clients = data.records, len(data.features)
-    if isinstance(config, ProtectedConfig):
-        config = calibrated(config, records=records, clients=clients, seed=seed)
-    the_plan: Plan | None = None
-    run: Run
-    if isinstance(config, DPZVConfig):
-        the_plan = plan(config, records=records, clients=clients, seed=seed, behaviours=behaviours)
-        run = DPZVRun(data, config, the_plan, **common)
-    else:
-        run = run_of(config)(data, config, **common)
+    run = new_run(data, config, seed=seed, replicas=replicas, behaviours=behaviours, observers=observers, device=device)
     history: History = [] if checkpoints is None else checkpoints.load(run)
     per_epoch = run.federation.steps_per_pass
     for epoch in range(run.round // per_epoch, config.epochs):
@@ -106,20 +83,6 @@ def train(
     return run.federation.finish(
         rounds=run.round,
         rounds_by_client=tuple(client.rounds for client in run.federation.clients),
-        participations=None if the_plan is None else the_plan.participations,
+        participations=run.plan.participations if isinstance(run, DPZVRun) else None,
         history=history,
     )
-
-
-def _check_behaviours(config: TrainingConfig, behaviours: Mapping[int, Any], *, clients: int) -> None:
-    numbers = ", ".join(map(str, behaviours))
-    zeroth_order = isinstance(config, DPZVConfig | ZerothOrderConfig)
-    first_order = isinstance(config, VAFLConfig | CompressedConfig)
-    does = "uploads" if zeroth_order else "own_gradient" if first_order else ""
-    if not all(hasattr(behaviour, does) for behaviour in behaviours.values()):
-        raise InputError(
-            f"behaviours are given for client {numbers} of a {type(config).__name__}, must be left out: "
-            "a client that deviates chooses the two uploads of a zeroth-order method, or its step in a first-order one"
-        )
-    if not set(behaviours) <= set(range(1, clients + 1)):
-        raise InputError(f"behaviours are given for client {numbers}, must be for clients 1 to {clients}")

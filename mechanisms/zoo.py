@@ -74,11 +74,11 @@ class ZOORun:
             fed.fill_table(self._behaviours, protect=self._noise.embeddings)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.training.Run.own_tensors`."""
+        """See `mechanisms.method.Run.own_tensors`."""
         return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.training.Run.skip_to`."""
+        """See `mechanisms.method.Run.skip_to`."""
         self.round = rounds
         for _ in range(rounds):
             next(self._active)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
 from reports.epsilon_figures import epsilon_figures, method_of
 from reports.model import Block, Column, Picture, Prose, Section, Table
 from reports.svg import label_of
-from reports.text import MISSING, clean, lower_bound, number, proportion, within
+from reports.text import MISSING, clean, finite, lower_bound, number, proportion, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Mapped = Mapping[str, Any]
+ROOMY = 14
+"""Columns of the heat map that leave room for their numbers; with more the map is turned, or its numbers smaller."""
+DARK = 0.55
+"""Damage above which the text on its colour is light."""
+_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*")
 
 
 def section(known: Mapped) -> Section | None:
@@ -27,11 +33,17 @@ def section(known: Mapped) -> Section | None:
     if drawing:
         caption = (
             "Damage of each attack, darker the more: how far its success lies between what needs no attack (0) and a "
-            "perfect one (1). A dash: the attack does not apply. An exclamation mark: the cell failed."
+            "perfect one (1); bold where the whole interval lies above what needs no attack. A dash: the attack does "
+            "not apply. An exclamation mark: the cell failed. Each number leads to its run."
         )
+        attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
+        if attacks:
+            caption += f" Left out, since no method here is open to them: {'; '.join(attacks)}."
+        if methods:
+            caption += f" Left out, since no attack here applies to them: {'; '.join(methods)}."
         blocks.append(Picture(name="figure-matrix", svg=drawing, alt=label_of(drawing), caption=caption))
     blocks += _by_epsilon(known)
-    blocks.append(_measured(cells))
+    blocks += _measured(cells)
     blocks += _others(cells)
     blocks += _negative_controls(known.get("negative_controls") or {})
     blocks += _self_checks(known.get("self_checks") or [])
@@ -55,6 +67,19 @@ def _by_epsilon(known: Mapped) -> list[Block]:
     ]
 
 
+def _never_applied(cells: Sequence[Mapped], name: Callable[[Mapped], str]) -> list[str]:
+    """Rows or columns, as `name` calls them, without a cell in which an attack applies to a method."""
+    applied = {name(c) for c in cells if c.get("state") != "does not apply"}
+    return [found for found in dict.fromkeys(map(name, cells)) if found not in applied]
+
+
+def _link(cell: Mapped) -> str:
+    """The path of the cell's report below the matrix's folder; a dash where it is none."""
+    path = str(cell.get("run") or "")
+    inside = _PATH.fullmatch(path) and ".." not in path.split("/")
+    return path if inside else MISSING
+
+
 def _column(cell: Mapped) -> str:
     epsilon = cell.get("epsilon")
     return method_of(cell) + ("" if epsilon is None else f", ε {number(epsilon)}")
@@ -64,22 +89,22 @@ def _row(cell: Mapped) -> str:
     return f"{clean(cell.get('attack') or '')}, {clean(cell.get('adversary') or '')}"
 
 
-def _measured(cells: Sequence[Mapped]) -> Table:
+def _measured(cells: Sequence[Mapped]) -> list[Block]:
     done = [c for c in cells if c.get("state") == "measured"]
+    if not done:
+        return []
     order = sorted(done, key=lambda c: (-(within(c.get("damage"), 0.0, 1.0) or 0.0), _row(c), _column(c)))
     rows = tuple(
         (
             _row(c),
             _column(c),
             proportion(c.get("damage"), 3),
-            proportion(c.get("success"), 3),
-            f"{proportion(c.get('low'), 3)} to {proportion(c.get('high'), 3)}",
+            f"{proportion(c.get('success'), 3)} ({proportion(c.get('low'), 3)} to {proportion(c.get('high'), 3)})",
             proportion(c.get("reference"), 3),
-            clean(c.get("metric") or MISSING),
             lower_bound(c.get("certified")),
-            "hold" if c.get("controls_hold") else "missed",
             proportion(c.get("accuracy"), 3),
-            clean(c.get("run") or MISSING),
+            "hold" if c.get("controls_hold") else "missed",
+            _link(c),
         )
         for c in order
     )
@@ -88,21 +113,36 @@ def _measured(cells: Sequence[Mapped]) -> Table:
         Column(title="method"),
         Column(title="damage", kind="number"),
         Column(title="success", kind="number"),
-        Column(title="interval", kind="number"),
-        Column(title="without an attack", kind="number"),
-        Column(title="measure"),
+        Column(title="no attack", kind="number"),
         Column(title="ε certified", kind="number"),
-        Column(title="controls"),
         Column(title="accuracy", kind="number"),
+        Column(title="controls"),
         Column(title="run", kind="link"),
     )
-    return Table(caption="Cells by damage, the worst first", columns=columns, rows=rows)
+    by_metric: dict[str, dict[str, None]] = {}
+    for cell in done:
+        by_metric.setdefault(clean(cell.get("metric") or MISSING), {})[clean(cell.get("attack") or "")] = None
+    words = "; ".join(f"{metric} ({', '.join(attacks)})" for metric, attacks in by_metric.items())
+    return [
+        Table(caption="Cells by damage, the worst first", columns=columns, rows=rows),
+        Prose(
+            text=f"Success is: {words}. What needs no attack is the best of the baselines. Accuracy is the method's on "
+            "test records, as the attack had it trained."
+        ),
+    ]
 
 
 def _others(cells: Sequence[Mapped]) -> list[Block]:
     blocks: list[Block] = []
+    methods = len(dict.fromkeys(map(_column, cells)))
     for state, caption in (("failed", "Cells that failed"), ("does not apply", "Attacks that do not apply")):
-        rows = tuple((_row(c), _column(c), clean(c.get("reason") or "")) for c in cells if c.get("state") == state)
+        of: dict[tuple[str, str], list[str]] = {}
+        for cell in cells:
+            if cell.get("state") == state:
+                of.setdefault((_row(cell), _reason(cell)), []).append(_column(cell))
+        rows = tuple(
+            (row, "all" if len(names) == methods else "; ".join(names), why) for (row, why), names in of.items()
+        )
         if rows:
             columns = (Column(title="attack"), Column(title="method"), Column(title="why"))
             blocks.append(Table(caption=caption, columns=columns, rows=rows))
@@ -121,6 +161,14 @@ def _negative_controls(found: Mapped) -> list[Block]:
     return [Prose(text=text)]
 
 
+def _reason(cell: Mapped) -> str:
+    """Why there is no number, without the names that stand beside it."""
+    reason = str(cell.get("reason") or "")
+    for what in (str(cell.get("attack")), f"{cell.get('noise')} noise"):
+        reason = reason.removeprefix(f"{what} does not apply to {cell.get('method')}: ")
+    return clean(reason)
+
+
 def _self_checks(checks: Sequence[Mapped]) -> list[Block]:
     if not checks:
         return []
@@ -129,7 +177,7 @@ def _self_checks(checks: Sequence[Mapped]) -> list[Block]:
             clean(c.get("attack") or ""),
             clean(c.get("what") or ""),
             proportion(c.get("value"), 3),
-            "holds" if c.get("holds") else "FAILED",
+            "holds" if c.get("holds") else "FAILED" if c.get("holds") is False else MISSING,
         )
         for c in checks
     )
@@ -138,37 +186,32 @@ def _self_checks(checks: Sequence[Mapped]) -> list[Block]:
     return [Prose(text=words), Table(caption="Positive controls", columns=columns, rows=rows)]
 
 
-_MOST_ACROSS = 14
-"""More columns than this have no room for their numbers: the map is then turned."""
-
-
 def heat_map(known: Mapped) -> str:
     """Return the damage of every cell as SVG; "" where nothing was measured.
 
-    Attacks down and methods across, or the other way where there are many more methods than attacks.
+    Attacks down and methods across, or the other way where there are many more methods than attacks. Attacks that
+    apply to no method are left out, and so are methods to which none applies.
     """
     cells = known.get("cells") or []
     if not any(c.get("state") == "measured" for c in cells):
         return ""
-    attacks, methods = list(dict.fromkeys(map(_row, cells))), list(dict.fromkeys(map(_column, cells)))
-    turned = len(methods) > max(_MOST_ACROSS, len(attacks))
+    idle = {*_never_applied(cells, _row), *_never_applied(cells, method_of)}
+    shown = [c for c in cells if idle.isdisjoint((_row(c), method_of(c)))]
+    attacks, methods = list(dict.fromkeys(map(_row, shown))), list(dict.fromkeys(map(_column, shown)))
+    turned = len(methods) > max(ROOMY, len(attacks))
     rows, columns = (methods, attacks) if turned else (attacks, methods)
-    place = {(_column(c), _row(c)) if turned else (_row(c), _column(c)): c for c in cells}
+    place = {(_column(c), _row(c)) if turned else (_row(c), _column(c)): c for c in shown}
 
     def paint(axes: Axes) -> None:
-        from matplotlib.patches import Rectangle
-
+        size = 7.0 if len(columns) <= ROOMY else 5.5
         for y, row in enumerate(rows):
             for x, column in enumerate(columns):
-                cell = place.get((row, column), {})
-                damage = within(cell.get("damage"), 0.0, 1.0)
-                if cell.get("state") == "measured" and damage is not None:
-                    axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0))
-                axes.text(x, y, _in_cell(cell, damage), ha="center", va="center", fontsize=7.0, color=svg.INK)
+                _paint_cell(axes, x, y, place.get((row, column), {}), size)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=7.5)
         axes.set_yticks(range(len(rows)), rows, fontsize=7.5)
+        axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
 
@@ -183,8 +226,29 @@ def heat_map(known: Mapped) -> str:
     return svg.draw("figure-matrix", alt, 0.6 + names + (0.2 if turned else 0.24) * len(rows), paint)
 
 
-def _in_cell(cell: Mapped, damage: float | None) -> str:
-    """Two decimals without the leading zero, a whole 1, a dash or an exclamation mark."""
-    if cell.get("state") != "measured" or damage is None:
-        return "!" if cell.get("state") == "failed" else "–"
-    return "1" if damage >= 0.995 else f"{damage:.2f}".removeprefix("0")
+def _paint_cell(axes: Axes, x: int, y: int, cell: Mapped, size: float) -> None:
+    """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
+    from matplotlib.patches import Rectangle
+
+    damage = within(cell.get("damage"), 0.0, 1.0) if cell.get("state") == "measured" else None
+    if damage is not None:
+        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0))
+    failed = cell.get("state") == "failed"
+    certain = damage is not None and (finite(cell.get("low")) or 0.0) > (finite(cell.get("reference")) or 0.0)
+    link = MISSING if damage is None else _link(cell)
+    axes.text(
+        x,
+        y,
+        ("!" if failed else "–") if damage is None else _two_decimals(damage),
+        ha="center",
+        va="center",
+        fontsize=size,
+        color=svg.ON_ACCENT if (damage or 0.0) > DARK else svg.INK,
+        fontweight="bold" if certain or failed else "normal",
+        url=None if link == MISSING else link,
+    )
+
+
+def _two_decimals(value: float) -> str:
+    """Two decimals without the leading zero, or a whole 1."""
+    return "1" if value >= 0.995 else f"{value:.2f}".removeprefix("0")

@@ -23,7 +23,9 @@ MUTED = "#6a6e78"
 RULE = "#d5d8df"
 ACCENT = "#b83a08"
 BAND = "#f3cdb8"
-_DARK = {INK: "#eceef3", MUTED: "#a3a8b4", RULE: "#3b404b", ACCENT: "#ff9460", BAND: "#5c3220"}
+ON_ACCENT = "#fefefe"
+"""Text on `ACCENT`."""
+_DARK = {INK: "#eceef3", MUTED: "#a3a8b4", RULE: "#3b404b", ACCENT: "#ff9460", BAND: "#5c3220", ON_ACCENT: "#1b0d05"}
 
 WIDTH = 5.0
 """Width of a figure in inches; 360 units of the drawing, close to a phone's width in pixels."""
@@ -92,6 +94,7 @@ def _own_ids(tag: str, name: str) -> str:
 def _tidy(source: str, name: str, alt: str) -> str:
     """Return matplotlib's SVG as one element that can stand in a page, in both colour schemes."""
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", source[source.index("<svg") :], flags=re.DOTALL)
+    body = body.replace(' target="_blank"', "")
     body = re.sub(r"<[^>]+>", lambda found: _own_ids(found.group(), name), body)
     label = html.escape(clean(alt), quote=True)
     opening = f'<svg class="dpzv-figure" role="img" aria-label="{label}" '

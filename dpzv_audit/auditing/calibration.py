@@ -176,7 +176,8 @@ def calibrate_check(
 
     Args:
         audits: audits of each mechanism, each with `n` scores a side; at least 2.
-        delta, confidence: what every bound is asked for.
+        delta: what every bound is asked for, with `confidence`.
+        confidence: as of every bound, between 0 and 1.
         estimators: names from `ESTIMATORS`.
         false_alarm: chance that valid estimators fail in any row.
         seed: audit i draws its scores and its pilot from (seed, i) alone.

@@ -70,13 +70,13 @@ ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
 
 
 def repeatable_command_line() -> list[str]:
-    """The command line without what does not change the result (`--out DIR`, `--json`, `--quiet`)."""
+    """The command line without what does not change the result (`--out DIR`, `--json`, `--quiet`, `--resume`)."""
     kept = ["dpzv-audit"]
     arguments = iter(ARGUMENTS.get())
     for argument in arguments:
         if argument == "--out":
             next(arguments, None)
-        elif not argument.startswith("--out=") and argument not in ("--json", "--quiet"):
+        elif not argument.startswith("--out=") and argument not in ("--json", "--quiet", "--resume"):
             kept.append(argument)
     return kept
 

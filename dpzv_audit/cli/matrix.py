@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,10 +26,14 @@ from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOpti
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mechanisms import TrainingConfig
 
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
+WORST = 15
+"""Cells that the terminal shows where the whole table is too wide for it."""
 MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, by commas.")]
 AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, by commas.")]
 EpsilonsOption = Annotated[
@@ -86,11 +89,14 @@ def matrix(
     that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several
     --epsilons the report draws success against epsilon.
 
+    Methods that add no noise by themselves have one column; with --protect one more
+    for each channel and epsilon.
+
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --seeds 3
     """
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.cli.matrix_cells import CellTask, check_task, run_cell
+    from dpzv_audit.cli.matrix_cells import CellTask, check_task, clear_cell, run_cell
     from dpzv_audit.locks import hold
     from mechanisms import METHODS
 
@@ -126,7 +132,7 @@ def matrix(
     check_task(tasks[0])
     with hold(folder.with_name(f".{folder.name}.lock"), f"the matrix in {folder}", cure="or give another --out DIR"):
         for task in () if resume else tasks:
-            shutil.rmtree(folder / "cells" / task.name, ignore_errors=True)
+            clear_cell(task)
         with output.progress() as bars:
             done = progress_reporter(bars).stage("cells", len(tasks))
             found = _run_all(tasks, run_cell, jobs, done)
@@ -216,28 +222,50 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
 
 
 def _self_check(cell: dict[str, Any]) -> dict[str, Any]:
+    """A positive control for the report; one that these data do not allow neither holds nor fails."""
     if cell["state"] != "measured":
-        return {"attack": cell["attack"], "what": cell["reason"], "value": None, "expected": None, "holds": False}
+        holds = False if cell["state"] == "failed" else None
+        return {"attack": cell["attack"], "what": cell["reason"], "value": None, "expected": None, "holds": holds}
     return {key: cell[key] for key in ("attack", "what", "value", "expected", "holds")}
 
 
 def _table(output: Output, cells: list[dict[str, Any]]) -> None:
-    """Damage by attack and method, on the terminal."""
+    """Damage by attack and method on the terminal, or the worst cells alone where that is too wide for it."""
     from rich.table import Table
 
     methods = {(c["method"], c["noise"], c["epsilon"]): _named(c) for c in cells}
-    attacks = {(c["attack"], c["adversary"]): f"{c['attack']}, {c['adversary']}" for c in cells}
-    place = {(c["attack"], c["adversary"], c["method"], c["noise"], c["epsilon"]): _damage(c) for c in cells}
+    attacks = {(c["attack"], c["adversary"]): _attacked(c) for c in cells}
+    place = {(c["attack"], c["adversary"], c["method"], c["noise"], c["epsilon"]): _shown(c) for c in cells}
     table = Table(title="damage: 0 what needs no attack, 1 a perfect one", title_justify="left")
     # Whichever there are fewer of stands across: a terminal is narrow.
     across, down = (methods, attacks) if len(methods) <= len(attacks) else (attacks, methods)
-    table.add_column("attack, adversary" if down is attacks else "method")
+    table.add_column("attack, adversary" if down is attacks else "method", no_wrap=True)
     for name in across.values():
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for key, name in down.items():
         row = [place[(*key, *other) if down is attacks else (*other, *key)] for other in across]
         table.add_row(name, *row)
-    output.console.print(table)
+    console = output.console
+    wide = console.measure(table, options=console.options.update(max_width=10_000)).minimum > console.width
+    console.print(_worst(cells) if wide else table)
+
+
+def _worst(cells: list[dict[str, Any]]) -> Table:
+    """The cells of most damage, one a row."""
+    from rich.table import Table
+
+    worst = sorted((c for c in cells if c["state"] == "measured"), key=lambda c: -c["damage"])[:WORST]
+    words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
+    table = Table(title=words, title_justify="left")
+    for title in ("attack, adversary", "method", "damage"):
+        table.add_column(title, justify="right" if title == "damage" else "left")
+    for cell in worst:
+        table.add_row(_attacked(cell), _named(cell), _shown(cell))
+    return table
+
+
+def _attacked(cell: dict[str, Any]) -> str:
+    return f"{cell['attack']}, {cell['adversary']}"
 
 
 def _named(cell: dict[str, Any]) -> str:
@@ -245,6 +273,7 @@ def _named(cell: dict[str, Any]) -> str:
     return name if cell["epsilon"] is None else f"{name} ε={cell['epsilon']:g}"
 
 
-def _damage(cell: dict[str, Any]) -> str:
+def _shown(cell: dict[str, Any]) -> str:
+    """A cell in a few letters; an exclamation mark for a control whose interval misses its value."""
     words = {"failed": "FAILED", "does not apply": "–"}.get(cell["state"])
     return words or f"{cell['damage']:.2f}{'' if cell['controls_hold'] else '!'}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,6 @@ from typing import Any
 
 from attacks import AttackSetting, attack_named
 from attacks.mount import DoesNotApply
-from dpzv_audit.atomic import write_atomically
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose
@@ -59,7 +60,8 @@ class CellTask:
 
 def check_task(task: CellTask) -> None:
     """`InputError` where the options that all cells share are wrong, before any of them runs."""
-    _setting(task)
+    with suppress(DoesNotApply):
+        _setting(task)
 
 
 def run_cell(task: CellTask) -> dict[str, Any]:
@@ -78,15 +80,23 @@ def run_cell(task: CellTask) -> dict[str, Any]:
     kept = stored_cell(Path(task.folder) / task.name / CELL_FILE, named)
     if kept is not None:
         return kept
+    clear_cell(task)
     try:
-        cell = {**named, **(_positive(task) if task.positive else _measured(task))}
+        result = None if task.positive else _result(task)
+        cell = {**named, **(_positive(task) if result is None else measured_cell(result, _report_of(task)))}
     except DoesNotApply as error:
-        cell = {**named, **unmeasured_cell("does not apply", str(error))}
+        result, cell = None, {**named, **unmeasured_cell("does not apply", str(error))}
     except AuditError as error:
         return {**named, **unmeasured_cell("failed", str(error))}
     except Exception as error:
         return {**named, **unmeasured_cell("failed", f"{type(error).__name__}: {error}")}
-    _keep(task, cell)
+    # The folder appears whole or not at all, so a cell that was killed leaves nothing that looks finished.
+    with write_run(Path(task.folder), task.name) as run:
+        if result is not None:
+            run.write_json("result.json", result)
+            run.write_json("environment.json", environment([]))
+            write_report(run.path)
+        run.write_text(CELL_FILE, sealed(to_jsonable(cell)))
     return cell
 
 
@@ -99,14 +109,16 @@ def stored_cell(path: Path, named: Mapping[str, Any]) -> dict[str, Any] | None:
     return cell if isinstance(cell, dict) and named.items() <= cell.items() else None
 
 
-def _keep(task: CellTask, cell: dict[str, Any]) -> None:
-    """Write `CELL_FILE` into the cell's run folder, the last file of it: a cell with one is finished."""
-    folder = Path(task.folder) / task.name
-    if not folder.is_dir():
-        with write_run(Path(task.folder), task.name) as run:
-            run.write_text(CELL_FILE, sealed(to_jsonable(cell)))
-        return
-    write_atomically(folder / CELL_FILE, sealed(to_jsonable(cell)))
+def clear_cell(task: CellTask) -> None:
+    """Remove what is left of the cell of `task`, finished or not."""
+    folder = Path(task.folder)
+    for left in (folder / task.name, *folder.glob(f".{task.name}-*.partial")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _report_of(task: CellTask) -> str:
+    """The cell's report as seen from the matrix's folder."""
+    return f"{Path(task.folder).name}/{task.name}/report.html"
 
 
 def _setting(task: CellTask) -> AttackSetting:
@@ -140,22 +152,17 @@ def _setting(task: CellTask) -> AttackSetting:
 
 
 def _check_channel(method: str, noise: str) -> None:
-    """`DoesNotApply` where nothing travels on the channel that the noise is for."""
+    """`DoesNotApply` where the method has no channel of the kind that is to be noised."""
     try:
         method_named(method).configure(dp=noise, epsilon=1.0)
     except InputError as error:
         raise DoesNotApply(f"{noise} noise does not apply to {method}: {error}") from error
 
 
-def _measured(task: CellTask) -> dict[str, Any]:
-    spec = attack_named(task.attack)
-    result = attack_result(spec, _setting(task), AuditPlan(runs=0, confidence=task.confidence))
-    folder = Path(task.folder)
-    with write_run(folder, task.name) as run:
-        run.write_json("result.json", result)
-        run.write_json("environment.json", environment([]))
-        write_report(run.path)
-    return measured_cell(result, f"{folder.name}/{run.path.name}/report.html")
+def _result(task: CellTask) -> dict[str, Any]:
+    """The attack's result, without an audit: a matrix shows what each attack finds."""
+    plan = AuditPlan(runs=0, confidence=task.confidence)
+    return attack_result(attack_named(task.attack), _setting(task), plan)
 
 
 def _positive(task: CellTask) -> dict[str, Any]:

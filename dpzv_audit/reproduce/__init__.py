@@ -125,7 +125,8 @@ def to_markdown(table: PaperTable, result: Result) -> str:
     lead = []
     if table.lead is not None:
         lead = [table.lead(result["rows"]), ""]
-        length = f"Trainings of at most {result['epochs']} passes over the data, {seeds} of a chosen setting. "
+        data = "the data" if result["records"] is None else f"{result['records']:,} training records"
+        length = f"Trainings of at most {result['epochs']} passes over {data}, {seeds} of a chosen setting. "
     lines = [
         f"# {table.name}: {table.source}",
         "",

@@ -22,12 +22,9 @@ from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
-from mechanisms import DPZVConfig
-from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData
 from mechanisms.method import Run
-from mechanisms.plan import plan
-from mechanisms.registry import method_named
+from mechanisms.registry import method_named, new_run
 from reports import svg
 
 if TYPE_CHECKING:
@@ -78,16 +75,6 @@ def random_images(records: int, size: int) -> VerticalDataset:
     return VerticalDataset("images", part(records), part(4), 10, "one client", {})
 
 
-def run_of(method: str, options: Mapping[str, object], data: TrainingData) -> Run:
-    """A fresh run of `method`, one replica, before its first round."""
-    spec = method_named(method)
-    config = spec.configure(**options)
-    if isinstance(config, DPZVConfig):
-        schedule = plan(config, records=len(data.labels), clients=len(data.features), seed=0)
-        return DPZVRun(data, config, schedule, seed=0, replicas=(0,))
-    return spec.run(data, config, seed=0, replicas=(0,))
-
-
 def peak_of_a_round(make: Callable[[], Run]) -> int:
     """Peak bytes during the second round of a run, what lives when it starts included."""
     make().step()  # whatever is imported on first use is no part of a round
@@ -125,27 +112,32 @@ class PeakMemory:
     batch_size: int = BATCH_SIZE
     image_size: int = IMAGE_SIZE
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """Options of the method and the size of a batch and of the model."""
+        return {**self.options, "batch_size": self.batch_size, "client_model": "resnet18", "epochs": 8}
+
     def run(self, setting: Setting) -> Result:
         """Measure on the CPU; epochs and seeds of `setting` do not matter."""
+        facts = {"memory": self.method, "options": self.settings, "image_size": self.image_size}
+        found = setting.kept.part(facts, lambda _: self.measured())
+        return {"label": self.label, "options": self.settings, "paper": self.paper, **found}
+
+    @torch.no_grad()
+    def measured(self, device: str = "cpu") -> Result:
+        """Megabytes of the peak of a round on `device`, of the model and of the activations of one batch."""
         dataset = random_images(2 * self.batch_size, self.image_size)
-        data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
-        options = {**self.options, "batch_size": self.batch_size, "client_model": "resnet18", "epochs": 8}
+        data = TrainingData.of(dataset, dtype=torch.float32, device=device)
 
         def make() -> Run:
-            return run_of(self.method, options, data)
+            return new_run(data, method_named(self.method).configure(**self.settings), seed=0, device=device)
 
-        def compute(_: Any) -> Result:
-            with torch.no_grad():
-                model, activations = model_and_activations(make(), data, self.batch_size)
-                peak = peak_of_a_round(make)
-            return {
-                "peak_megabytes": peak / MEGABYTE,
-                "model_megabytes": model / MEGABYTE,
-                "activations_megabytes": activations / MEGABYTE,
-            }
-
-        facts = {"memory": self.method, "options": options, "image_size": self.image_size}
-        return {"label": self.label, "options": options, "paper": self.paper, **setting.kept.part(facts, compute)}
+        model, activations = model_and_activations(make(), data, self.batch_size)
+        return {
+            "peak_megabytes": peak_of_a_round(make) / MEGABYTE,
+            "model_megabytes": model / MEGABYTE,
+            "activations_megabytes": activations / MEGABYTE,
+        }
 
 
 def _of_model(row: Result) -> float:

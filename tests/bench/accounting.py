@@ -1,8 +1,10 @@
-"""What accounting costs: our composition against prv-accountant called directly, and the table of sizes.
+"""What accounting costs: our composition against prv-accountant and dp-accounting, and the table of sizes.
 
-Both accountants get the same release and the same error in epsilon, in one run, in turn, each in a process of its own
-so that peak memory is its own. The package composes the remove direction of add-remove, and so do we there; the table
-below it is the whole accountant: both directions of add-remove, or the replace pair.
+Ours and prv-accountant get the same release and the same error in epsilon, in one run, in turn, each in a process of
+its own so that peak memory is its own. The package composes the remove direction of add-remove, and so do we there.
+dp-accounting's PLD accountant composes both directions on its own grid (1e-4), rounded up, which gives an upper bound
+alone; the whole accountant, which gives a lower one too, stands beside it. The table of sizes is of the whole
+accountant: both directions of add-remove, or the replace pair.
 
 Run: python tests/bench/accounting.py [--quick]
 """
@@ -13,8 +15,12 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from ratios import Row
+
+DELTA = 1e-5
 LIMIT = 120.0
 """Seconds after which a process is given up on."""
 
@@ -26,6 +32,12 @@ AGAINST = (
     (0.001, 20.0, 10**6),
 )
 """Rate, noise multiplier, rounds."""
+
+PLD_GRID = 1e-4
+"""dp-accounting's own default, in epsilon."""
+
+PROMISED = {100_000: (3.0, 1.0), 10**7: (30.0, 2.0)}
+"""Most seconds and gigabytes at up to so many rounds."""
 
 NOISE = (0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 20.0)
 
@@ -80,7 +92,16 @@ def whole(relation: str, noise: float, rounds: int, delta: float) -> tuple[float
     return bound.epsilon.lower, bound.epsilon.estimate, bound.epsilon.upper, bound.note.split(";")[0]
 
 
-TASKS = {"ours": ours, "package": package, "whole": whole}
+def pld(rate: float, noise: float, rounds: int, delta: float) -> tuple[float, float, float, str]:
+    """dp-accounting's privacy loss distribution, both directions of add-remove, rounded up: an upper bound alone."""
+    from dp_accounting.pld import privacy_loss_distribution as distributions
+
+    loss = distributions.from_gaussian_mechanism(noise, value_discretization_interval=PLD_GRID, sampling_prob=rate)
+    bound = float(loss.self_compose(rounds).get_epsilon_for_delta(delta))
+    return 0.0, bound, bound, "dp-accounting"
+
+
+TASKS = {"ours": ours, "package": package, "whole": whole, "pld": pld}
 
 
 def child(task: str, arguments: list[object]) -> None:
@@ -98,13 +119,13 @@ def child(task: str, arguments: list[object]) -> None:
     print(json.dumps([*spent, peak_gigabytes(), *answer]))
 
 
-def measured(task: str, *arguments: object) -> list[object] | str:
+def measured(task: str, *arguments: object, limit: float = LIMIT) -> list[object] | str:
     """Both seconds, gigabytes, lower, estimate, upper and note of a fresh process, or why there is none."""
     command = [sys.executable, __file__, "--child", task, json.dumps(arguments)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return f"more than {LIMIT:.0f} s"
+        return f"more than {limit:.0f} s"
     if done.returncode != 0:
         return done.stderr.strip().splitlines()[-1]
     return list(json.loads(done.stdout.splitlines()[-1]))
@@ -119,6 +140,47 @@ def shown(row: list[object] | str) -> str:
     return f"{cost}   {lower:.6g} <= {estimate:.6g} <= {upper:.6g}   {note}"
 
 
+def rows(*, quick: bool = False, limit: float = 60.0) -> Iterator[Row]:
+    """Processor seconds of ours over those of each package, and of the whole accountant over what was promised."""
+    for rate, noise, rounds in AGAINST[: 1 if quick else 3]:
+        mine = answered("ours", rate, noise, rounds, DELTA)
+        error = mine[5] - mine[4]
+        theirs = measured("package", rate, noise, rounds, DELTA, error, limit=limit)
+        yield _against("prv-accountant", f"r = {rate:g}, z = {noise:g}, T = {rounds:,}", mine, theirs, limit)
+    for noise, rounds in ((1.0, 1_000),) if quick else ((1.0, 1_000), (1.0, 100_000), (0.5, 100_000)):
+        mine = answered("whole", "add-remove", noise, rounds, DELTA)
+        theirs = measured("pld", 0.001, noise, rounds, DELTA, limit=limit)
+        yield _against(
+            "dp-accounting", f"both directions, r = 0.001, z = {noise:g}, T = {rounds:,}", mine, theirs, limit
+        )
+    for rounds, (most, memory) in list(PROMISED.items())[: 1 if quick else None]:
+        for relation in ("add-remove", "replace-label"):
+            for noise in (0.5,) if quick else (0.05, 0.5, 2.0, 20.0):
+                what = f"{relation}, r = 0.001, z = {noise:g}, T = {rounds:,}"
+                taken, gigabytes = answered("whole", relation, noise, rounds, DELTA)[1:3]
+                yield Row(what=what, ours=f"{taken:.2f} s", beside=f"{most:g} s", ratio=taken / most, promised=1.0)
+                used = f"{gigabytes:.2f} GB"
+                yield Row(what=what, ours=used, beside=f"{memory:g} GB", ratio=gigabytes / memory, promised=1.0)
+
+
+def answered(task: str, *arguments: object) -> list[float]:
+    """The numbers of a task of ours that must have an answer; the program ends where it has none."""
+    found = measured(task, *arguments)
+    if isinstance(found, str):
+        sys.exit(f"{task} {arguments}: {found}")
+    return [float(value) for value in found[:6]]  # type: ignore[arg-type]
+
+
+def _against(package: str, what: str, mine: list[float], theirs: list[object] | str, limit: float) -> Row:
+    """Ours over a package's; where that was given up on, over the time that it had: the ratio is at most that."""
+    if isinstance(theirs, str):
+        other, words = limit, f"{package}: {theirs}"
+    else:
+        other = float(theirs[1])  # type: ignore[arg-type]
+        words = f"{package} {other:.2f} s, at most {theirs[5]:.5g}"
+    return Row(what=what, ours=f"{mine[1]:.2f} s, {mine[3]:.5g} to {mine[5]:.5g}", beside=words, ratio=mine[1] / other)
+
+
 def main() -> None:
     """Print both comparisons."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -128,21 +190,20 @@ def main() -> None:
     if given.child:
         child(given.child[0], json.loads(given.child[1]))
         return
-    delta = 1e-5
     print("Remove direction, delta = 1e-5: the same release, the same error in epsilon")
     for rate, noise, rounds in AGAINST[: 2 if given.quick else None]:
         print(f"r = {rate:g}, z = {noise:g}, T = {rounds:,}", flush=True)
-        mine = measured("ours", rate, noise, rounds, delta)
+        mine = measured("ours", rate, noise, rounds, DELTA)
         print(f"  ours     {shown(mine)}", flush=True)
         if isinstance(mine, str):
             continue
         error = float(mine[5]) - float(mine[4])  # type: ignore[arg-type]
-        print(f"  package  {shown(measured('package', rate, noise, rounds, delta, error))}", flush=True)
+        print(f"  package  {shown(measured('package', rate, noise, rounds, DELTA, error))}", flush=True)
     print("\nThe accountant prv, r = 0.001, delta = 1e-5")
     for relation in ("add-remove", "replace-label"):
         for rounds in (100, 100_000) if given.quick else (100, 10_000, 100_000, 10**6, 10**7):
             for noise in NOISE[:: 4 if given.quick else 1]:
-                row = measured("whole", relation, noise, rounds, delta)
+                row = measured("whole", relation, noise, rounds, DELTA)
                 print(f"  {relation:13} T = {rounds:>10,}  z = {noise:<5g} {shown(row)}", flush=True)
 
 

@@ -1,7 +1,8 @@
-"""What a stack of replicas costs on digits: a DPZV round against the bare arithmetic in it, and K against 1.
+"""What a stack of replicas costs: K trainings in one stack against one after another, and a round against its products.
 
-The bare arithmetic is a loop of the very matrix products of one round, captured as they ran, on ready tensors. All
-figures of a row are taken in turn within one run, so their ratios hold where the machine's speed drifts.
+The bare arithmetic of a round is a loop of the very matrix products in it, captured as they ran, on ready tensors. On
+digits a DPZV replica-round at K = 128 was promised at 1/12 of a round at K = 1, and a DPZV round at 4 times its bare
+arithmetic at K = 1 and at 2.5 times at K = 128; nothing was promised of the other methods.
 
 Run: python tests/bench/replicas.py
 """
@@ -9,96 +10,129 @@ Run: python tests/bench/replicas.py
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
+import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from measuring import least, products_of
+from ratios import Row, milliseconds
 
 from dpzv_audit.data import load
+from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData
-from mechanisms.plan import plan
+from mechanisms.method import Run
+from mechanisms.registry import new_run
 
-PRODUCTS = {torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm}
+STACK = 128
+GAIN_PROMISED = 12.0
+ROUND_PROMISED = {1: 4.0, STACK: 2.5}
+ROUNDS = {1: 60, STACK: 4}
+"""Rounds a turn by size of the stack."""
 
-
-class CaptureProducts(TorchDispatchMode):
-    """Keeps every matrix product that runs inside it, with its arguments as they were."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Callable[[], Any]] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function.overloadpacket in PRODUCTS:
-            ready = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args)
-            plain = getattr(torch, function.overloadpacket.__name__)
-            self.calls.append(lambda: plain(*ready))
-        return function(*args, **(kwargs or {}))
+MODELS: dict[str, dict[str, object]] = {"16 -> 32 -> 10": {}, "sum, no top": {"top_model": False}}
+CNN_STACK = 16
 
 
-def round_and_products(
-    replicas: int, batch_size: int, **options: object
-) -> tuple[Callable[[], None], Callable[[], None]]:
-    """A function that runs one DPZV round on digits, and one that runs the bare products of such a round."""
-    config = METHODS["dpzv"].configure(epochs=1_000, batch_size=batch_size, **options)
-    dataset = load("digits")
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
-    schedule = plan(config, records=len(dataset.train), clients=dataset.clients, seed=0)
-    run = DPZVRun(data, config, schedule, seed=0, replicas=range(replicas))
+def digits(device: str = "cpu") -> TrainingData:
+    """Digits on `device`."""
+    return TrainingData.of(load("digits"), dtype=torch.float32, device=device)
+
+
+def strips(device: str = "cpu") -> TrainingData:
+    """Random images for four clients with strips of 7 x 28 each: what a convolution costs does not depend on them."""
+    generator = np.random.default_rng(0)
+
+    def part(n: int) -> Records:
+        blocks = tuple(generator.random((n, 1, 7, 28), dtype=np.float32) for _ in range(4))
+        return Records(blocks, generator.integers(10, size=n))
+
+    dataset = VerticalDataset("strips", part(512), part(16), 10, "strips", {})
+    return TrainingData.of(dataset, dtype=torch.float32, device=device)
+
+
+def run_of(data: TrainingData, method: str, replicas: int, device: str, **options: object) -> Run:
+    """A run of `replicas` replicas with rounds enough for any benchmark."""
+    config = METHODS[method].configure(epochs=1_000, **options)
+    run = new_run(data, config, seed=0, replicas=range(replicas), device=device)
     for _ in range(8):
         run.step()
-    with CaptureProducts() as captured:
-        run.step()
-    calls = captured.calls
-
-    def products() -> None:
-        for call in calls:
-            call()
-
-    return run.step, products
-
-
-def seconds(function: Callable[[], None], repeats: int) -> float:
-    """Seconds a call, over `repeats` calls."""
-    start = time.perf_counter()
-    for _ in range(repeats):
-        function()
-    return (time.perf_counter() - start) / repeats
-
-
-def compare(batch_size: int, *, turns: int, **options: object) -> tuple[float, float, float, float, float]:
-    """Medians over turns: microseconds a round at K = 1 and 128, their ratios to bare arithmetic, gain of 128."""
-    one, one_bare = round_and_products(1, batch_size, **options)
-    many, many_bare = round_and_products(128, batch_size, **options)
-    rows = []
-    for _ in range(turns):
-        a, b = seconds(one, 200), seconds(one_bare, 200)
-        c, d = seconds(many, 10), seconds(many_bare, 10)
-        rows.append((1e6 * a, 1e6 * c, a / b, c / d, a / (c / 128)))
-    columns = zip(*rows, strict=True)
-    k1, k128, ratio1, ratio128, gain = (statistics.median(column) for column in columns)
-    return k1, k128, ratio1, ratio128, gain
+    return run
 
 
 @torch.no_grad()
+def stack_rows(*, turns: int = 9, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+    """A replica-round of a stack against a round of one replica alone, by method and model."""
+    data = digits(device)
+    cases = [("dpzv", name, batch, options, STACK) for name, options in MODELS.items() for batch in (8, 16, 64)]
+    cases += [(method, "16 -> 32 -> 10", 64, {}, STACK) for method in METHODS if method != "dpzv"]
+    if quick:
+        cases = [case for case in cases if case[:2] == ("dpzv", "16 -> 32 -> 10") or case[0] in ("split", "vafl")]
+    for method, model, batch, options, stack in cases:
+        promised = GAIN_PROMISED if method == "dpzv" else None
+        yield _gain(data, method, model, batch, options, stack, promised, 2 if quick else turns, device)
+    if not quick:
+        images = strips(device)
+        for method in ("dpzv", "vafl"):
+            options = {"client_model": "strip-cnn"}
+            yield _gain(images, method, "two-layer CNN", 64, options, CNN_STACK, None, 3, device)
+
+
+def _gain(
+    data: TrainingData,
+    method: str,
+    model: str,
+    batch: int,
+    options: dict[str, object],
+    stack: int,
+    promised: float | None,
+    turns: int,
+    device: str,
+) -> Row:
+    alone, together = (run_of(data, method, k, device, batch_size=batch, **options) for k in (1, stack))
+    one, many = least([(alone.step, ROUNDS[1]), (together.step, ROUNDS[STACK])], turns=turns, device=device)
+    return Row(
+        what=f"{method}, {model}, B = {batch}",
+        ours=f"{milliseconds(many / stack)} a replica-round at K = {stack}",
+        beside=f"{milliseconds(one)} at K = 1",
+        ratio=one / (many / stack),
+        promised=promised,
+        at_least=True,
+    )
+
+
+@torch.no_grad()
+def product_rows(*, turns: int = 9, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+    """A DPZV round on digits against the bare products in it."""
+    data = digits(device)
+    for model, options in list(MODELS.items())[: 1 if quick else None]:
+        for batch in (8, 16, 64, 256):
+            for stack in (1, STACK):
+                run = run_of(data, "dpzv", stack, device, batch_size=batch, **options)
+                products = products_of(run.step, before=0)
+                repeats = ROUNDS[stack]
+                round_, bare = least([(run.step, repeats), (products, repeats)], turns=turns, device=device)
+                yield Row(
+                    what=f"dpzv, {model}, B = {batch}, K = {stack}",
+                    ours=f"{milliseconds(round_)} a round",
+                    beside=f"{milliseconds(bare)} of products",
+                    ratio=round_ / bare,
+                    promised=ROUND_PROMISED[stack],
+                )
+
+
 def main() -> None:
-    """Print the table."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    print(f"DPZV on digits, 4 clients, float32, {arguments.threads} threads; medians of {arguments.turns} turns")
-    print("model           B   us/round K=1  K=128   round/bare K=1  K=128   a replica-round at K=1 / at K=128")
-    for name, options in (("16 -> 32 -> 10", {}), ("sum, no top", {"top_model": False})):
-        for batch_size in (8, 16, 64):
-            k1, k128, ratio1, ratio128, gain = compare(batch_size, turns=arguments.turns, **options)
-            print(f"{name:14} {batch_size:3} {k1:10.0f} {k128:10.0f} {ratio1:11.1f} {ratio128:10.1f} {gain:14.1f}")
+    print(f"float32, {arguments.threads} threads; the least of {arguments.turns} turns")
+    for rows in (stack_rows, product_rows):
+        for row in rows(turns=arguments.turns, device=arguments.device):
+            print(f"{row.what:40} {row.ours:40} {row.beside:22} {row.ratio:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

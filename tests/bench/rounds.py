@@ -15,20 +15,19 @@ Run: OMP_NUM_THREADS=1 python tests/bench/rounds.py
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from measuring import least, products_of
+from ratios import Row, milliseconds
 
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.federation import TrainingData
-from mechanisms.registry import run_of
+from mechanisms.registry import new_run
 
 PUBLISHED: dict[tuple[str, int], float] = {
     ("vafl", 0): 1.8,
@@ -39,22 +38,8 @@ PUBLISHED: dict[tuple[str, int], float] = {
 }
 """Milliseconds a round of the public code's model work, by method and number of directions."""
 
-PRODUCTS = {torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm}
-
-
-class CaptureProducts(TorchDispatchMode):
-    """Keeps every matrix product that runs inside it, with its arguments as they were."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Callable[[], Any]] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function.overloadpacket in PRODUCTS:
-            ready = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args)
-            plain = getattr(torch, function.overloadpacket.__name__)
-            self.calls.append(lambda: plain(*ready))
-        return function(*args, **(kwargs or {}))
+PROMISED = 0.5
+"""A round takes at most half of the published code's model work."""
 
 
 def mnist() -> tuple[VerticalDataset, str]:
@@ -71,59 +56,39 @@ def mnist() -> tuple[VerticalDataset, str]:
         return VerticalDataset("mnist", part(60_000), part(64), 10, "halves", {}), "random images of MNIST's shape"
 
 
-def round_and_products(
-    data: TrainingData, method: str, directions: int
-) -> tuple[Callable[[], None], Callable[[], None]]:
-    """A function that runs one round, and one that runs the bare products of such a round."""
-    options = {"directions": directions} if directions else {}
-    config = METHODS[method].configure(batch_size=64, epochs=100, embedding=64, hidden=128, **options)
-    run = run_of(config)(data, config, seed=0, replicas=(0,))
-    for _ in range(8):
-        run.step()
-    with CaptureProducts() as captured:
-        run.step()
-    calls = captured.calls
-
-    def products() -> None:
-        for call in calls:
-            call()
-
-    return run.step, products
-
-
-def seconds(function: Callable[[], None], repeats: int) -> tuple[float, float]:
-    """(wall, processor) seconds a call, over `repeats` calls."""
-    start = time.perf_counter(), time.process_time()
-    for _ in range(repeats):
-        function()
-    stop = time.perf_counter(), time.process_time()
-    return (stop[0] - start[0]) / repeats, (stop[1] - start[1]) / repeats
-
-
 @torch.no_grad()
+def rows(*, turns: int = 100, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+    """A round of each method against what the published code takes for its model work."""
+    dataset, what = mnist()
+    data = TrainingData.of(dataset, dtype=torch.float32, device=device)
+    for (method, directions), published in PUBLISHED.items():
+        options = {"directions": directions} if directions else {}
+        config = METHODS[method].configure(batch_size=64, epochs=100, embedding=64, hidden=128, **options)
+        run = new_run(data, config, seed=0, device=device)
+        products = products_of(run.step)
+        taken, bare = least(
+            [(run.step, 4), (products, 4)], turns=max(turns // 10, 1) if quick else turns, device=device
+        )
+        q = f", q = {directions}" if directions else ""
+        yield Row(
+            what=f"{method}{q}, K = 1, {what}",
+            ours=f"{milliseconds(taken)} a round, {bare / taken:.0%} of it arithmetic",
+            beside=f"{published:g} ms published",
+            ratio=1e3 * taken / published,
+            promised=PROMISED,
+        )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=200)
-    parser.add_argument("--repeats", type=int, default=4, help="rounds in a turn")
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    dataset, what = mnist()
-    data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
-    print(f"{what}, 2 clients, 64 / 128, B = 64, K = 1, one thread; the least of {arguments.turns} turns, ms a round")
-    print("method     q     wall  processor     bare  round/bare  arithmetic  published  half of it          of it")
-    for (method, directions), published in PUBLISHED.items():
-        step, products = round_and_products(data, method, directions)
-        turns = [
-            seconds(step, arguments.repeats) + seconds(products, arguments.repeats) for _ in range(arguments.turns)
-        ]
-        wall, processor, _, bare = (1e3 * min(column) for column in zip(*turns, strict=True))
-        verdict = "met" if processor <= published / 2 else "missed"
-        print(
-            f"{method:8} {directions or '':>3} {wall:8.3f} {processor:10.3f} {bare:8.3f} {processor / bare:11.2f} "
-            f"{bare / processor:11.0%} {published:10.1f} {published / 2:11.2f} {verdict:>6} "
-            f"{processor / published:7.2f}"
-        )
+    print(f"2 clients, 64 / 128, B = 64, K = 1, one thread; the least of {arguments.turns} turns, processor time")
+    for row in rows(turns=arguments.turns, device=arguments.device):
+        print(f"{row.what:40} {row.ours:40} {row.beside:20} {row.ratio:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

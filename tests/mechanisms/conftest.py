@@ -15,7 +15,7 @@ from mechanisms.dpzv import DPZVRun
 from mechanisms.federation import TrainingData, dtype_of
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.plan import plan
-from mechanisms.registry import run_of
+from mechanisms.registry import new_run
 from mechanisms.schedules import BatchStream
 
 
@@ -108,9 +108,8 @@ def start_run(make_dataset):
     def make(config, *, seed=0, replicas=(0,), behaviours=None, labels=None, dataset=None, **options):
         data = TrainingData.of(dataset or make_dataset(**options), dtype=dtype_of(config), device="cpu", labels=labels)
         log = MessageLog()
-        extra = {} if behaviours is None else {"behaviours": behaviours}
         with torch.no_grad():
-            run = run_of(config)(data, config, seed=seed, replicas=replicas, observers=(log,), **extra)
+            run = new_run(data, config, seed=seed, replicas=replicas, behaviours=behaviours, observers=(log,))
         return run, log
 
     return make

@@ -1,13 +1,15 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, method_named
 from mechanisms.config import DPZVConfig, SplitConfig, TrainingConfig, VAFLConfig, build_config
-from mechanisms.registry import run_of
+from mechanisms.federation import TrainingData
+from mechanisms.registry import new_run
 
 WRONG = {
     "client_model": ["cnn", 3],
@@ -117,16 +119,19 @@ def test_methods_differ_in_what_they_say():
     assert all(name == spec.name for name, spec in METHODS.items())
 
 
-def test_a_configuration_has_one_run():
+def test_a_configuration_has_one_run(make_dataset):
     """Training looks its run up by the type of the configuration: methods that share a type share the run."""
 
     class Narrower(VAFLConfig):
         pass
 
-    assert all(run_of(spec.configure()) is spec.run for spec in METHODS.values())
-    assert run_of(Narrower()) is METHODS["vafl"].run
+    data = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
+    small = {"batch_size": 4, "epochs": 1}
+    for spec in METHODS.values():
+        assert type(new_run(data, spec.configure(**small), seed=0)) is spec.run
+    assert type(new_run(data, Narrower(**small), seed=0)) is METHODS["vafl"].run
     with pytest.raises(InputError, match="config is a TrainingConfig, must be one of a method: CZOFOConfig, "):
-        run_of(TrainingConfig())
+        new_run(data, TrainingConfig(), seed=0)
 
 
 def test_configs_cannot_be_changed():

@@ -80,6 +80,13 @@ def test_mlp_strategies_agree_with_autograd(sizes, final_relu, stack, records, s
     )
 
 
+@pytest.mark.parametrize("sizes", [(7, 10), (7, 16), (5, 11, 10), (5, 16, 3), (6, 32, 16, 10)])
+@pytest.mark.parametrize(("stack", "records"), [(1, 16), (3, 15), (3, 16), (2, 33)])
+def test_products_taken_either_way_round_agree_with_autograd(sizes, stack, records):
+    """From 16 records on, a stack takes layers whose width is no multiple of 16 the other way round."""
+    check(MLP(sizes), ("fused",), (sizes[0],), stack=stack, records=records)
+
+
 def test_image_inputs_of_an_mlp_are_flattened():
     check(MLP((12, 5, 2)), ("fused", "vmap", "loop"), (1, 3, 4))
 

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -63,3 +65,12 @@ def test_the_lattice_runs_from_nothing_to_the_most():
     assert GAUSSIAN.at(-1) == 0.0
     assert GAUSSIAN.at(0) == GAUSSIAN.least
     assert GAUSSIAN.at(GAUSSIAN.steps) <= GAUSSIAN.most < GAUSSIAN.at(GAUSSIAN.steps + 1)
+
+
+def test_randomised_response_at_a_delta_that_allows_everything():
+    # delta(0) = tanh(epsilon / 2): from there on nothing is left, though the formula's logarithm has no argument.
+    for epsilon in (0.1, 2.0):
+        all_of_it = math.tanh(epsilon / 2.0)
+        for delta in (all_of_it * 1.0001, 0.6 if epsilon < 1.0 else 0.95, 0.999):
+            assert FAMILIES["pure"].epsilon(epsilon, delta) == 0.0
+        assert FAMILIES["pure"].epsilon(epsilon, all_of_it * 0.9999) > 0.0

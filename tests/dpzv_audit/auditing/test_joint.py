@@ -91,3 +91,25 @@ def test_more_errors_never_prove_more():
     a = np.linspace(0.0, 0.05, 5001)
     largest = float(np.max((1.0 - a) ** 200 * (1.0 - GAUSSIAN.curve(a, bound(0, 0))) ** 300))
     assert largest == pytest.approx(0.05 * (1.0 - CONFINED) / 1.02, rel=0.02)
+
+
+@pytest.mark.parametrize("place", [0.5, 11.6, 23.5])
+def test_a_peak_between_two_points_of_the_search_is_found_at_either_end_too(place):
+    # A made-up null whose chance peaks between the points `place` of the 25 that are tried first, the ends among them.
+    counts, error = Counts(false_positives=60, n_out=800, false_negatives=40, n_in=800), 0.05
+    ends = (float(f(60, 800, CONFINED * error / 2.0)) for f in (lower_limit, upper_limit))
+    start, stop = (float(np.arcsin(np.sqrt(a))) for a in ends)
+    peak = start + place * (stop - start) / 24.0
+
+    def null(alpha):
+        return 0.05 + 0.5 * np.abs(np.arcsin(np.sqrt(alpha)) - peak)
+
+    def seen(alpha):
+        return np.full(alpha.shape, 0.05)
+
+    grid = np.sin(np.linspace(start, stop, 4001)) ** 2
+    largest = float(chance_below(grid, null(grid), counts, seen).max())
+    first = np.sin(np.linspace(start, stop, 25)) ** 2
+    assert float(chance_below(first, null(first), counts, seen).max()) < 0.97 * largest  # the refinement is needed
+    found = p_value(null, counts, seen, error)
+    assert largest <= found <= 1.03 * largest + CONFINED * error

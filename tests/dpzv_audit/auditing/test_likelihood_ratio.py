@@ -93,3 +93,14 @@ def test_constant_and_few_scores_prove_nothing():
 def test_wrong_input_is_named(make, words):
     with pytest.raises(InputError, match=words):
         make()
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1e-3, 1e120])
+def test_units_of_the_scores_do_not_matter(scale):
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(3.0, 1.0, 120), rng.normal(0.0, 1.0, 120)
+    plain, scaled = (LikelihoodRatioTest([0.3, 1.0, 2.0], confidence=0.95) for _ in range(2))
+    plain.update(x, y)
+    scaled.update(scale * x, scale * y)
+    assert plain.best[0] > 5.0
+    assert scaled.best == pytest.approx(plain.best, rel=1e-6)

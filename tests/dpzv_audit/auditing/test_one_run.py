@@ -53,6 +53,15 @@ def test_p_value_by_the_letter(sizes, share, epsilon, delta):
     assert found == pytest.approx(p_by_the_letter(m, r, v, epsilon, delta) if v else 1.0, abs=1e-9)
 
 
+@pytest.mark.parametrize(("r", "v"), [(10_000, 10_000), (10_000, 9_000), (10_000, 5_100), (400, 399)])
+def test_what_delta_allows_is_found_however_far_the_bulk_is_below(r, v):
+    # All guesses right: the sum that is to be largest grows only once it reaches the bulk, 100 deviations further down.
+    for epsilon in (0.0, 1.0):
+        found = one_run.p_value(Guesses(r, r, v), epsilon, DELTA)
+        assert found == pytest.approx(p_by_the_letter(r, r, v, epsilon, DELTA), rel=1e-6)
+        assert found > 0.5 * DELTA
+
+
 @pytest.mark.parametrize("family", [GAUSSIAN, LAPLACE, PURE], ids=lambda f: f.name)
 def test_the_recursion_by_the_letter(family):
     rng = np.random.default_rng(0)

@@ -55,19 +55,45 @@ def test_the_report_links_every_cell_and_shows_the_worst_first(finished):
     assert (finished / "figure-matrix.svg").is_file()
 
 
-def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_numbers(finished, capsys):
-    before = json.loads((finished / "result.json").read_text())["cells"]
+def test_resuming_keeps_finished_cells_and_does_the_rest_to_the_same_bytes(finished, capsys):
+    """One cell was killed before it was finished and left a folder and a partial one behind."""
+    before = (finished / "result.json").read_bytes()
     kept = {p: p.stat().st_mtime_ns for p in finished.glob("cells/*/cell.json")}
     gone = next(p for p in kept if "dpzv" in p.parent.name and "client" in p.parent.name)
     gone.unlink()
+    partial = gone.parent.with_name(f".{gone.parent.name}-0123abcd.partial")
+    partial.mkdir()
     code, _, _ = run(capsys, *SMALL, "--out", finished.parent, "--resume")
     assert code == 0
-    after = json.loads((finished / "result.json").read_text())["cells"]
-    assert [{k: v for k, v in c.items() if k != "run"} for c in after] == [
-        {k: v for k, v in c.items() if k != "run"} for c in before
-    ]
+    assert (finished / "result.json").read_bytes() == before
     assert all(p.stat().st_mtime_ns == time for p, time in kept.items() if p != gone)
     assert gone.is_file()
+    assert not partial.exists()
+    assert len(list((finished / "cells").iterdir())) == len(kept)
+
+
+def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys):
+    arguments = (*SMALL, "--epsilons", "0.5,10", "--no-self-check", "--json", "--out", tmp_path)
+    code, printed, _ = run(capsys, *arguments)
+    assert code == 0
+    found = json.loads(printed)["cells"]
+    assert [(c["method"], c["epsilon"]) for c in found if c["adversary"] == "client"] == [
+        ("dpzv", 0.5),
+        ("dpzv", 10.0),
+        ("vafl", None),
+    ]
+    assert {c["state"] for c in found} == {"measured"}
+
+
+def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, capsys):
+    arguments = ("matrix", "--methods", "vafl", "--attacks", "label_spectral", "--seeds", "1", "--epochs", "1")
+    code, _, _ = run(capsys, *arguments, "--quiet", "--out", tmp_path)
+    assert code == 0
+    (folder,) = tmp_path.iterdir()
+    (check,) = json.loads((folder / "result.json").read_text())["self_checks"]
+    assert check["holds"] is None
+    assert "must have 2" in check["what"]
+    assert "FAILED" not in (folder / "report.html").read_text()
 
 
 def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):

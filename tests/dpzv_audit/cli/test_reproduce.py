@@ -7,7 +7,7 @@ import pytest
 
 import dpzv_audit.data
 from dpzv_audit.cli import main
-from mechanisms import training
+from mechanisms.federation import Federation
 
 ROWS = ("--row", "q = 10", "--row", "q = 1")
 SMALL = ("reproduce", "czofo-table4", *ROWS, "--epochs", "1", "--seeds", "1")
@@ -38,7 +38,7 @@ def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, caps
 def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, monkeypatch):
     assert main([*SMALL, "--json", "--out", str(tmp_path / "whole")]) == 0
     whole = json.loads(capsys.readouterr().out)
-    saved = training.Federation.epoch_record
+    saved = Federation.epoch_record
     epochs = []
 
     def interrupted(self, epoch):
@@ -47,7 +47,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, 
             raise KeyboardInterrupt
         return saved(self, epoch)
 
-    monkeypatch.setattr(training.Federation, "epoch_record", interrupted)
+    monkeypatch.setattr(Federation, "epoch_record", interrupted)
     out = tmp_path / "cut"
     assert main([*SMALL, "--json", "--out", str(out)]) == 130
     captured = capsys.readouterr()

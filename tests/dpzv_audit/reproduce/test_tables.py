@@ -11,12 +11,13 @@ from dpzv_audit.reproduce import TABLES, reproduce, table_named, to_markdown, wi
 from dpzv_audit.reproduce.completion import Completion
 from dpzv_audit.reproduce.direct import Direct
 from dpzv_audit.reproduce.implicit import ImplicitNoise
-from dpzv_audit.reproduce.memory import PeakMemory, run_of
+from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.training import SYNCHRONOUS, Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
 from mechanisms.federation import TrainingData
+from mechanisms.registry import new_run
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -50,7 +51,7 @@ def test_a_pass_of_every_client_is_one_epoch_of_a_synchronous_method_alone(digit
     """`SYNCHRONOUS` is what the rounds say: how many clients take part in one."""
     data = TrainingData.of(digits({"clients": 2}), dtype=torch.float32, device="cpu")
     for name in METHODS:
-        run = run_of(name, {"epochs": 1}, data)
+        run = new_run(data, METHODS[name].configure(epochs=1), seed=0)
         run.step()
         assert (sum(client.rounds for client in run.federation.clients) == 2) == (name in SYNCHRONOUS), name
 

@@ -1,0 +1,69 @@
+"""What the benchmarks of training share: times in turn, and the bare matrix products of a round.
+
+A time is the least of several turns, taken in turn with what it is held against, so that other work on the machine
+moves a ratio little. On the CPU it is processor time, on CUDA the time until the device is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PRODUCTS = {torch.ops.aten.bmm, torch.ops.aten.baddbmm, torch.ops.aten.mm, torch.ops.aten.addmm}
+
+
+def seconds(function: Callable[[], object], repeats: int = 1, *, device: str = "cpu") -> float:
+    """Seconds a call over `repeats` calls: of the processor, or on CUDA by the clock until the device is done."""
+    if device == "cpu":
+        start = time.process_time()
+        for _ in range(repeats):
+            function()
+        return (time.process_time() - start) / repeats
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        function()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / repeats
+
+
+def least(
+    functions: Sequence[tuple[Callable[[], object], int]], *, turns: int, device: str = "cpu"
+) -> tuple[float, ...]:
+    """The least seconds a call of each of `functions`, (function, repeats a turn), over `turns` turns of all."""
+    taken = [[seconds(function, repeats, device=device) for function, repeats in functions] for _ in range(turns)]
+    return tuple(min(column) for column in zip(*taken, strict=True))
+
+
+class CaptureProducts(TorchDispatchMode):
+    """Keeps every matrix product that runs inside it, with its arguments as they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], Any]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.overloadpacket in PRODUCTS:
+            ready = tuple(a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args)
+            plain = getattr(torch, function.overloadpacket.__name__)
+            self.calls.append(lambda: plain(*ready))
+        return function(*args, **(kwargs or {}))
+
+
+def products_of(step: Callable[[], object], *, before: int = 8) -> Callable[[], None]:
+    """A function that runs the bare matrix products of one call of `step`, made after `before` calls of it."""
+    for _ in range(before):
+        step()
+    with CaptureProducts() as captured:
+        step()
+    calls = captured.calls
+
+    def products() -> None:
+        for call in calls:
+            call()
+
+    return products

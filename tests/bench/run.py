@@ -1,0 +1,210 @@
+"""One table of ratios out of all benchmarks, each measured side by side in one run, with what was promised of it.
+
+    OMP_NUM_THREADS=1 python tests/bench/run.py                    every section, under ten minutes on an idle machine
+    OMP_NUM_THREADS=1 python tests/bench/run.py --quick            fewer cases and turns: a minute or two
+    OMP_NUM_THREADS=1 python tests/bench/run.py memory costs       some sections
+    OMP_NUM_THREADS=1 python tests/bench/run.py --device cuda      on a GPU what runs on one
+    OMP_NUM_THREADS=1 python tests/bench/run.py --output docs/benchmarks.md
+
+Times are of the processor where one process works, the least of several turns taken in turn with what they are held
+against; by the clock on a GPU, and for the throughput of an audit. The page names the machine and its load, and says of
+every promise whether it was kept, or by how much it was not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import accounting
+import audit_power
+import costs
+import memory
+import replicas
+import rounds
+import shadow
+import throughput
+import torch
+from ratios import Row
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the table: its name, what its ratios are, and what measures them, of (quick, device)."""
+
+    name: str
+    title: str
+    ratio: str
+    rows: Callable[[bool, str], Iterator[Row]]
+    on_gpu: bool = True
+    note: str = ""
+
+
+SECTIONS = (
+    Section(
+        "replicas",
+        "Replicas against one after another",
+        "a round at K = 1 over a replica-round of the stack: how much a stack gains",
+        lambda quick, device: replicas.stack_rows(quick=quick, device=device, turns=2 if quick else 9),
+    ),
+    Section(
+        "rounds",
+        "A round against the bare arithmetic in it",
+        "a DPZV round on digits over its own matrix products, run bare on ready tensors",
+        lambda quick, device: replicas.product_rows(quick=quick, device=device, turns=2 if quick else 9),
+        note="The three promises on replicas exclude each other in batches of 64: four times the products at K = 1, "
+        "divided by twelve, is less than a replica's share of the bare products at K = 128.",
+    ),
+    Section(
+        "published",
+        "A round against the published code of VFL-CZOFO",
+        "a round, everything included, over the model work alone of the public code",
+        lambda quick, device: rounds.rows(quick=quick, device=device),
+    ),
+    Section(
+        "shadow",
+        "Shadow models against the bare arithmetic in them",
+        "a whole run of shadow models over the matrix products of its rounds",
+        lambda quick, device: shadow.rows(quick=quick, device=device),
+    ),
+    Section(
+        "accounting",
+        "Accountants against prv-accountant and dp-accounting",
+        "ours over the package's processor time; below, the accountant `prv` over what was promised of it",
+        lambda quick, device: accounting.rows(quick=quick),
+        on_gpu=False,
+    ),
+    Section(
+        "estimators",
+        "Estimators by number of scores",
+        "over the same with a tenth of the scores (10 is a cost in proportion), and over what was promised",
+        lambda quick, device: audit_power.rows(quick=quick),
+        on_gpu=False,
+    ),
+    Section(
+        "throughput",
+        "Audit throughput by workers",
+        "audit trainings a second over those of this process alone, by the clock",
+        lambda quick, device: throughput.rows(quick=quick, device=device),
+    ),
+    Section(
+        "memory",
+        "Memory of a client's step against its model",
+        "the peak of a round over the client's model and the activations of one batch without gradients",
+        lambda quick, device: memory.rows(quick=quick, device=device),
+    ),
+    Section(
+        "costs",
+        "Cost against records, clients, rounds and replicas",
+        "slope of log cost against log size: 1 is a cost in proportion",
+        lambda quick, device: costs.rows(quick=quick, device=device),
+    ),
+)
+BUSY = 0.3
+"""Load a core from which on the page says that the machine was not idle."""
+
+
+def machine(device: str) -> str:
+    """Processor, cores, system and versions, in words; the GPU first where one is measured on."""
+    words = [torch.cuda.get_device_name()] if device != "cpu" else []
+    words += [_processor(), f"{os.cpu_count()} cores", platform.system(), f"Python {platform.python_version()}"]
+    words += [f"{name} {version(name)}" for name in ("torch", "numpy", "scipy")]
+    words.append(f"{torch.get_num_threads()} threads")
+    return ", ".join(words)
+
+
+def _processor() -> str:
+    """The processor's model as Linux names it, elsewhere as Python does."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def load_words(before: float, after: float, cores: int) -> str:
+    """The load averages over one minute, and what they mean for the figures."""
+    words = f"Load average {before:.2f} when it started and {after:.2f} when it ended, of {cores} cores."
+    if before > BUSY * cores:
+        return (
+            f"**The machine was not idle.** {words} Other work slows what is measured by the clock, and takes caches "
+            "from the rest: the figures below are worse than an idle machine gives."
+        )
+    return words
+
+
+def cells(row: Row) -> tuple[str, str, str, str, str, str]:
+    """What the table shows of a row."""
+    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}" if row.ratio >= 0.01 else f"{row.ratio:.1g}"
+    promised = "-" if row.promised is None else f"at {'least' if row.at_least else 'most'} {row.promised:g}"
+    missed = row.missed_by
+    verdict = "-" if missed is None else "kept" if missed <= 1.0 else f"missed, {missed:.2f} times"
+    return row.what, row.ours, row.beside, ratio, promised, verdict
+
+
+def markdown(section: Section, rows: Sequence[Row]) -> str:
+    """A section of the page."""
+    head = ("what", "measured", "beside", "ratio", "promised", "kept")
+    about = f"Ratio: {section.ratio}." + (f" {section.note}" if section.note else "")
+    lines = [f"## {section.title}", "", about, "", "| " + " | ".join(head) + " |"]
+    lines.append("|---|---|---|---:|---|---|")
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def promises(rows: Sequence[Row]) -> str:
+    """How many promises were kept, and the others."""
+    bound = [row for row in rows if row.missed_by is not None]
+    missed = [row for row in bound if row.missed_by is not None and row.missed_by > 1.0]
+    words = f"{len(bound) - len(missed)} of {len(bound)} promises kept."
+    if missed:
+        words += " Missed: " + "; ".join(f"{row.what} ({cells(row)[3]}, {cells(row)[4]})" for row in missed) + "."
+    return words
+
+
+def main() -> None:
+    """Measure, print every row as it comes, and write the page where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(s.name for s in SECTIONS))
+    parser.add_argument("--quick", action="store_true", help="Fewer cases and turns.")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--output", type=Path, metavar="FILE", help="Write the page there, as Markdown.")
+    given = parser.parse_args()
+    unknown = set(given.sections) - {section.name for section in SECTIONS}
+    if unknown:
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in SECTIONS)}")
+    torch.set_num_threads(1)
+    chosen = [s for s in SECTIONS if not given.sections or s.name in given.sections]
+    before, started = os.getloadavg()[0], time.perf_counter()
+    pages, found = [], []
+    for section in chosen:
+        if given.device != "cpu" and not section.on_gpu:
+            continue
+        print(f"\n{section.title}: {section.ratio}", flush=True)
+        rows = []
+        for row in section.rows(given.quick, given.device):
+            rows.append(row)
+            print("  " + "  ".join(cells(row)), flush=True)
+        pages.append(markdown(section, rows))
+        found += rows
+    minutes = (time.perf_counter() - started) / 60.0
+    flags = [*given.sections, *["--quick"] * given.quick, *["--device cuda"] * (given.device != "cpu")]
+    command = " ".join(["OMP_NUM_THREADS=1 python tests/bench/run.py", *flags, "--output docs/benchmarks.md"])
+    summary = [promises(found), load_words(before, os.getloadavg()[0], os.cpu_count() or 1)]
+    print("\n" + "\n".join(summary) + f"\n{minutes:.1f} minutes")
+    if given.output:
+        intro = (
+            "# Benchmarks\n\nEvery ratio is of two things measured side by side, in turn, in one run. The promises are "
+            f"those that the project set itself before it measured.\n\n    {command}\n\n{machine(given.device)}; "
+            f"{minutes:.1f} minutes in all. {summary[1]}\n\n{summary[0]}\n"
+        )
+        given.output.write_text("\n".join([intro, *pages]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Audit trainings a second by where they run: this process, loky processes (`--jobs`), Dask workers on this machine.
+
+One game, DPZV on digits with the worst-case canary, in chunks of 64 pairs, by the clock: what counts is how long the
+audit takes. Processes and cluster are warm before the clock starts: a first chunk has run on each.
+
+Run: OMP_NUM_THREADS=1 python tests/bench/throughput.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from ratios import Row
+
+from dpzv_audit.auditing.engine import run_chunk
+from dpzv_audit.auditing.games.definition import Game
+from dpzv_audit.auditing.games.real import RealTrials
+from dpzv_audit.auditing.workers import Workers, lanes_of
+from dpzv_audit.data import load
+from mechanisms import METHODS
+
+CHUNK = 64
+
+
+def rows(*, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
+    """Trainings a second on 1 and 2 workers of either kind against this process; a line where Dask is not installed."""
+    trials = RealTrials(Game(config=METHODS["dpzv"].configure()), load("digits"), device=device)
+    chunks = 4 if quick else 16
+    alone = rate_here(trials, chunks)
+    yield Row(what="this process", ours=f"{alone:.0f} trainings a second", beside="itself", ratio=1.0)
+    for jobs in (1, 2):
+        rate = rate_on(Workers(kind="loky", jobs=jobs), trials, chunks)
+        yield _row(f"--jobs {jobs}, as processes", rate, alone)
+    for workers in (1, 2):
+        with cluster_of(workers) as address:
+            if address is None:
+                yield Row(what="Dask", ours="not measured: `distributed` is not installed", beside="-", ratio=None)
+                return
+            yield _row(
+                f"Dask, workers {workers}", rate_on(Workers(kind="dask", scheduler=address), trials, chunks), alone
+            )
+
+
+def _row(what: str, rate: float, alone: float) -> Row:
+    return Row(
+        what=what, ours=f"{rate:.0f} trainings a second", beside=f"{alone:.0f} in this process", ratio=rate / alone
+    )
+
+
+def rate_here(trials: RealTrials, chunks: int) -> float:
+    """Trainings a second of `chunks` chunks one after the other."""
+    run_chunk(trials, 0, CHUNK)
+    start = time.perf_counter()
+    for number in range(chunks):
+        run_chunk(trials, number * CHUNK, (number + 1) * CHUNK)
+    return 2 * CHUNK * chunks / (time.perf_counter() - start)
+
+
+def rate_on(workers: Workers, trials: RealTrials, chunks: int) -> float:
+    """Trainings a second of `chunks` chunks on warm `workers`, as an audit hands them out."""
+    lanes = lanes_of(workers)
+    try:
+        for future in [lane.submit(run_chunk, trials, 0, CHUNK) for lane in lanes]:
+            future.result()
+        start = time.perf_counter()
+        futures = [
+            lanes[number % len(lanes)].submit(run_chunk, trials, number * CHUNK, (number + 1) * CHUNK)
+            for number in range(chunks)
+        ]
+        for future in futures:
+            future.result()
+        return 2 * CHUNK * chunks / (time.perf_counter() - start)
+    finally:
+        for lane in lanes:
+            lane.close()
+
+
+@contextmanager
+def cluster_of(workers: int) -> Iterator[str | None]:
+    """Address of a local Dask cluster of `workers` processes; None where `distributed` is not installed."""
+    try:
+        from distributed import LocalCluster
+    except ImportError:
+        yield None
+        return
+    with LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as made:
+        yield made.scheduler_address
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="A quarter of the chunks.")
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    for row in rows(quick=arguments.quick, device=arguments.device):
+        print(f"{row.what:28} {row.ours:36} {row.beside:24} {row.ratio or 0.0:6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The matrix's section: what is left out of the heat map, links that stay inside the folder, and grouped reasons."""
+
+from reports.matrix import ROOMY, heat_map, section
+from reports.model import Picture, Table
+
+CELL = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None}
+MEASURED = {
+    **CELL,
+    "state": "measured",
+    "metric": "labels found",
+    "success": 0.6,
+    "low": 0.5,
+    "high": 0.7,
+    "reference": 0.1,
+    "damage": 0.56,
+    "controls_hold": True,
+    "accuracy": 0.9,
+    "run": "cells/a-m/report.html",
+}
+IDLE = [
+    {**CELL, "attack": "b", "method": m, "state": "does not apply", "reason": f"b does not apply to {m}: no mail"}
+    for m in ("m", "n")
+]
+OTHER = {**CELL, "method": "n", "state": "failed", "reason": "no luck"}
+
+
+def tables(known):
+    found = section(known)
+    return {block.caption: block for block in found.blocks if isinstance(block, Table)}
+
+
+def test_an_attack_that_applies_to_no_method_is_named_once_and_not_drawn():
+    known = {"cells": [MEASURED, OTHER, *IDLE]}
+    drawing = heat_map(known)
+    assert ">a, client<" in drawing
+    assert ">b, client<" not in drawing
+    (picture,) = (block for block in section(known).blocks if isinstance(block, Picture))
+    assert "Left out, since no method here is open to them: b, client." in picture.caption
+    assert tables(known)["Attacks that do not apply"].rows == (("b, client", "all", "no mail"),)
+    assert tables(known)["Cells that failed"].rows == (("a, client", "n", "no luck"),)
+
+
+def test_numbers_lead_to_their_runs_and_nowhere_else():
+    assert 'xlink:href="cells/a-m/report.html"' in heat_map({"cells": [MEASURED]})
+    for path in ("javascript:alert(1)", "https://example.org/x", "/etc/passwd", "../x", "cells/../../x", "", None):
+        known = {"cells": [{**MEASURED, "run": path}]}
+        assert "xlink:href" not in heat_map(known)
+        assert tables(known)["Cells by damage, the worst first"].rows[0][-1] == "–"
+
+
+def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
+    noised = {**CELL, "method": "n", "noise": "gradient", "state": "does not apply"}
+    noised = [
+        {**noised, "epsilon": e, "reason": "gradient noise does not apply to n: no gradient travels"}
+        for e in (1.0, 10.0)
+    ]
+    known = {"cells": [MEASURED, OTHER, *noised]}
+    drawing = heat_map(known)
+    assert ">n<" in drawing
+    assert "gradient noise" not in drawing
+    (picture,) = (block for block in section(known).blocks if isinstance(block, Picture))
+    assert "Left out, since no attack here applies to them: n + gradient noise." in picture.caption
+    assert tables(known)["Attacks that do not apply"].rows == (
+        ("a, client", "n + gradient noise, ε 1, n + gradient noise, ε 10", "no gradient travels"),
+    )
+
+
+def test_more_methods_than_have_room_are_rows():
+    def upright(methods):
+        cells = [{**MEASURED, "method": f"m{i:02}", "attack": a} for i in range(methods) for a in "ab"]
+        drawing = heat_map({"cells": cells})
+        return drawing.index(">m00<") < drawing.index(">a, client<")
+
+    assert upright(ROOMY)
+    assert not upright(ROOMY + 1)
