@@ -207,7 +207,7 @@ def _look(run: ClaimRun, stage: Stage, *, bound: bool = True) -> None:
 
 def _named(stage: Stage) -> str:
     """Return what a stage is called in words."""
-    return stage.name if stage.name == stage.pool else f"{stage.name} test, {stage.pool}"
+    return stage.name if stage.name == stage.pool else f"{stage.name} test on {stage.pool}"
 
 
 def carried_out(run: ClaimRun, *, alpha: float, stop: float) -> Evidence:

@@ -52,7 +52,7 @@ def split_of(stages: Sequence[Stage]) -> dict[str, float]:
     for stage in stages:
         for test, share in (("sequential", stage.sequential), ("full", stage.full)):
             if share:
-                shares[f"{test} test, {stage.pool}"] = share
+                shares[f"{test} test on {stage.pool}"] = share
     if len(stages) > 1 or any(stage.full and stage.blocks > 1 for stage in stages):
         shares["a stage cut off"] = CUT_SHARE
     return shares

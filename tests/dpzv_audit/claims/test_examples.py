@@ -50,7 +50,7 @@ def test_the_flags_of_action_hooks_and_page_exist(tmp_path, monkeypatch):
     ):
         parses([*entry.split(), *re.findall(r'"([^"]+)"', arguments)])
     page = (ROOT / "docs" / "ci.md").read_text()
-    found = re.findall(r"^ +(?:- )?dpzv-audit (verify .+)$", page, flags=re.MULTILINE)
+    found = re.findall(r"^(?: +(?:- )?|\$ )dpzv-audit (verify .+)$", page, flags=re.MULTILINE)
     found += re.findall(r"`dpzv-audit (verify [^`]+)`", page)
     assert len(found) >= 4
     for line in found:

@@ -188,7 +188,7 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
         effort=Effort(max_trials=1600),
     )
     assert run.trials == 1500
-    assert run.missing == "--max-trials 1600 ended the full test, runs"
+    assert run.missing == "--max-trials 1600 ended the full test on runs"
     assert [look.weight for look in run.looks] == [CUT_SHARE], "a test cut off spends what was kept back for it"
     assert not list(kept.rglob("evidence.json"))
 
@@ -235,7 +235,7 @@ def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder):
     runs = gate.prepare()
     with pytest.raises(KeyboardInterrupt):
         gate.gather(runs)
-    assert runs[0].missing == "interrupted in the full test, runs"
+    assert runs[0].missing == "interrupted in the full test on runs"
     assert [look.stage for look in runs[0].evidence().looks] == ["sequential, runs"]
     (folder / "stop_at").unlink()
     module.Mechanism.runs = 0

@@ -32,12 +32,12 @@ def test_a_ledger_file_reads_back(tmp_path):
     ledger = read_ledger(path, 0.01)
     with ledger_lock(path):
         append_entry(
-            path, ledger, Entry(0.005, {"a": True}, {"a": {"sequential test, runs": 0.3, "full test, runs": 0.6}})
+            path, ledger, Entry(0.005, {"a": True}, {"a": {"sequential test on runs": 0.3, "full test on runs": 0.6}})
         )
         ledger = read_ledger(path, 0.01)
         append_entry(path, ledger, Entry(ledger.next_level(), {"b": False}))
     again = read_ledger(path, 0.01)
-    assert again.entries[0].split == {"a": {"sequential test, runs": 0.3, "full test, runs": 0.6}}
+    assert again.entries[0].split == {"a": {"sequential test on runs": 0.3, "full test on runs": 0.6}}
     assert again.entries[1].split == {}, "a ledger from before the split was written down"
     assert again.known() == {"a": True, "b": False}
     assert [entry.level for entry in again.entries] == pytest.approx([0.005, 0.01 / 6])

@@ -2,11 +2,13 @@
 
 `SARIF` restates, for the objects that are written here, what the schema of OASIS says of SARIF 2.1.0 (committee
 specification, sarif-schema-2.1.0.json): names, types, what is required, what may not repeat; whatever the object has
-more than is written here is left out, so that a new property needs a line here. `JUNIT` restates junit-10.xsd of the
+more than is written here is left out, so that a new property needs a line here. Where DPZV_AUDIT_SARIF_SCHEMA names the
+published schema itself (`.ci/run` fetches it where it can), that is asked too. `JUNIT` restates junit-10.xsd of the
 Jenkins xunit plugin in the same way.
 """
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -178,6 +180,18 @@ def test_sarif_keeps_its_schema_for_every_verdict(folder):
         "claim-overclaimed",
         "claim-supported",
     ]
+
+
+@pytest.mark.skipif("DPZV_AUDIT_SARIF_SCHEMA" not in os.environ, reason="no DPZV_AUDIT_SARIF_SCHEMA")
+def test_sarif_keeps_the_published_schema(folder):
+    schema = json.loads(Path(os.environ["DPZV_AUDIT_SARIF_SCHEMA"]).read_text())
+    assert "SARIF" in schema["title"]
+    assert "2.1.0" in schema["title"]
+    published = jsonschema.validators.validator_for(schema)(schema, format_checker=jsonschema.FormatChecker())
+    sarif = json.loads((folder / "claims.sarif").read_text())
+    assert [error.message for error in published.iter_errors(sarif)] == []
+    sarif["runs"][0]["results"][0]["line"] = 3
+    assert not published.is_valid(sarif)
 
 
 @pytest.mark.parametrize(
