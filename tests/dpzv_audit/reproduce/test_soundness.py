@@ -15,7 +15,6 @@ from dpzv_audit.runs import json_text
 from mechanisms.federation import TrainingData
 
 TABLE = TABLES["cost-of-soundness"]
-SEARCHED = [item.trainer for item in TABLE.items if isinstance(item.trainer, Federated)]
 
 
 def small(item):
