@@ -14,8 +14,9 @@ import torch
 
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
 from attacks.controls import at_chance
+from attacks.intervals import mean_interval
 from attacks.membership_mail import MailReader, sharing_own_block
-from attacks.metrics import auc_interval, low_rates, mean_interval, trial_areas
+from attacks.metrics import auc_interval, low_rates, trial_areas
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import Records, VerticalDataset

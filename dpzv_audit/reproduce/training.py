@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.metrics import rate_interval
+from attacks.intervals import rate_interval
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Column, Result, Setting
