@@ -24,9 +24,10 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, TrainingConfig, train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainedStack, TrainingData, dtype_of, logits_of
+from mechanisms.federation import TrainedStack, logits_of
+from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan, plan
-from mechanisms.replicas import ParameterStack
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, View
 
 

@@ -24,8 +24,8 @@ from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData, dtype_of
 from mechanisms.plan import Plan, plan
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, View, ViewRecorder
 
 Rows = dict[str, np.ndarray]
