@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.cli.common import at_least
-from dpzv_audit.cli.data_options import DataFlags, load_data, named_by_flag
+from dpzv_audit.cli.data_loading import load_data, named_by_flag
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
 
