@@ -48,14 +48,15 @@ class DataFlags:
         typer.Option("--partition", metavar="NAME", help="How features are cut over clients, where there are ways."),
     ] = None
     subset: Annotated[
-        bool, typer.Option("--subset", help="Accept files that are not the complete original, where they may be so.")
+        bool,
+        typer.Option("--subset", help="Accept files that are not the complete original, where the data set allows it."),
     ] = False
     data_options: Annotated[
         list[str] | None,
         typer.Option(
             "--data-option",
             metavar="KEY=VALUE",
-            help="The loader's own option, such as size=32 (eth80) or length=96 (imdb); repeatable.",
+            help="An option of the data set, such as size=32 (eth80) or length=96 (imdb); may be given several times.",
         ),
     ] = None
     data_dir: DataDirOption = None
@@ -64,7 +65,9 @@ class DataFlags:
     ] = False
     csv: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="FILE", help="Instead of --dataset: a table of yours, its first line names."),
+        typer.Option(
+            "--csv", metavar="FILE", help="Instead of --dataset: a table of yours; its first line names the columns."
+        ),
     ] = None
     label: Annotated[
         str | None, typer.Option("--label", metavar="COLUMN", help="With --csv: the column to predict.")
@@ -72,12 +75,18 @@ class DataFlags:
     columns: Annotated[
         list[str] | None,
         typer.Option(
-            "--columns", metavar="A,B,...", help="With --csv: one client's columns; once a client, not with --clients."
+            "--columns",
+            metavar="A,B,...",
+            help="With --csv: the columns of one client; once for each client, instead of --clients.",
         ),
     ] = None
     categories: Annotated[
         list[str] | None,
-        typer.Option("--categories", metavar="A,B,...", help="With --csv: columns of words, hashed; others: numbers."),
+        typer.Option(
+            "--categories",
+            metavar="A,B,...",
+            help="With --csv: columns of words, which are hashed; all others are numbers.",
+        ),
     ] = None
     scales: Annotated[
         list[str] | None,
@@ -90,7 +99,8 @@ class DataFlags:
         Path | None, typer.Option("--test-csv", metavar="FILE", help="With --csv: test rows, in a file of their own.")
     ] = None
     separator: Annotated[
-        str | None, typer.Option("--separator", metavar="C", help="With --csv: what is between cells, ',' by default.")
+        str | None,
+        typer.Option("--separator", metavar="C", help="With --csv: the character between cells; by default ','."),
     ] = None
 
     @property

@@ -86,7 +86,10 @@ RunsOption = Annotated[
 ChunkOption = Annotated[
     int,
     typer.Option(
-        "--chunk", metavar="N", callback=at_least("--chunk", 1), help="Audit runs in each world done at once."
+        "--chunk",
+        metavar="N",
+        callback=at_least("--chunk", 1),
+        help="Audit runs of each world done at once; fewer need less memory.",
     ),
 ]
 ConfidenceOption = Annotated[

@@ -32,7 +32,8 @@ GO_ON = "the report is partial; the same command with --resume goes on from ther
 
 ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
 OnlyOption = Annotated[
-    list[str] | None, typer.Option("--only", metavar="NAME", help="Verify this claim alone; may be given again.")
+    list[str] | None,
+    typer.Option("--only", metavar="NAME", help="Verify this claim alone; may be given several times."),
 ]
 AlphaOption = Annotated[
     float | None,
@@ -43,12 +44,20 @@ AlphaOption = Annotated[
     ),
 ]
 MinutesOption = Annotated[
-    float | None, typer.Option("--max-minutes", metavar="X", help="Time for the whole file; then what there is counts.")
+    float | None,
+    typer.Option(
+        "--max-minutes",
+        metavar="X",
+        help="Minutes for the whole file; then the verdicts rest on the evidence there is.",
+    ),
 ]
 MaxTrialsOption = Annotated[
     int | None,
     typer.Option(
-        "--max-trials", metavar="N", callback=at_least("--max-trials", 1), help="Trainings, or runs, for each claim."
+        "--max-trials",
+        metavar="N",
+        callback=at_least("--max-trials", 1),
+        help="Most trainings, or runs, for each claim.",
     ),
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 for an inconclusive claim too.")]

@@ -33,23 +33,23 @@ def save(
         folder.write_json(RESULT_FILE, stored)
         folder.write_json("environment.json", environment())
         write_report(folder.path, drawings=cache)
-    for path, text in ((junit, to_junit), (sarif, to_sarif)):
+    for flag, path, text in (("--junit", junit, to_junit), ("--sarif", sarif, to_sarif)):
         if path is not None:
-            _write(path, text(stored))
+            _write(flag, path, text(stored))
     summary = os.environ.get(SUMMARY_VARIABLE)
     if summary:
         _append(Path(summary), to_summary(stored))
     return {**stored, "run": str(folder.path)}
 
 
-def _write(path: Path, text: str) -> None:
+def _write(flag: str, path: Path, text: str) -> None:
     if not path.name or path.is_dir():
-        raise InputError(f"{path} is a folder, must be a file to write to")
+        raise InputError(f"{flag} is {path}, a folder; must be a file to write to")
     try:
         write_atomically(path, text)
     except OSError as error:
         raise AuditError(
-            f"{path}: cannot be written ({error.strerror}); give a file in a folder that exists"
+            f"{flag} is {path}, which cannot be written ({error.strerror}); give a file in a folder that exists"
         ) from error
 
 
