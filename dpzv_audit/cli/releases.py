@@ -156,8 +156,8 @@ def sigma_of(
         sensitivities = {unit.sensitivity(relation) for relation in relations}  # type: ignore[arg-type]
         if len(sensitivities) > 1:
             raise InputError(
-                f"--noise-multiplier is {noise_multiplier}, of a sensitivity that the relation decides: name one relation "
-                "with --neighbours"
+                f"--noise-multiplier is {noise_multiplier}, of a sensitivity that differs by relation: name one "
+                "relation with --neighbours"
             )
         return noise_multiplier * sensitivities.pop()
     assert claim_epsilon is not None

@@ -145,7 +145,10 @@ def verify(
     from dpzv_audit.claims.gate import Effort, Gate, place_of
     from dpzv_audit.claims.ledger import read_ledger
     from dpzv_audit.claims.load import load_claims
+    from dpzv_audit.cli.verify_output import check_file, save
 
+    check_file("--junit", junit)
+    check_file("--sarif", sarif)
     output = Output(as_json=as_json, quiet=quiet)
     workers = workers_from(jobs, executor, scheduler)
     file = load_claims(claims)
@@ -168,7 +171,6 @@ def verify(
         return
     runs, interrupted = _gathered(gate, output)
     result = _concluded(file, runs, ledger=ledger, interrupted=interrupted, seed=seed, allow=bool(allow), strict=strict)
-    from dpzv_audit.cli.verify_output import save
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
 
     saved = save(result, out, gate.cache, junit=junit, sarif=sarif)

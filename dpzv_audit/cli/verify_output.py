@@ -16,6 +16,16 @@ from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
+def check_file(flag: str, path: Path | None) -> None:
+    """Raise `InputError` where `path` cannot be a file to write to: told before hours of work, not after them."""
+    if path is None:
+        return
+    if not path.name or path.is_dir():
+        raise InputError(f"{flag} is {path}, a folder; must be a file to write to")
+    if not path.parent.is_dir():
+        raise InputError(f"{flag} is {path}, must be in a folder that exists")
+
+
 def save(
     result: Mapping[str, Any], out: Path, cache: Cache, *, junit: Path | None, sarif: Path | None
 ) -> dict[str, Any]:
@@ -43,8 +53,6 @@ def save(
 
 
 def _write(flag: str, path: Path, text: str) -> None:
-    if not path.name or path.is_dir():
-        raise InputError(f"{flag} is {path}, a folder; must be a file to write to")
     try:
         write_atomically(path, text)
     except OSError as error:
