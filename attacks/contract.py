@@ -203,6 +203,8 @@ class AttackOutcome:
     pictures: Pictures | None = None
     dataset: VerticalDataset | None = None
     """What one replica trained on where that is not the setting's data set."""
+    at_once: int | None = None
+    """How many trainings memory sufficed for at a time, where not for all."""
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,12 @@ from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.halving import in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, TrainingConfig, train
 from mechanisms.config import DPZVConfig
 from mechanisms.federation import TrainedStack, logits_of
+from mechanisms.messages import Ledger
 from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan, plan
 from mechanisms.training_data import TrainingData, dtype_of
@@ -51,7 +53,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         pool = sharing_own_block(pool, ADVERSARY_CLIENT)
     the_plan = _plan(setting.config, pool, setting)
     coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
-    run = train_on_coins(pool, setting, coins, replicas=range(2 * targets + shadows))
+    run, at_once = train_all(pool, setting, coins, kept=targets)
     known = _knowledge(spec, setting, run, slice(0, targets), slice(2 * targets, None), the_plan)
     # What a client read of its mail stands in `known` as confidences, where a release's come from the model.
     view = View(Adversary(setting.adversary, (ADVERSARY_CLIENT,) if setting.adversary == "client" else ()))
@@ -75,7 +77,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         success=auc_interval(scores, members, setting.confidence),
         baselines={"a constant score": 0.5},
         controls=controls,
-        trained=only(run.trained, targets),
+        trained=run.trained,
         plan=the_plan,
         metric="area under the ROC curve",
         chance=0.5,
@@ -83,6 +85,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         curves={"receiver operating characteristic": roc(scores, members)},
         game=pair_game(scores, coins[:targets]),
         dataset=trained_on(pool, coins[0]),
+        at_once=at_once,
     )
 
 
@@ -155,6 +158,27 @@ def train_on_coins(
     return ShadowRun(confidence, outside, members, trained)
 
 
+def train_all(
+    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, kept: int
+) -> tuple[ShadowRun, int | None]:
+    """`train_on_coins` for all of `coins`, in one stack or, where memory runs out, in ever smaller ones.
+
+    Of what was trained the first `kept` replicas stay. Also returns how many memory sufficed for at a time, None where
+    for all.
+    """
+
+    def piece(first: int, last: int) -> ShadowRun:
+        return train_on_coins(pool, setting, coins[first:last], replicas=range(first, last))
+
+    pieces = list(in_pieces(piece, 0, len(coins)))
+    runs = [run for run, _ in pieces]
+    confidence, outside, members = (
+        np.concatenate([getattr(run, name) for run in runs]) for name in ("confidence", "outside", "members")
+    )
+    trained = only(joined([run.trained for run in runs]), kept)
+    return ShadowRun(confidence, outside, members, trained), pieces[-1][1]
+
+
 @torch.no_grad()
 def confidences(
     trained: TrainedStack,
@@ -225,6 +249,24 @@ def only(trained: TrainedStack, count: int) -> TrainedStack:
         server=first(trained.server),
         correct=trained.correct[:count],
         loss=trained.loss[:count],
+    )
+
+
+def joined(parts: Sequence[TrainedStack]) -> TrainedStack:
+    """One stack of the replicas of several, in their order."""
+
+    def together(stacks: Sequence[ParameterStack]) -> ParameterStack:
+        return ParameterStack(torch.cat([stack.flat for stack in stacks]), stacks[0].layout)
+
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        clients=tuple(together(same) for same in zip(*(part.clients for part in parts), strict=True)),
+        server=together([part.server for part in parts]),
+        correct=np.concatenate([part.correct for part in parts]),
+        loss=np.concatenate([part.loss for part in parts]),
+        ledger=Ledger.joined([part.ledger for part in parts]),
     )
 
 

@@ -17,6 +17,7 @@ from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.halving import shortage
 from mechanisms.config import DPZVConfig, ProtectedConfig
 from mechanisms.controls import frozen_clients
 from mechanisms.training_data import TrainingData, dtype_of
@@ -50,6 +51,8 @@ def attack_result(
         device=setting.device,
         reporter=reporter,
     )
+    facts = provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk)
+    facts["compute"] |= shortage(outcome.at_once)
     return {
         "schema": "dpzv-audit/attack/1",
         "method": setting.method.name,
@@ -79,7 +82,7 @@ def attack_result(
             **spec.own_options(setting),
             **_set_up(spec),
         },
-        **provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk),
+        **facts,
     }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import ATTACKS
+from attacks import ATTACKS, mount_membership
 from attacks.contract import AttackSetting
 from attacks.membership_lira import PSEUDO_COUNT, fits
 from attacks.membership_mail import MailReader, sharing_own_block
@@ -20,6 +20,7 @@ from attacks.mount_membership import (
     pair_game,
     pool_of,
     roc,
+    train_all,
     train_on_coins,
 )
 from dpzv_audit.auditing import audit_scores
@@ -127,6 +128,44 @@ def test_members_are_what_a_replica_trained_on():
     assert np.array_equal(run.trained.server.flat[1], again.trained.server.flat[1])
     assert not np.array_equal(run.trained.server.flat[0], again.trained.server.flat[0])
     assert run.members.sum(1).tolist() == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("method", "adversary", "options"),
+    [
+        ("split", "release", {}),
+        ("split", "client", {}),
+        ("dpzv", "client", {"sigma": 0.1}),
+        ("dpzv", "release", {"sigma": 0.1, "sampler": "poisson"}),
+    ],
+)
+def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
+    method, adversary, options, monkeypatch
+):
+    """Planted: no more than three trainings fit. Only sums of another order may differ, in their last digits."""
+    data = random_dataset(records=20)
+    options = {"batch_size": 5, "epochs": 2, **options}
+    setting = replace(small_setting(ATTACKS["membership_loss"], method, data, options=options), adversary=adversary)
+    pool, coins = pool_of(setting, 20), coins_of(0, range(11), 10)
+    whole, at_once = train_all(pool, setting, coins, kept=7)
+    assert at_once is None
+    train = mount_membership.train
+
+    def too_small(*arguments, replicas, **options):
+        if len(replicas) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return train(*arguments, replicas=replicas, **options)
+
+    monkeypatch.setattr(mount_membership, "train", too_small)
+    halved, at_once = train_all(pool, setting, coins, kept=7)
+    assert at_once == 2
+    assert np.allclose(halved.confidence, whole.confidence, rtol=1e-4, atol=1e-4)
+    assert np.allclose(halved.outside, whole.outside, rtol=1e-4, atol=1e-4)
+    assert np.array_equal(halved.members, whole.members)
+    assert torch.allclose(halved.trained.server.flat, whole.trained.server.flat, rtol=1e-4, atol=1e-5)
+    assert [len(client.flat) for client in halved.trained.clients] == [7, 7, 7]
+    assert halved.trained.ledger == whole.trained.ledger
+    assert halved.trained.correct.shape == whole.trained.correct.shape == (7, 4)
 
 
 def test_confidence_is_the_log_odds_of_the_label():

@@ -76,3 +76,23 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
         monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
     assert main(["--version"]) == 0
     assert os.environ["OMP_NUM_THREADS"] == then
+
+
+def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
+    """Planted: the first stack, of six, does not fit."""
+    from attacks import mount_membership
+
+    train, asked = mount_membership.train, []
+
+    def too_small(*arguments, replicas, **options):
+        asked.append(len(replicas))
+        if len(asked) == 1:
+            raise MemoryError
+        return train(*arguments, replicas=replicas, **options)
+
+    monkeypatch.setattr(mount_membership, "train", too_small)
+    size = ("--attack-set", "pool=128", "--attack-set", "shadows=2", "--trials", "2", "--epochs", "1", "--runs", "0")
+    assert main(["attack", "--method", "split", "--attack", "membership_loss", *size, "--out", str(tmp_path)]) == 0
+    assert asked[:3] == [6, 3, 3]
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("Memory ran out: from then on 3 trainings at a time, to the same numbers.") == 1
