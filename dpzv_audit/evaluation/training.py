@@ -81,8 +81,8 @@ def train_result(
             progress=reporter.stage("controls", 7),
         )
         compared = {
-            "frozen-clients": control_section(at_rate, confidence),
-            "frozen-clients-tuned": control_section(tuned, confidence),
+            "frozen-clients": control_section(at_rate.server_rate, at_rate.correct, confidence),
+            "frozen-clients-tuned": control_section(tuned.server_rate, tuned.correct, confidence),
         }
     the_plan = None
     if isinstance(config, DPZVConfig):

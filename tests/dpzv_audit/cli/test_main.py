@@ -79,20 +79,29 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
 
 
 def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
-    """Planted: the first stack, of six, does not fit."""
+    """Planted: neither nine trainings nor four fit."""
     from attacks import mount_membership
+    from dpzv_audit.evaluation import attacking
+    from mechanisms.controls import frozen_clients
 
     train, asked = mount_membership.train, []
+    frozen = []
 
     def too_small(*arguments, replicas, **options):
         asked.append(len(replicas))
-        if len(asked) == 1:
+        if len(asked) <= 2:
             raise MemoryError
         return train(*arguments, replicas=replicas, **options)
 
+    def watched(*arguments, replicas, **options):
+        frozen.append(len(replicas))
+        return frozen_clients(*arguments, replicas=replicas, **options)
+
     monkeypatch.setattr(mount_membership, "train", too_small)
-    size = ("--attack-set", "pool=128", "--attack-set", "shadows=2", "--trials", "2", "--epochs", "1", "--runs", "0")
+    monkeypatch.setattr(attacking, "frozen_clients", watched)
+    size = ("--attack-set", "pool=128", "--attack-set", "shadows=1", "--trials", "4", "--epochs", "1", "--runs", "0")
     assert main(["attack", "--method", "split", "--attack", "membership_loss", *size, "--out", str(tmp_path)]) == 0
-    assert asked[:3] == [6, 3, 3]
+    assert asked[:7] == [9, 4, 2, 2, 2, 2, 1]
+    assert frozen == [2, 2]
     said = " ".join(capsys.readouterr().out.split())
-    assert said.count("Memory ran out: from then on 3 trainings at a time, to the same numbers.") == 1
+    assert said.count("Memory ran out: from then on 2 trainings at a time, to the same numbers.") == 1
