@@ -101,7 +101,7 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     arguments = [a if a != "label_direct" else "label_probe" for a in SMALL]
     code, printed, error = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
     assert code == 3
-    assert "1 of 2 cells failed" in error
+    assert "1 of 2 cells and self-checks failed" in error
     cells = {c["method"]: c for c in json.loads(printed)["cells"]}
     assert cells["vafl"]["state"] == "does not apply"
     assert "label_direct needs no probes" in cells["vafl"]["reason"]
