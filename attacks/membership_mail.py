@@ -76,7 +76,7 @@ class MailReader:
         return found.reshape(len(means), -1)
 
     def _add(self, ids: Tensor, values: Tensor) -> None:
-        """Add `values` (K, B, classes) to the ids (K, B); one that is not finite, of a diverged model, tells nothing."""
+        """Add `values` (K, B, classes) to the ids (K, B); what is not finite, of a diverged model, tells nothing."""
         if self._sum is None or self._count is None:
             self._sum = values.new_zeros(len(ids), len(self.candidates), self.classes)
             self._count = values.new_zeros(len(ids), len(self.candidates))
