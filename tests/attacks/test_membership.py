@@ -29,8 +29,6 @@ from mechanisms.messages import SERVER, Message
 
 from .conftest import CONFIDENCE, random_dataset, small_setting
 
-MEMBERSHIP = [name for name, spec in ATTACKS.items() if name.startswith("membership")]
-
 
 def mounted(
     name, data, *, method="split", confidence=CONFIDENCE, trials=16, options=None, adversary="release", **config

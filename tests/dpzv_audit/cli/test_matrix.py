@@ -119,8 +119,8 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     [
         (("--methods", "dpzv,valf"), "--methods is 'valf': did you mean 'vafl'"),
         (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
-        (("--methods", ","), "--methods is ',', must be names by commas, or all"),
-        (("--epsilons", "one"), "--epsilons is 'one', must be numbers by commas"),
+        (("--methods", ","), "--methods is ',', must be names separated by commas, or all"),
+        (("--epsilons", "one"), "--epsilons is 'one', must be numbers separated by commas"),
         (("--protect", "gradients"), "--protect is 'gradients': did you mean 'gradient'"),
         (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
         (("--dataset", "digit"), "did you mean 'digits'"),
