@@ -104,6 +104,23 @@ def test_rdp_of_a_gaussian_by_hand():
     assert rdp(made, "client", "zero-out", 1e-5).epsilon.upper == pytest.approx(best, rel=1e-4)
 
 
+@pytest.mark.parametrize(("sigma", "cap"), [(0.5, None), (0.07, None), (0.5, 1), (0.07, 5)])
+def test_rdp_of_a_random_number_of_participations_by_hand(sigma, cap):
+    made = release(sampler="poisson", rounds=40, sigma=sigma, participation_cap=cap)
+    mu = 0.2 / sigma
+    log_weights = [math.log(math.comb(40, n)) + n * math.log(0.05) + (40 - n) * math.log(0.95) for n in range(41)]
+
+    def moment(s):
+        """ln E[e^(s L)] of n Gaussians, n binomial; a cap adds a bound, that of always taking part `cap` times."""
+        terms = [w + n * s * (s + 1) * mu**2 / 2 for n, w in enumerate(log_weights)]
+        mean = max(terms) + math.log(math.fsum(math.exp(term - max(terms)) for term in terms))
+        return mean if cap is None else min(mean, cap * s * (s + 1) * mu**2 / 2)
+
+    orders = [math.exp(i / 1000) for i in range(-3000, 5000)]
+    best = min((moment(s) + math.log(1 / 1e-5) - math.log1p(s)) / s + math.log(s / (1 + s)) for s in orders)
+    assert rdp(made, "client", "zero-out", 1e-5).epsilon.upper == pytest.approx(best, rel=1e-4)
+
+
 def test_rdp_of_sampled_rounds_agrees_with_an_independent_accountant():
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
