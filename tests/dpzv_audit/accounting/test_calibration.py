@@ -182,6 +182,20 @@ def test_what_cannot_be_reached_is_an_answer(changes, unknown, adversary, says):
     assert says in found.reason
 
 
+@pytest.mark.parametrize(
+    ("unknown", "easiest"), [("rounds", {"rounds": 1}), ("batch-size", {"batch_size": 3000}), ("sigma", {"sigma": 1e12})]
+)
+def test_the_easiest_release_there_is_decides_whether_a_target_can_be_reached(unknown, easiest):
+    template = sampled(sampler="shuffled", sigma=0.1, rounds=400, server_mu=0.2)
+    least = accounted(replace(template, **easiest), "client", "replace-label", 1e-5)
+    ask = {"unknown": unknown, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
+    above = calibrate(template, epsilon=least * 1.001, **ask)
+    below = calibrate(template, epsilon=least * 0.999, **ask)
+    assert above.reached
+    assert not below.reached
+    assert f"{least:.6g}" in below.reason
+
+
 def test_calibration_names_wrong_targets():
     ask = {"unknown": "sigma", "epsilon": 1.0, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
     for change, says in (

@@ -149,6 +149,29 @@ def test_advanced_composition_by_hand():
     assert advanced_composition(release(sigma=0.001), "client", "zero-out", 1e-5).gap == "no-accountant"
 
 
+def test_advanced_composition_of_sampled_rounds_beside_a_certain_gaussian_by_hand():
+    made = release(sampler="poisson", sigma=8.0, server_mu=0.3)
+    share = 1e-5 / 2 / 401
+    certain = epsilon_from_mu(0.3, share)
+    plain = epsilon_from_mu(0.2 / 8.0, share / 0.05)
+    each = math.log1p(0.05 * math.expm1(plain))
+    by_hand = math.sqrt(2 * math.log(2 / 1e-5) * (certain**2 + 400 * each**2))
+    by_hand += certain * math.expm1(certain) + 400 * each * math.expm1(each)
+    found = advanced_composition(made, "release", "add-remove", 1e-5)
+    assert found.epsilon.upper == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_adding_a_record_to_a_batch_of_all_is_a_plain_gaussian():
+    # Every record is in every batch: sampling leaves nothing to chance, and one row more is one contribution.
+    whole = release(sampler="poisson", batch_size=1000, rounds=20, sigma=0.2)
+    found = rdp(whole, "release", "add-remove", 1e-5)
+    assert found.sound
+    assert found.epsilon.upper == pytest.approx(rdp(whole, "client", "zero-out", 1e-5).epsilon.upper, rel=1e-3)
+    once = epsilon_from_mu(math.sqrt(20) * 0.05, 1e-5 / 2)
+    by_hand = math.sqrt(2 * math.log(2 / 1e-5)) * once + once * math.expm1(once)
+    assert advanced_composition(whole, "release", "add-remove", 1e-5).epsilon.upper == pytest.approx(by_hand)
+
+
 @pytest.mark.parametrize("z", [0.05, 0.2, 1.0, 5.0, 40.0, 1e3, 1e6, 1e9])
 def test_both_central_limits_at_sixty_digits(z):
     with mpmath.workdps(60):

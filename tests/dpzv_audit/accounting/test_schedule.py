@@ -9,6 +9,7 @@ def test_the_largest_count_over_records():
     batches = [[0, 1, 2], [2, 3, -1], [2, 2, 4]]
     assert realised_participations(batches, dataset_size=5, rounds=3, distinct_ids=True) == 3
     assert realised_participations(np.array([[1], [3]]), dataset_size=5, rounds=2) == 1
+    assert realised_participations([[0], [0, 1], [2]], dataset_size=3, rounds=3) == 2
     assert realised_participations([[-1, -1]], dataset_size=5, rounds=1) == 1
 
 

@@ -308,7 +308,7 @@ def test_a_gaussian_bound_gates_only_where_told_and_not_contradicted():
         ([1.0], [], "out_scores is empty"),
         ([[1.0, 2.0]], [1.0], r"in_scores has shape \(1, 2\), must be one-dimensional"),
         (3.0, [1.0], r"in_scores has shape \(\)"),
-        ([1.0], [1.0, float("nan"), 2.0], "out_scores: row 2 is nan, must be a finite number"),
+        ([1.0], [1.0, float("nan"), 2.0, float("inf")], "out_scores: row 2 is nan, must be a finite number"),
         ([1.0, 2.0, -float("inf")], [1.0], "in_scores: row 3 is -inf"),
         (["a"], [1.0], "in_scores holds values of type"),
         ([1.0, None], [1.0], "in_scores holds values of type object"),

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -75,6 +76,21 @@ def test_the_recursion_by_the_letter(family):
         assert found == refuted_by_the_letter(m, made, right, lambda a, t=theta: family.curve(a, t), 0.05)
         answers.append(found)
     assert {True, False} == set(answers)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.4])
+@pytest.mark.parametrize("error", [0.05, 0.2, 0.6])
+def test_the_recursion_of_few_guesses_by_the_letter(theta, error):
+    for m, made in itertools.combinations_with_replacement(range(1, 8), 2):
+        for right in range(1, m + 1):
+            found = one_run_fdp.refuted(Guesses(made, m, right), PURE.blow_up, theta, error)
+            assert found == refuted_by_the_letter(made, m, right, lambda a: PURE.curve(a, theta), error)
+
+
+@pytest.mark.parametrize("m", [2, 3, 5, 12])
+def test_all_of_few_coin_flips_right_have_the_chance_they_have(m):
+    for share, answer in ((1.0 - 1e-9, False), (1.0 + 1e-9, True)):
+        assert one_run_fdp.refuted(Guesses(m, m, m), PURE.blow_up, 0.0, share * 0.5**m) == answer
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -178,6 +194,7 @@ def test_few_or_useless_scores_prove_nothing():
     for inside, outside in (([1.0] * 3, [0.0] * 3), ([0.0] * 500, [0.0] * 500), ([1.0] * 9, [0.0] * 8)):
         for bound in audit_scores(inside, outside, delta=DELTA, estimators=["one-run", "one-run-fdp"]):
             assert bound.epsilon_lower == 0.0
+            assert bound.mu_lower in (0.0, None)
 
 
 def test_a_curve_that_is_not_its_own_inverse_is_refused():
