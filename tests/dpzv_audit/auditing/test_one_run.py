@@ -87,6 +87,23 @@ def test_the_recursion_of_few_guesses_by_the_letter(theta, error):
             assert found == refuted_by_the_letter(made, m, right, lambda a: PURE.curve(a, theta), error)
 
 
+@pytest.mark.parametrize("m", [1, 2, 5, 20, 200])
+@pytest.mark.parametrize("error", [0.05, 0.3, 0.9, 0.99])
+def test_all_guesses_right_have_a_closed_form(m, error):
+    # Randomised response is right m times with probability (e^epsilon / (1 + e^epsilon))^m, which is to be `error`.
+    each = error ** (1.0 / m)
+    truth = max(0.0, math.log(each / (1.0 - each)))
+    found = one_run_fdp.largest_refuted(Guesses(m, m, m), PURE, error)
+    assert truth - 1e-4 * math.log(2 * m + 1) <= found <= truth * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("family", [GAUSSIAN, LAPLACE, PURE], ids=lambda f: f.name)
+@pytest.mark.parametrize("right", [0, 1, 48, 52])
+def test_guesses_as_good_as_chance_refute_no_curve(family, right):
+    # 52 or more of 100 fair coins come up heads with probability 0.38: nothing at 5%.
+    assert one_run_fdp.largest_refuted(Guesses(100, 100, right), family, 0.05) == 0.0
+
+
 @pytest.mark.parametrize("m", [2, 3, 5, 12])
 def test_all_of_few_coin_flips_right_have_the_chance_they_have(m):
     for share, answer in ((1.0 - 1e-9, False), (1.0 + 1e-9, True)):
