@@ -183,7 +183,8 @@ def test_what_cannot_be_reached_is_an_answer(changes, unknown, adversary, says):
 
 
 @pytest.mark.parametrize(
-    ("unknown", "easiest"), [("rounds", {"rounds": 1}), ("batch-size", {"batch_size": 3000}), ("sigma", {"sigma": 1e12})]
+    ("unknown", "easiest"),
+    [("rounds", {"rounds": 1}), ("batch-size", {"batch_size": 3000}), ("sigma", {"sigma": 1e12})],
 )
 def test_the_easiest_release_there_is_decides_whether_a_target_can_be_reached(unknown, easiest):
     template = sampled(sampler="shuffled", sigma=0.1, rounds=400, server_mu=0.2)

@@ -4,6 +4,7 @@ import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import bdtrc
 
 from dpzv_audit.accounting import (
     Composition,
@@ -19,7 +20,9 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
+from dpzv_audit.accounting.comparison import _most
 from dpzv_audit.accounting.gdp import log_clt_mu
+from dpzv_audit.accounting.mixture import Participation
 from dpzv_audit.errors import InputError
 
 
@@ -94,8 +97,9 @@ def test_looser_accountants_never_fall_below_the_exact_one(made, relation, delta
             assert found.epsilon.upper >= exact.lower * (1 - 1e-9)
 
 
-def test_rdp_of_a_gaussian_by_hand():
-    made = release(participations=10)
+@pytest.mark.parametrize("server_mu", [None, 0.7])
+def test_rdp_of_a_gaussian_by_hand(server_mu):
+    made = release(participations=10, server_mu=server_mu)
     mu = gdp_exact(made, "client", "zero-out", 1e-5).mu
     best = min(
         s1 * mu**2 / 2 + math.log(1 - 1 / s1) - math.log(1e-5 * s1) / (s1 - 1)
@@ -147,6 +151,13 @@ def test_advanced_composition_by_hand():
     assert "amplified" in hidden.note
     assert hidden.epsilon.upper < advanced_composition(sampled, "client", "zero-out", 1e-5).epsilon.upper
     assert advanced_composition(release(sigma=0.001), "client", "zero-out", 1e-5).gap == "no-accountant"
+
+
+@pytest.mark.parametrize(("rounds", "rate", "tail"), [(40, 0.05, 1e-3), (400, 0.3, 1e-7), (3, 0.5, 0.2)])
+def test_a_random_count_is_cut_at_its_quantile(rounds, rate, tail):
+    most = _most(Participation(mu=1.0, rounds=rounds, rate=rate, fixed=None), tail)
+    assert bdtrc(most, rounds, rate) <= tail < bdtrc(most - 1, rounds, rate)
+    assert _most(Participation(mu=1.0, rounds=rounds, rate=rate, fixed=None, cap=2), tail) == 2
 
 
 def test_advanced_composition_of_sampled_rounds_beside_a_certain_gaussian_by_hand():

@@ -32,6 +32,15 @@ def test_the_mass_at_any_epsilon_is_that_of_draws(epsilon):
     assert mass_allowed(epsilon, counts(400, 450, 1000), 0.1) == pytest.approx(np.mean(allowed), abs=0.0048)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 5.0, 7.0, 9.0])
+@pytest.mark.parametrize(("fp", "n_out", "fn", "n_in"), [(0, 200, 30, 1000), (3, 1000, 200, 1000), (0, 20, 7, 20)])
+def test_the_rates_may_change_places(epsilon, fp, n_out, fn, n_in):
+    # What is allowed is symmetric in the two rates; the integral takes one by its quantiles, the other by its masses.
+    one = Counts(false_positives=fp, n_out=n_out, false_negatives=fn, n_in=n_in)
+    other = Counts(false_positives=fn, n_out=n_in, false_negatives=fp, n_in=n_out)
+    assert mass_allowed(epsilon, one, 1e-3) == pytest.approx(mass_allowed(epsilon, other, 1e-3), abs=1e-9)
+
+
 def test_the_ceiling_is_the_bound_of_scores_that_never_overlap():
     rng = np.random.default_rng(1)
     (some,) = audit_scores(rng.normal(2, 1, 300), rng.normal(0, 1, 400), delta=1e-5, estimators=["bayes"])

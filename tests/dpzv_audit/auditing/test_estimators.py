@@ -301,6 +301,14 @@ def test_a_gaussian_bound_gates_only_where_told_and_not_contradicted():
     assert "contradict" in curve.assumes
 
 
+@pytest.mark.parametrize(("n_in", "n_out"), [(7, 200), (200, 7)])
+def test_too_few_scores_to_test_gate_nothing(n_in, n_out):
+    scores = np.linspace(4.0, 5.0, n_in), np.linspace(0.0, 1.0, n_out)
+    curve = audit_scores(*scores, delta=DELTA, estimators=["gaussian"], exactly_gaussian=True)[0]
+    assert "too few scores" in curve.assumes
+    assert not can_refute(curve)
+
+
 @pytest.mark.parametrize(
     ("inside", "outside", "words"),
     [
