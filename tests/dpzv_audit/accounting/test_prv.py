@@ -266,6 +266,15 @@ def test_what_is_certain_is_the_least_that_there_is(kind):
         assert alone <= found.upper
 
 
+@pytest.mark.parametrize(("rate", "noise"), [(1e-9, 20.0), (1e-9, 1.0), (1e-6, 0.3), (0.01, 5.0), (0.7, 1.0)])
+def test_one_round_of_removal_has_a_closed_form(rate, noise):
+    # P - e^eps Q = r (N(1) - (1 + (e^eps - 1) / r) N(0)): the Gaussian of one record at delta / r, also at 1e-10.
+    exact = math.log1p(rate * math.expm1(epsilon_from_mu(1.0 / noise, 1e-3)))
+    answer = prv_epsilon(kind="remove", rate=rate, noise=noise, rounds=1, delta=1e-3 * rate).epsilon
+    assert answer.lower <= exact <= answer.upper
+    assert answer.estimate == pytest.approx(exact, rel=1e-4)
+
+
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0 + 1e-9, math.nan])
 def test_a_rate_that_is_no_probability_is_refused(rate):
     with pytest.raises(InputError, match="rate is"):
