@@ -233,7 +233,7 @@ def tradeoff_figure(result: Mapping[str, Any]) -> str:
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         axes.grid(alpha=0.6)
         if crowded:
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=2.6, ncols=3, columnspacing=1.2)
+            axes.legend(loc="lower left", bbox_to_anchor=(-0.14, 1.0), handlelength=2.0, ncols=3, columnspacing=1.0)
         else:
             axes.legend(loc="upper right", handlelength=2.6, borderaxespad=0.3)
 

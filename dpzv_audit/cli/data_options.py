@@ -98,14 +98,20 @@ class DataFlags:
         Path | None, typer.Option("--test-csv", metavar="FILE", help="With --csv: test rows, in a file of their own.")
     ] = None
     separator: Annotated[
-        str | None, typer.Option("--separator", metavar="C", help="With --csv: what is between cells, ',' by default.")
+        str | None,
+        typer.Option(
+            "--separator", metavar="C", help="With --csv: what is between cells, such as ';' or tab; ',' by default."
+        ),
     ] = None
 
     @property
     def name(self) -> str:
         """The data set's name; `csv` for a file of the user's."""
-        return "csv" if self.csv is not None else self.dataset or DEFAULT_DATASET
+        return "csv" if self.csv is not None else DEFAULT_DATASET if self.dataset is None else self.dataset
 
+
+SEPARATORS = {"tab": "\t", "\\t": "\t"}
+"""What `--separator` calls a character that a command line can hardly hold."""
 
 CSV_ONLY = ("label", "columns", "categories", "scales", "drop", "test_csv", "separator")
 NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
@@ -257,7 +263,7 @@ def _load_csv(flags: DataFlags) -> VerticalDataset:
             scales=_scales(flags.scales or []),
             drop=[name for text in flags.drop or [] for name in _names("--drop", text)],
             test=flags.test_csv,
-            separator="," if flags.separator is None else flags.separator,
+            separator="," if flags.separator is None else SEPARATORS.get(flags.separator, flags.separator),
         )
 
 
