@@ -11,6 +11,9 @@ from dpzv_audit.cli.common import at_least
 
 DEFAULT_DELTA = 1e-5
 DEFAULT_RUNS = 2000
+DEFAULT_CHUNK = 256
+DEFAULT_TRIAL_SECONDS = 60.0
+DEFAULT_GAME = {"adversary": "client", "neighbours": "replace-label", "canary": "worst-case", "others": "zero"}
 AuditRunsOption = Annotated[
     int | None,
     typer.Option(

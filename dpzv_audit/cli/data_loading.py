@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dpzv_audit.data import DatasetSpec
     from dpzv_audit.data.vertical import VerticalDataset
 
+SEPARATORS = {"tab": "\t", "\\t": "\t"}
+"""What `--separator` calls a character that a command line can hardly hold."""
 CSV_ONLY = ("label", "columns", "categories", "scales", "drop", "test_csv", "separator")
 NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
 CSV_COLUMNS = {
@@ -156,7 +158,7 @@ def _load_csv(flags: DataFlags) -> VerticalDataset:
             scales=_scales(flags.scales or []),
             drop=[name for text in flags.drop or [] for name in _names("--drop", text)],
             test=flags.test_csv,
-            separator="," if flags.separator is None else flags.separator,
+            separator="," if flags.separator is None else SEPARATORS.get(flags.separator, flags.separator),
         )
 
 

@@ -100,13 +100,17 @@ class DataFlags:
     ] = None
     separator: Annotated[
         str | None,
-        typer.Option("--separator", metavar="C", help="With --csv: the character between cells; by default ','."),
+        typer.Option(
+            "--separator",
+            metavar="C",
+            help="With --csv: the character between cells, such as ';' or tab; ',' by default.",
+        ),
     ] = None
 
     @property
     def name(self) -> str:
         """The data set's name; `csv` for a file of the user's."""
-        return "csv" if self.csv is not None else self.dataset or DEFAULT_DATASET
+        return "csv" if self.csv is not None else DEFAULT_DATASET if self.dataset is None else self.dataset
 
 
 FLAGS = {

@@ -34,6 +34,8 @@ ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
 WORST = 15
 """Cells that the terminal shows where the whole table is too wide for it."""
+NAMED_FAILURES = 5
+"""Failed cells that the terminal names; the report names all."""
 MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, separated by commas.")]
 AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, separated by commas.")]
 EpsilonsOption = Annotated[
@@ -215,10 +217,14 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
     output.result({**stored, "run": str(folder)})
     _table(output, cells)
     output.say(result["sentence"])
+    failed = [c for c in found if c["state"] == "failed"]
+    for cell in failed[:NAMED_FAILURES]:
+        output.say(f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell['reason']}")
     output.path(str(folder))
-    failed = sum(c["state"] == "failed" for c in found)
     if failed:
-        raise AuditError(f"{failed} of {wanted} cells failed, each with its reason in {folder / 'report.html'}")
+        raise AuditError(
+            f"{len(failed)} of {wanted} cells and self-checks failed, each with its reason in {folder / 'report.html'}"
+        )
     controls = result["negative_controls"]
     if controls is not None and not controls["hold"]:
         raise AuditError(

@@ -196,7 +196,7 @@ def parsed_settings(
 ) -> dict[str, Any]:
     """`KEY=VALUE` pairs of `flag`; a value is read as JSON where it is JSON (numbers, true, null, lists), else a word.
 
-    Raises `InputError` for a key that is not `known` or that one of `flags` gives already.
+    Raises `InputError` for a key that is not `known`, that one of `flags` gives already, or that comes twice.
     """
     values: dict[str, Any] = {}
     for item in settings:
@@ -208,6 +208,8 @@ def parsed_settings(
             raise unknown_name(flag, key, known)
         if flags and key in flags:
             raise InputError(f"{flag} {item} contradicts --{key.replace('_', '-')}, give one of them")
+        if key in values:
+            raise InputError(f"{flag} gives {key} twice, give it once")
         try:
             values[key] = json.loads(text)
         except ValueError:

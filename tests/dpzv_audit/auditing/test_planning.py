@@ -33,6 +33,18 @@ def test_more_runs_see_more_and_never_more_than_there_is():
     assert expected_bound(0.0, n_in=1000, n_out=1000, delta=DELTA) == 0.0
 
 
+@pytest.mark.parametrize(("n_in", "n_out"), [(300, 300), (100, 900), (900, 100)])
+def test_what_is_expected_of_worlds_far_apart_is_the_ceiling(n_in, n_out):
+    worlds = np.linspace(9.0, 10.0, n_in), np.linspace(0.0, 1.0, n_out)
+    (bound,) = audit_scores(*worlds, delta=DELTA, estimators=["clopper-pearson"])
+    assert expected_bound(300.0, n_in=n_in, n_out=n_out, delta=DELTA) == pytest.approx(bound.ceiling, rel=1e-9)
+
+
+def test_a_side_too_small_for_a_pilot_sees_nothing():
+    for n_in, n_out in ((7, 1000), (1000, 7)):
+        assert expected_bound(300.0, n_in=n_in, n_out=n_out, delta=DELTA) == 0.0
+
+
 def test_wrong_numbers_are_named():
     with pytest.raises(InputError, match="n_in is 0"):
         expected_bound(1.0, n_in=0, n_out=5, delta=DELTA)

@@ -65,7 +65,7 @@ def test_theorem_5_1_is_not_refuted_without_the_ids(answer):
 def test_scores_are_kept_and_read_again_by_other_estimators(answer, tmp_path):
     result = answer(*QUICK)
     files = [f"{result['run']}/{side}.npz" for side in ("in", "out")]
-    again = answer("--scores", *files, "--delta", "1e-5")
+    again = json.loads(CliRunner().invoke(APP, ["--scores", *files, "--delta", "1e-5", "--json"]).stdout)
     first = next(e for e in result["privacy"]["estimators"] if e["name"] == "clopper-pearson")
     assert again["scores"]["n_in"] == first["n_in"] == 12
     with np.load(files[0], allow_pickle=False) as archive:

@@ -16,6 +16,11 @@ from dpzv_audit.cli import main
         (("account", "--zzz", "5"), "No such option: --zzz"),
         (("account", "--sigma"), "Option '--sigma' requires an argument."),
         (("acount",), "No such command 'acount'. Did you mean 'account'?"),
+        (
+            ("nothing",),
+            "No such command 'nothing'. Must be one of attack, train, audit, account, calibrate, verify, matrix, "
+            "reproduce, report, list.",
+        ),
     ],
 )
 def test_a_mistake_of_form_names_what_was_given(arguments, says, capsys):
@@ -105,3 +110,8 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
     assert frozen == [2, 2]
     said = " ".join(capsys.readouterr().out.split())
     assert said.count("Memory ran out: from then on 2 trainings at a time, to the same numbers.") == 1
+
+
+def test_a_setting_that_is_given_twice_is_refused(capsys):
+    assert main(["account", "--method", "dpzv", "--set", "clip=1", "--set", "clip=2"]) == 2
+    assert capsys.readouterr().err == "dpzv-audit: error: --set gives clip twice, give it once\n"
