@@ -6,23 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import ATTACKS, mount_membership
+from attacks import ATTACKS, shadow_models
 from attacks.contract import AttackSetting
 from attacks.membership_lira import PSEUDO_COUNT, fits
 from attacks.membership_mail import LARGEST, MailReader, sharing_own_block
 from attacks.membership_rmia import shares_beaten
 from attacks.mount import DoesNotApply
-from attacks.mount_membership import (
-    chosen_rows,
-    coins_of,
-    low_rates,
-    overfitted,
-    pair_game,
-    pool_of,
-    roc,
-    train_all,
-    train_on_coins,
-)
+from attacks.mount_membership import low_rates, overfitted, pair_game, roc
+from attacks.shadow_models import chosen_rows, coins_of, pool_of, train_all, train_on_coins
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
@@ -149,14 +140,14 @@ def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
     pool, coins = pool_of(setting, 20), coins_of(0, range(11), 10)
     whole, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once is None
-    train = mount_membership.train
+    train = shadow_models.train
 
     def too_small(*arguments, replicas, **options):
         if len(replicas) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return train(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(mount_membership, "train", too_small)
+    monkeypatch.setattr(shadow_models, "train", too_small)
     halved, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once == 2
     assert np.allclose(halved.confidence, whole.confidence, rtol=1e-4, atol=1e-4)

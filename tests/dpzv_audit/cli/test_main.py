@@ -85,11 +85,11 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
 
 def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
     """Planted: neither nine trainings nor four fit."""
-    from attacks import mount_membership
+    from attacks import shadow_models
     from dpzv_audit.evaluation import attacking
     from mechanisms.controls import frozen_clients
 
-    train, asked = mount_membership.train, []
+    train, asked = shadow_models.train, []
     frozen = []
 
     def too_small(*arguments, replicas, **options):
@@ -102,7 +102,7 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
         frozen.append(len(replicas))
         return frozen_clients(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(mount_membership, "train", too_small)
+    monkeypatch.setattr(shadow_models, "train", too_small)
     monkeypatch.setattr(attacking, "frozen_clients", watched)
     size = ("--attack-set", "pool=128", "--attack-set", "shadows=1", "--trials", "4", "--epochs", "1", "--runs", "0")
     assert main(["attack", "--method", "split", "--attack", "membership_loss", *size, "--out", str(tmp_path)]) == 0
