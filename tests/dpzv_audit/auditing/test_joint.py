@@ -32,7 +32,7 @@ def test_the_chance_is_a_double_sum_and_never_less(n):
 
 @pytest.mark.parametrize("alpha", [0.02, 0.4])
 def test_blocks_are_a_small_part_of_the_spread(alpha):
-    # True rates on the curve that was seen, where a shift of A matters most: by a 16th of its deviation, a few per cent.
+    # True rates on the curve that was seen, where a shift of A matters most: a 16th of its deviation at most.
     n, beta = 40_000, GAUSSIAN.curve(np.array([alpha]), 1.0)
     counts = Counts(false_positives=round(n * alpha), n_out=n, false_negatives=round(n * float(beta[0])), n_in=n)
 
