@@ -19,9 +19,11 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.evidence import Interval
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.federation import Behaviour, TrainedStack
+from mechanisms.behaviours import Behaviour
+from mechanisms.federation import TrainedStack
+from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan
-from mechanisms.replicas import Evaluator, ParameterStack
+from mechanisms.replicas import Evaluator
 from mechanisms.views import View
 
 

@@ -18,8 +18,8 @@ from attacks.mount_labels import mount_labels
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
+from mechanisms.behaviours import ClientBehaviour, Turn
 from mechanisms.config import DPZVConfig, ZerothOrderConfig
-from mechanisms.federation import ClientBehaviour, Turn
 from mechanisms.views import View
 
 REACH = 50.0
@@ -44,7 +44,7 @@ class ProbingClient:
         self._signs = (-reach, reach) if second_less_first else (reach, -reach)
 
     def uploads(self, turn: Turn) -> Tensor | None:
-        """See `mechanisms.federation.ClientBehaviour.uploads`."""
+        """See `mechanisms.behaviours.ClientBehaviour.uploads`."""
         if turn.own_round >= self._last:
             return None
         record, label = probe_of(turn.own_round % self.first_pass_repeats, self._classes, self._repeats)
@@ -71,7 +71,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     received = (view.received("scalar") or view.received("losses"))[: per_record * probed * known.batches]
     complete = len(received) // per_record
     if complete == 0:
-        raise InputError(f"the view holds {len(received)} answers, fewer than the {per_record} probes of one record")
+        found = f"the view holds {len(received)} answers, fewer than the {per_record} probes of one record"
+        raise InputError(f"{found}: must have more --epochs or a smaller --batch-size")
     told = torch.stack([m.payload for m in received[: complete * per_record]]).double()
     scalars = told[..., 1] - told[..., 0] if received[0].kind == "losses" else told
     # (records, repeats, classes, K) -> (K, records, classes)

@@ -14,8 +14,9 @@ import torch
 
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
 from attacks.controls import at_chance
+from attacks.intervals import mean_interval
 from attacks.membership_mail import MailReader, sharing_own_block
-from attacks.metrics import auc_interval, low_rates, mean_interval, trial_areas
+from attacks.metrics import auc_interval, low_rates, trial_areas
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import Records, VerticalDataset
@@ -23,9 +24,10 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS, TrainingConfig, train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainedStack, TrainingData, dtype_of, logits_of
+from mechanisms.federation import TrainedStack, logits_of
+from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan, plan
-from mechanisms.replicas import ParameterStack
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, View
 
 

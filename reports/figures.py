@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LONGEST_LABEL = 34
+_AXIS_LINE = 52
 LARGEST = 1e12
 """No axis reaches further: a number beyond it is printed, not drawn."""
 
@@ -119,9 +121,11 @@ def success_figure(result: Mapping[str, Any]) -> str:
 
     def paint(axes: Axes) -> None:
         _paint_rows(axes, len(rows))
-        axes.set_xlim(min([0.0, *(row.value if row.low is None else row.low for row in rows)]) - 0.01, 1.01)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-        axes.set_xlabel(short(known.get("metric") or "labels found"))
+        least = min([0.0, *(row.value if row.low is None else row.low for row in rows)])
+        axes.set_xlim(least - 0.01, 1.01)
+        ticks = [t for t in (-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1) if t >= least]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xlabel(metric)
         if chance is not None:
             _paint_reference(axes, chance, len(rows))
         for index, row in enumerate(rows):
@@ -133,7 +137,9 @@ def success_figure(result: Mapping[str, Any]) -> str:
             else:
                 axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
 
-    return svg.draw("figure-success", "Attack success: " + alt_of(rows), 0.66 + 0.5 * len(rows), paint)
+    metric = "\n".join(wrap(short(known.get("metric") or "labels found", 2 * _AXIS_LINE), _AXIS_LINE))
+    height = 0.66 + 0.5 * len(rows) + (0.18 if "\n" in metric else 0.0)
+    return svg.draw("figure-success", "Attack success: " + alt_of(rows), height, paint)
 
 
 def privacy_numbers(result: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
@@ -191,6 +197,10 @@ def _tradeoff_alt(tradeoff: Mapping[str, Any]) -> str:
     )
 
 
+_LEGEND_FROM, _LEGEND_ABOVE = 0.58, 0.7
+"""The corner of the trade-off figure that its legend takes: false positive rates from, false negative rates above."""
+
+
 def tradeoff_figure(result: Mapping[str, Any]) -> str:
     """Return the trade-off curves (claimed, recomputed, measured with its band) as SVG; "" without any.
 
@@ -222,6 +232,16 @@ def tradeoff_figure(result: Mapping[str, Any]) -> str:
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         axes.grid(alpha=0.6)
-        axes.legend(loc="upper right", handlelength=2.6, borderaxespad=0.3)
+        if crowded:
+            axes.legend(loc="lower left", bbox_to_anchor=(-0.14, 1.0), handlelength=2.0, ncols=3, columnspacing=1.0)
+        else:
+            axes.legend(loc="upper right", handlelength=2.6, borderaxespad=0.3)
 
-    return svg.draw("figure-tradeoff", _tradeoff_alt(tradeoff), 4.7, paint)
+    crowded = _reaches_legend(alpha, tradeoff)
+    return svg.draw("figure-tradeoff", _tradeoff_alt(tradeoff), 5.1 if crowded else 4.7, paint)
+
+
+def _reaches_legend(alpha: Sequence[float], tradeoff: Mapping[str, Any]) -> bool:
+    """Whether a curve, or the band, runs through the upper right corner, where the legend stands otherwise."""
+    curves = [tradeoff.get(name) or () for name in ("claimed", "recomputed", "empirical", "empirical_high")]
+    return any(a >= _LEGEND_FROM and y >= _LEGEND_ABOVE for curve in curves for a, y in zip(alpha, curve, strict=False))

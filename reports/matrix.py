@@ -34,7 +34,7 @@ def section(known: Mapped) -> Section | None:
         caption = (
             "Damage of each attack, darker the more: how far its success lies between what needs no attack (0) and a "
             "perfect one (1); bold where the whole interval lies above what needs no attack. A dash: the attack does "
-            "not apply. An exclamation mark: the cell failed. Each number leads to its run."
+            "not apply. A cross: the cell failed. Each number leads to its run."
         )
         attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
         if attacks:
@@ -101,6 +101,7 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
             proportion(c.get("damage"), 3) + ("" if c.get("controls_hold") else " !"),
             f"{proportion(c.get('success'), 3)} ({proportion(c.get('low'), 3)} to {proportion(c.get('high'), 3)})",
             proportion(c.get("reference"), 3),
+            proportion(c.get("control"), 3),
             lower_bound(c.get("certified")),
             proportion(c.get("accuracy"), 3),
             _link(c),
@@ -113,6 +114,7 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
         Column(title="damage", kind="number"),
         Column(title="success", kind="number"),
         Column(title="no attack", kind="number"),
+        Column(title="control", kind="number"),
         Column(title="ε certified", kind="number"),
         Column(title="accuracy", kind="number"),
         Column(title="run", kind="link"),
@@ -124,7 +126,8 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
     return [
         Table(caption="Cells by damage, the worst first", columns=columns, rows=rows),
         Prose(
-            text=f"Success is: {words}. What needs no attack is the best of the baselines. Accuracy is the method's on "
+            text=f"Success is: {words}. What needs no attack is the best of the baselines. The control is the "
+            "same attack where there is nothing to find. Accuracy is the method's on "
             "test records, as the attack had it trained. An exclamation mark: the interval of a control misses its "
             "value, as luck alone makes some."
         ),
@@ -238,7 +241,7 @@ def _paint_cell(axes: Axes, x: int, y: int, cell: Mapped, size: float) -> None:
     axes.text(
         x,
         y,
-        ("!" if failed else "–") if damage is None else _two_decimals(damage),
+        ("×" if failed else "–") if damage is None else _two_decimals(damage),
         ha="center",
         va="center",
         fontsize=size,

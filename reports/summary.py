@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.text import markdown
-from reports.verification import row_of
+from reports.verification import row_of, word_of
 
 MOST_ROWS = 500
 """A step summary holds a megabyte at most."""
@@ -14,8 +14,7 @@ MOST_ROWS = 500
 
 def to_summary(result: Mapping[str, Any]) -> str:
     """Return the verdicts on a claims file as a table in Markdown, and what the claims that are not supported lack."""
-    word = "failed" if result["failed"] else "passed"
-    lines = [f"## Privacy claims: {word}", "", markdown(result["sentence"]), ""]
+    lines = [f"## Privacy claims: {word_of(result)}", "", markdown(result["sentence"]), ""]
     lines += ["| claim | verdict | claimed | measured | proved | p |", "| --- | --- | ---: | ---: | ---: | ---: |"]
     claims = result["claims"]
     for entry in claims[:MOST_ROWS]:

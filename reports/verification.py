@@ -54,6 +54,16 @@ def verify_result() -> Iterator[None]:
         ) from error
 
 
+def word_of(result: Mapped) -> str:
+    """The whole file in a word: what ends with exit code 1 fails; else the gravest verdict, which is never "passed"."""
+    return "failed" if result["failed"] else gravest(result)
+
+
+def gravest(result: Mapped) -> str:
+    """The gravest verdict on a claim of the file."""
+    return next((verdict for verdict in ORDER if result["summary"][verdict]), "inconclusive")
+
+
 def _content(result: Mapped, drawings: Drawings | None) -> Report:
     claims: Sequence[Mapped] = result["claims"]
     ranked = sorted(enumerate(claims, start=1), key=lambda pair: (ORDER.index(pair[1]["verdict"]), pair[0]))
@@ -63,13 +73,13 @@ def _content(result: Mapped, drawings: Drawings | None) -> Report:
         sections.append(_claim_section(place, entry, drawings, picture=rank < MOST_PICTURES))
     sections.append(_repeat(result))
     counts = result["summary"]
-    worst = next((verdict for verdict in ORDER if counts[verdict]), "inconclusive")
+    worst = gravest(result)
     return Report(
         kind="Verdicts on a claims file",
         title=clean(result["claims_file"]).rpartition("/")[2],
         lead=clean(result["sentence"]),
         verdict=Verdict(
-            word="failed" if result["failed"] else "passed",
+            word=word_of(result),
             meaning=f"The gravest verdict is “{worst}”. {MEANINGS[worst]}"
             + (" The run was interrupted: the evidence is partial." if result["interrupted"] else ""),
             alarming=bool(result["failed"]),

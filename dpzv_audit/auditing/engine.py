@@ -89,7 +89,6 @@ class _Collection:
     def __init__(self, trials: Trials, pairs: int, effort: Effort) -> None:
         self._trials = trials
         self._effort = effort
-        self._pairs = pairs
         self._started = time.monotonic()
         grid = [(a, min(a + effort.chunk, pairs)) for a in range(0, pairs, effort.chunk)]
         stored = effort.store.load() if effort.store else {}

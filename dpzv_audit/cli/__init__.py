@@ -103,6 +103,9 @@ def _mistake(error: TyperException) -> str:
         near = [name for name in found.possibilities or () if name.startswith(found.option_name)]
         near = near or difflib.get_close_matches(found.option_name, found.possibilities or (), n=1)
         return error.message + (f", did you mean {' or '.join(near)}?" if near else "")
+    if error.message.startswith("No such command") and "Did you mean" not in error.message:
+        group: Any = typer.main.get_command(app)
+        return f"{error.message} Must be one of {', '.join(group.list_commands(found.ctx))}."
     cause: Any = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
     kind = _KINDS.get(details[0]["type"].split("_")[0]) if details else None

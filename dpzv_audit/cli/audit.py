@@ -14,8 +14,11 @@ from dpzv_audit.cli.audit_calibration import (
 )
 from dpzv_audit.cli.audit_game import show, simulated
 from dpzv_audit.cli.audit_options import (
+    DEFAULT_CHUNK,
     DEFAULT_DELTA,
+    DEFAULT_GAME,
     DEFAULT_RUNS,
+    DEFAULT_TRIAL_SECONDS,
     AdversaryOption,
     AuditRunsOption,
     CanariesOption,
@@ -76,12 +79,12 @@ def audit(
     method: MethodOption = None,
     data: DataFlags,
     mechanism: MechanismOption = None,
-    adversary: AdversaryOption = "client",
-    neighbours: NeighboursOption = "replace-label",
-    canary: CanaryOption = "worst-case",
+    adversary: AdversaryOption = DEFAULT_GAME["adversary"],
+    neighbours: NeighboursOption = DEFAULT_GAME["neighbours"],
+    canary: CanaryOption = DEFAULT_GAME["canary"],
     canary_norm: CanaryNormOption = None,
     canaries: CanariesOption = None,
-    others: OthersOption = "zero",
+    others: OthersOption = DEFAULT_GAME["others"],
     simulate: SimulateOption = False,
     dataset_size: DatasetSizeOption = None,
     rounds: RoundsOption = None,
@@ -93,7 +96,7 @@ def audit(
     sigma: SigmaOption = None,
     settings: SetOption = None,
     runs: AuditRunsOption = None,
-    chunk: ChunkOption = 256,
+    chunk: ChunkOption = DEFAULT_CHUNK,
     confidence: ConfidenceOption = 0.95,
     estimator: EstimatorOption = None,
     exactly_gaussian: ExactlyGaussianOption = False,
@@ -106,7 +109,7 @@ def audit(
     executor: ExecutorOption = None,
     scheduler: SchedulerOption = None,
     max_minutes: MaxMinutesOption = None,
-    trial_seconds: TrialSecondsOption = 60.0,
+    trial_seconds: TrialSecondsOption = DEFAULT_TRIAL_SECONDS,
     resume: ResumeOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
@@ -132,6 +135,18 @@ def audit(
     Example: dpzv-audit audit --calibrate-check --estimator clopper-pearson --audits 100
     """
     output = Output(as_json=as_json, quiet=quiet)
+    running = {
+        "--runs": runs,
+        "--chunk": None if chunk == DEFAULT_CHUNK else chunk,
+        "--jobs": jobs,
+        "--executor": executor,
+        "--scheduler": scheduler,
+        "--max-minutes": max_minutes,
+        "--resume": resume or None,
+        "--out": None if out == DEFAULT_OUT else out,
+    }
+    played = {"adversary": adversary, "neighbours": neighbours, "canary": canary, "others": others}
+    game = {f"--{name}": value for name, value in played.items() if value != DEFAULT_GAME[name]}
     if calibrate_check:
         if scores is not None or method is not None or mechanism is not None:
             raise InputError(
@@ -164,8 +179,12 @@ def audit(
         "--rounds": rounds,
     }
     if method is None:
-        _refuse(training, "goes with --method", chosen[0])
+        _refuse(training, f"goes with --method; {chosen[0]} trains nothing here")
+        _refuse(game, f"goes with --method; {chosen[0]} says itself what the two worlds are")
+    if mechanism is None and trial_seconds != DEFAULT_TRIAL_SECONDS:
+        raise InputError("--trial-seconds goes with --mechanism, whose single runs may take so long")
     if scores is not None:
+        _refuse(running, "goes with --method or --mechanism; --scores runs nothing and writes to stdout alone")
         audit_score_files(
             scores,
             ScoreAuditOptions(
@@ -268,7 +287,7 @@ def audit(
     show(outcome, out, seed, output, fail_on)
 
 
-def _refuse(flags: dict[str, Any], why: str, beside: str) -> None:
+def _refuse(flags: dict[str, Any], why: str) -> None:
     for flag, value in flags.items():
         if value is not None:
-            raise InputError(f"{flag} {why}; {beside} trains nothing here")
+            raise InputError(f"{flag} {why}")

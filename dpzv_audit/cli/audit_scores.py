@@ -87,7 +87,7 @@ def _check_options(options: ScoreAuditOptions) -> None:
     if options.epsilon is not None and not 0.0 <= options.epsilon < float("inf"):
         raise InputError(f"--epsilon is {options.epsilon}, must be a finite number of at least 0")
     if options.fail_on not in (None, "refuted"):
-        raise InputError(f"--fail-on is {options.fail_on!r}, must be refuted")
+        raise InputError(f"--fail-on is {options.fail_on!r}, must be refuted with --scores")
     if options.fail_on is not None and options.epsilon is None:
         raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
     for name in options.estimators or ():
@@ -193,6 +193,11 @@ def _down(value: float) -> str:
     return f"{math.floor(value * 1000.0) / 1000.0:.3f}"
 
 
+def _vouched(bound: EmpiricalBound) -> str:
+    """Return what the user vouched for with `--exactly-gaussian`; "" for a bound that rests on nothing."""
+    return "what --exactly-gaussian vouches for; a test of it does not object" if bound.mu_lower is not None else ""
+
+
 def _print_table(bounds: tuple[EmpiricalBound, ...], verdicts: list[str | None], output: Output) -> None:
     """Print a table with a row an estimator, and below it how each threshold came about."""
     from rich.box import SIMPLE_HEAD
@@ -216,7 +221,7 @@ def _print_table(bounds: tuple[EmpiricalBound, ...], verdicts: list[str | None],
             "" if bound.mu_lower is None else _down(bound.mu_lower),
             f"{bound.ceiling:.2f}",
             f"{100 * bound.confidence:.6g}%",
-            Text(bound.assumes or "nothing"),
+            Text(bound.assumes or _vouched(bound) or "nothing"),
             *([verdict] if with_claim else []),
         )
     output.console.print(table)

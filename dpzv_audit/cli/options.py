@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.cli.common import at_least
-from dpzv_audit.cli.data_options import DataFlags, load_data, named_by_flag
+from dpzv_audit.cli.data_loading import load_data, named_by_flag
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
 
@@ -85,7 +86,10 @@ RunsOption = Annotated[
 ChunkOption = Annotated[
     int,
     typer.Option(
-        "--chunk", metavar="N", callback=at_least("--chunk", 1), help="Audit runs in each world done at once."
+        "--chunk",
+        metavar="N",
+        callback=at_least("--chunk", 1),
+        help="Audit runs of each world done at once; fewer need less memory.",
     ),
 ]
 ConfidenceOption = Annotated[
@@ -192,7 +196,7 @@ def parsed_settings(
 ) -> dict[str, Any]:
     """`KEY=VALUE` pairs of `flag`; a value is read as JSON where it is JSON (numbers, true, null, lists), else a word.
 
-    Raises `InputError` for a key that is not `known` or that one of `flags` gives already.
+    Raises `InputError` for a key that is not `known`, that one of `flags` gives already, or that comes twice.
     """
     values: dict[str, Any] = {}
     for item in settings:
@@ -204,6 +208,8 @@ def parsed_settings(
             raise unknown_name(flag, key, known)
         if flags and key in flags:
             raise InputError(f"{flag} {item} contradicts --{key.replace('_', '-')}, give one of them")
+        if key in values:
+            raise InputError(f"{flag} gives {key} twice, give it once")
         try:
             values[key] = json.loads(text)
         except ValueError:

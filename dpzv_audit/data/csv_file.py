@@ -24,6 +24,7 @@ from dpzv_audit.errors import InputError, check_count, unknown_name
 
 SPLIT_SEED = 1
 MOST_CLASSES = 1_000
+_SEPARATORS = (",", ";", "\t", "|")
 
 
 def load_csv(
@@ -60,6 +61,7 @@ def load_csv(
             found = "is no file" if source.exists() else "no such file"
             raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
     names = header_of(sources[0], layout)
+    _check_header(sources[0], names, separator)
     scales = scales or {}
     known = _known(sources[0], names, label=label, drop=drop, categories=categories, scales=scales)
     columns = [_column(name, categories, buckets, scales) for name in known]
@@ -101,9 +103,16 @@ def _split(records: Records) -> tuple[Records, Records]:
     return train, rest
 
 
+def _check_header(path: Path, names: Sequence[str], separator: str) -> None:
+    """Raise `InputError` for a header of one name that another separator would cut into several."""
+    other = next((mark for mark in _SEPARATORS if len(names) == 1 and mark != separator and mark in names[0]), None)
+    if other is not None:
+        raise InputError(f"separator is {separator!r}, but line 1 of {path} is cut into columns by {other!r}")
+
+
 def _check_separator(separator: str) -> str:
     if len(separator) != 1 or separator in '" \r\n':
-        raise InputError(f"separator is {separator!r}, must be one character such as ',' or ';'")
+        raise InputError(f"separator is {separator!r}, must be one character such as ',' or ';', or tab")
     return separator
 
 
@@ -161,7 +170,8 @@ def _groups(
 def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:
     names = list(classes) if classes is not None else _sorted_labels(set(cells))
     if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES:
-        found = f"{path}: label column {label!r} has {len(set(names))} distinct values"
+        values = "1 distinct value" if len(set(names)) == 1 else f"{len(set(names))} distinct values"
+        found = f"{path}: label column {label!r} has {values}"
         raise InputError(f"{found}, must have 2 to {MOST_CLASSES}, one a class")
     return {name: number for number, name in enumerate(names)}
 

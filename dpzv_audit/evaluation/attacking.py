@@ -19,7 +19,7 @@ from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence import to_jsonable
 from mechanisms.config import DPZVConfig, ProtectedConfig
 from mechanisms.controls import frozen_clients
-from mechanisms.federation import TrainingData, dtype_of
+from mechanisms.training_data import TrainingData, dtype_of
 
 DEFAULT_DELTA = 1e-5
 """Delta of a certified epsilon where the method claims none."""

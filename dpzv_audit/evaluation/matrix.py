@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from scipy.special import bdtrc
 
 from dpzv_audit.evaluation.common import Result
 
@@ -28,12 +26,22 @@ def measured_cell(result: Result, run: str) -> Result:
         "high": success["high"],
         "reference": reference,
         "damage": min(1.0, max(0.0, damage)),
+        "control": _negative(result["controls"]),
         "certified": (result.get("certified") or {}).get("epsilon_lower"),
         "controls_hold": all(_holds(c) for c in result["controls"].values()),
         "control_p": min((p for c in result["controls"].values() if (p := c.get("p_value")) is not None), default=None),
         "accuracy": result["utility"]["test_accuracy"]["value"],
         "run": run,
     }
+
+
+def _negative(controls: Mapping[str, Result]) -> float | None:
+    """What the attack finds where there is nothing to find, of several the farthest off; None without such a run."""
+    found = [c for c in controls.values() if c["kind"] == "negative"]
+    if not found:
+        return None
+    value: float = max(found, key=lambda c: abs(c["value"] - c["expected"]))["value"]
+    return value
 
 
 def _holds(control: Result) -> bool:
@@ -92,7 +100,11 @@ def matrix_sentence(cells: Sequence[Result]) -> str:
     controls = negative_controls(measured)
     if controls is not None:
         words = "are at chance" if controls["hold"] else f"are NOT at chance (worst: {controls['worst']})"
-        text += f"; the {controls['tests']} negative controls together {words}, p = {controls['together_p']:.2g}"
+        untested = len(measured) - controls["tests"]
+        some = f" of {len(measured)}" if untested else ""
+        text += f"; the {controls['tests']}{some} negative controls"
+        text += " that repeats allow to test" if untested else ""
+        text += f" together {words}, p = {controls['together_p']:.2g}"
     if measured:
         worst = max(measured, key=_damage)
         clear = sum(c["low"] > c["reference"] for c in measured)
@@ -103,11 +115,6 @@ def matrix_sentence(cells: Sequence[Result]) -> str:
             f"where {worst['reference']:.3f} needs no attack"
         )
     return text + "."
-
-
-def as_many(count: int, among: int, rate: float) -> float:
-    """The probability of `count` or more of `among` independent events, each of probability `rate`."""
-    return float(bdtrc(count - 1, among, rate)) if count else 1.0
 
 
 def _damage(cell: Result) -> float:

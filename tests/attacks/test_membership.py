@@ -9,7 +9,7 @@ import torch
 from attacks import ATTACKS
 from attacks.contract import AttackSetting
 from attacks.membership_lira import PSEUDO_COUNT, fits
-from attacks.membership_mail import MailReader, sharing_own_block
+from attacks.membership_mail import LARGEST, MailReader, sharing_own_block
 from attacks.membership_rmia import shares_beaten
 from attacks.mount import DoesNotApply
 from attacks.mount_membership import (
@@ -28,8 +28,6 @@ from mechanisms import METHODS
 from mechanisms.messages import SERVER, Message
 
 from .conftest import CONFIDENCE, random_dataset, small_setting
-
-MEMBERSHIP = [name for name, spec in ATTACKS.items() if name.startswith("membership")]
 
 
 def mounted(
@@ -264,6 +262,24 @@ def test_a_number_a_batch_says_the_same_of_both_candidates():
     reader.on_message(Message(0, SERVER, 1, "losses", torch.tensor([[0.7, 0.9]]), torch.tensor([[0]])))
     reader.on_message(Message(1, SERVER, 1, "losses", torch.tensor([[0.3, 0.9]]), torch.tensor([[1]])))
     assert reader.confidence() == pytest.approx(np.array([[-0.7, -0.7, -0.3, -0.3]]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_mail_of_a_model_that_diverged_tells_nothing(bad):
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    ids = torch.tensor([[0, 1]])
+    gradient = torch.tensor([[[0.0, 2.0], [0.0, 1.0]]])
+    worse = gradient.clone()
+    worse[0, 1, 0] = bad
+    for round_, payload in enumerate((gradient, worse, gradient)):
+        reader.on_message(Message(round_, SERVER, 1, "gradient", payload, ids))
+    # Id 0 is told of in all three rounds, id 1 not in the second.
+    assert reader.confidence() == pytest.approx(np.array([[0.0, 2 / 3, 0.5, 0.5]]))
+
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    for round_, loss in enumerate((0.5, bad, 1e30)):
+        reader.on_message(Message(round_, SERVER, 1, "losses", torch.tensor([[loss, 0.0]]), torch.tensor([[0]])))
+    assert reader.confidence()[0] == pytest.approx([-(LARGEST + 0.5) / 2] * 2 + [0.0, 0.0])
 
 
 def test_overfitting_is_without_noise():

@@ -128,3 +128,29 @@ def test_hostile_names_stay_text(results: dict[str, dict[str, Any]]) -> None:
     assert "<script" not in svg
     assert "$\\frac" in words_of(svg)
     assert "\\u001b" in words_of(svg)
+
+
+def place_of(svg: str, word: str) -> tuple[float, float]:
+    root = ElementTree.fromstring(svg)
+    found = next(e for e in root.iter("{http://www.w3.org/2000/svg}text") if e.text == word)
+    return float(found.get("x", "nan")), float(found.get("y", "nan"))
+
+
+def test_the_legend_of_a_tradeoff_leaves_a_band_in_its_corner_free(results: dict[str, dict[str, Any]]) -> None:
+    result = results["attack"]
+    inside = tradeoff_figure(result)
+    assert place_of(inside, "no information")[0] > place_of(inside, "false positive rate")[0]
+    result["tradeoff"]["empirical_high"] = [0.9] * len(result["tradeoff"]["alpha"])
+    above = tradeoff_figure(result)
+    assert place_of(above, "no information")[0] < place_of(above, "false positive rate")[0]
+    assert place_of(above, "measured")[1] < place_of(above, "0.75")[1]
+
+
+def test_a_long_metric_is_written_whole_and_an_axis_below_zero_has_ticks(results: dict[str, dict[str, Any]]) -> None:
+    result = results["attack"]
+    result["metric"] = "correlation of reconstructed with true features, about the mean record"
+    result["controls"]["shuffled_labels"] |= {"value": -0.1, "low": -0.6, "high": 0.4}
+    words = words_of(success_figure(result))
+    assert "about the mean record" in words
+    assert "…" not in words
+    assert words.startswith("-0.5 -0.25 0 ")

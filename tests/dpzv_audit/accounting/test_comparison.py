@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import mpmath
 import pytest
@@ -25,18 +26,16 @@ from dpzv_audit.accounting.gdp import log_clt_mu
 from dpzv_audit.accounting.mixture import Participation
 from dpzv_audit.errors import InputError
 
-
-def release(**changes):
-    values = {
-        "batch_size": 50,
-        "dataset_size": 1000,
-        "rounds": 400,
-        "clip": 10.0,
-        "sigma": 0.5,
-        "sampler": "shuffled",
-        "server_update": "joint-zo",
-    }
-    return Release(**(values | changes))
+release = partial(
+    Release,
+    batch_size=50,
+    dataset_size=1000,
+    rounds=400,
+    clip=10.0,
+    sigma=0.5,
+    sampler="shuffled",
+    server_update="joint-zo",
+)
 
 
 @pytest.mark.parametrize(

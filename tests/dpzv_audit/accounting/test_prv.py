@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu
-from dpzv_audit.accounting.mixture import known_ids_epsilon
+from dpzv_audit.accounting.mixture import Participation, participations_epsilon
 from dpzv_audit.accounting.moments import certified_lower, composed_moments, loss_moments
 from dpzv_audit.accounting.prv import SampledRounds, prv_composition, prv_directions, prv_epsilon
 from dpzv_audit.accounting.sampled import SampledGaussian
@@ -176,7 +176,7 @@ def test_range_is_ordered_and_below_known_ids(kind, rate, noise, rounds, delta):
     answer = prv_epsilon(kind=kind, rate=rate, noise=noise, rounds=rounds, delta=delta).epsilon
     assert 0.0 <= answer.lower <= answer.estimate <= answer.upper < math.inf
     step = (2.0 if kind == "replace" else 1.0) / noise
-    known = known_ids_epsilon(noise_multiplier=1 / step, delta=delta, rounds=rounds, rate=rate, fixed=None)
+    known = participations_epsilon([Participation(mu=step, rounds=rounds, rate=rate, fixed=None)], delta=delta)
     assert answer.upper <= known.upper * (1 + 1e-12)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.auditing import audit_scores
-from dpzv_audit.auditing.planning import epsilon_by_trials, expected_bound
+from dpzv_audit.auditing.planning import expected_bound
 from dpzv_audit.errors import InputError
 
 DELTA = 1e-5
@@ -45,21 +45,6 @@ def test_a_side_too_small_for_a_pilot_sees_nothing():
         assert expected_bound(300.0, n_in=n_in, n_out=n_out, delta=DELTA) == 0.0
 
 
-def test_bounds_by_number_of_trials():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(3, 1, 3000), rng.normal(0, 1, 2500)
-    rows = epsilon_by_trials(inside, outside, delta=DELTA, points=6, seed=2)
-    assert [n for n, _ in rows] == sorted({n for n, _ in rows})
-    assert (rows[0][0], rows[-1][0]) == (16, 2500)
-    n, bounds = rows[3]
-    assert bounds == audit_scores(inside[:n], outside[:n], delta=DELTA, estimators=["clopper-pearson"], seed=2)
-    assert rows[-1][1][0].epsilon_lower > rows[1][1][0].epsilon_lower
-    assert [n for n, _ in epsilon_by_trials(inside, outside, delta=DELTA, points=1)] == [2500]
-    assert [n for n, _ in epsilon_by_trials(inside, outside, delta=DELTA, points=2)] == [16, 2500]
-
-
 def test_wrong_numbers_are_named():
     with pytest.raises(InputError, match="n_in is 0"):
         expected_bound(1.0, n_in=0, n_out=5, delta=DELTA)
-    with pytest.raises(InputError, match="points is 0"):
-        epsilon_by_trials([1.0], [0.0], delta=DELTA, points=0)

@@ -129,6 +129,32 @@ def test_a_wrong_flag_is_named(files, flags, words):
     assert words in str(error)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--runs", "10"),
+        ("--adversary", "server"),
+        ("--canary", "state"),
+        ("--max-minutes", "nan"),
+        ("--jobs", "2"),
+        ("--resume",),
+        ("--out", "elsewhere"),
+        ("--trial-seconds", "5"),
+    ],
+)
+def test_a_flag_that_score_files_leave_without_effect_is_refused(files, flags):
+    error = run(files, *flags).exception
+    assert isinstance(error, InputError)
+    assert str(error).startswith(f"{flags[0]} goes with --m")
+
+
+def test_a_bound_that_the_user_vouches_for_does_not_say_that_it_assumes_nothing(files):
+    flags = ("--epsilon", "1", "--estimator", "gaussian")
+    assert "nothing" not in run(files, *flags, "--exactly-gaussian").stdout
+    assert "what --exactly-gaussian" in run(files, *flags, "--exactly-gaussian").stdout
+    assert "the view is exactly" in run(files, *flags).stdout
+
+
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
     assert "none of --method, --scores and --mechanism given" in str(CliRunner().invoke(APP, []).exception)
     assert "--epochs goes with --method" in str(

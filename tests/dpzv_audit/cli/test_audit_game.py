@@ -65,7 +65,7 @@ def test_theorem_5_1_is_not_refuted_without_the_ids(answer):
 def test_scores_are_kept_and_read_again_by_other_estimators(answer, tmp_path):
     result = answer(*QUICK)
     files = [f"{result['run']}/{side}.npz" for side in ("in", "out")]
-    again = answer("--scores", *files, "--delta", "1e-5")
+    again = json.loads(CliRunner().invoke(APP, ["--scores", *files, "--delta", "1e-5", "--json"]).stdout)
     first = next(e for e in result["privacy"]["estimators"] if e["name"] == "clopper-pearson")
     assert again["scores"]["n_in"] == first["n_in"] == 12
     with np.load(files[0], allow_pickle=False) as archive:
@@ -180,7 +180,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         (("--method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
         (("--method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
         ((*FULL_SIZE, "--epochs", "2"), "--epochs does not go with --simulate"),
-        ((*FULL_SIZE, "--canary", "state"), "--canary is worst-case, not state"),
+        ((*FULL_SIZE, "--canary", "state"), "--canary is 'state', must be worst-case with --simulate"),
         ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
         (("--mechanism", "planted:nothing"), "--mechanism planted:NAME is 'nothing'"),
         (("--mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with --mechanism planted"),
@@ -193,6 +193,8 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         (("--method", "dpzv", "--fail-on", "always"), "--fail-on is 'always'"),
         (("--method", "dpzv", "--estimator", "gaussian"), "--estimator and --exactly-gaussian go with"),
         (("--method", "dpzv", "--canaries", "5000"), "--canaries is 5000"),
+        (("--method", "dpzv", "--canaries", "9", "--canary", "random"), "--canary is 'random', must be worst-case"),
+        (("--method", "dpzv", "--sigma", "0"), "the noise is 0 (--sigma 0 or --calibration none), must be above 0"),
         (("--method", "dpzv", "--canaries", "50", "--adversary", "eavesdropper"), "--adversary is 'eavesdropper'"),
     ],
 )

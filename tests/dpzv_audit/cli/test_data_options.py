@@ -3,7 +3,8 @@
 import pytest
 
 from dpzv_audit.cli import main
-from dpzv_audit.cli.data_options import DataFlags, load_data
+from dpzv_audit.cli.data_loading import load_data
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
 from dpzv_audit.data.files import DATA_VARIABLE
@@ -64,6 +65,18 @@ def test_a_test_file_and_a_separator(table, tmp_path):
     assert (len(data.train), len(data.test)) == (100, 100)
 
 
+@pytest.mark.parametrize("name", ["tab", "\\t", "\t"])
+def test_a_tab_has_a_name(name, table):
+    table.write_text(ROWS.replace(",", "\t"))
+    assert len(load_data(DataFlags(csv=table, label="y", separator=name, **WORDS)).train) > 0
+
+
+def test_a_header_that_another_separator_cuts_names_it(table):
+    table.write_text(ROWS.replace(",", ";"))
+    assert "--separator is ',', but line 1 of" in refusal(csv=table, label="y", **WORDS)
+    assert "is cut into columns by ';'" in refusal(csv=table, label="y", **WORDS)
+
+
 CSV_MISTAKES = [
     ({"label": None}, ["--label COLUMN is missing"]),
     ({"label": "yy"}, ["--label is 'yy'", "did you mean 'y'", "own.csv"]),
@@ -102,6 +115,7 @@ NAMED_MISTAKES = [
     ({"label": "y"}, ["--label goes with --csv", "digits"]),
     ({"columns": ["a"]}, ["--columns goes with --csv"]),
     ({"separator": ""}, ["--separator goes with --csv"]),
+    ({"dataset": ""}, ["--dataset is ''", "digits, mnist"]),
     ({"dataset": "minst"}, ["--dataset is 'minst'", "did you mean 'mnist'"]),
     ({"partition": "rows"}, ["--partition is 'rows'", "columns"]),
     ({"clients": 3}, ["--clients is 3", "1, 2, 4, 8"]),

@@ -16,6 +16,11 @@ from dpzv_audit.cli import main
         (("account", "--zzz", "5"), "No such option: --zzz"),
         (("account", "--sigma"), "Option '--sigma' requires an argument."),
         (("acount",), "No such command 'acount'. Did you mean 'account'?"),
+        (
+            ("nothing",),
+            "No such command 'nothing'. Must be one of attack, train, audit, account, calibrate, verify, matrix, "
+            "reproduce, report, list.",
+        ),
     ],
 )
 def test_a_mistake_of_form_names_what_was_given(arguments, says, capsys):
@@ -76,3 +81,8 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
         monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
     assert main(["--version"]) == 0
     assert os.environ["OMP_NUM_THREADS"] == then
+
+
+def test_a_setting_that_is_given_twice_is_refused(capsys):
+    assert main(["account", "--method", "dpzv", "--set", "clip=1", "--set", "clip=2"]) == 2
+    assert capsys.readouterr().err == "dpzv-audit: error: --set gives clip twice, give it once\n"

@@ -101,7 +101,7 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     arguments = [a if a != "label_direct" else "label_probe" for a in SMALL]
     code, printed, error = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
     assert code == 3
-    assert "1 of 2 cells failed" in error
+    assert "1 of 2 cells and self-checks failed" in error
     cells = {c["method"]: c for c in json.loads(printed)["cells"]}
     assert cells["vafl"]["state"] == "does not apply"
     assert "label_direct needs no probes" in cells["vafl"]["reason"]
@@ -119,8 +119,8 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     [
         (("--methods", "dpzv,valf"), "--methods is 'valf': did you mean 'vafl'"),
         (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
-        (("--methods", ","), "--methods is ',', must be names by commas, or all"),
-        (("--epsilons", "one"), "--epsilons is 'one', must be numbers by commas"),
+        (("--methods", ","), "--methods is ',', must be names separated by commas, or all"),
+        (("--epsilons", "one"), "--epsilons is 'one', must be numbers separated by commas"),
         (("--protect", "gradients"), "--protect is 'gradients': did you mean 'gradient'"),
         (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
         (("--dataset", "digit"), "did you mean 'digits'"),
@@ -163,13 +163,14 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
         "metric": "labels found",
         "success": {"value": 0.8, "low": 0.7, "high": 0.9},
         "baselines": {"majority": 0.1, "raw features": {"value": 0.6}},
-        "controls": {"shuffled": {"kind": "negative", "low": 0.05, "high": 0.2, "expected": 0.1}},
+        "controls": {"shuffled": {"kind": "negative", "value": 0.12, "low": 0.05, "high": 0.2, "expected": 0.1}},
         "utility": {"test_accuracy": {"value": 0.9}},
     }
     cell = measured_cell(result, "cells/x/report.html")
     assert cell["damage"] == pytest.approx(0.5)
     assert cell["reference"] == 0.6
     assert cell["controls_hold"]
+    assert cell["control"] == result["controls"]["shuffled"]["value"]
     result["controls"]["shuffled"]["low"] = 0.15
     assert not measured_cell(result, "x")["controls_hold"]
 
@@ -184,6 +185,8 @@ def test_the_sentence_counts_failures():
     assert "the 1 negative controls together are at chance, p = 0.3" in matrix_sentence(
         [{**measured, "control_p": 0.3}]
     )
+    some = matrix_sentence([{**measured, "control_p": 0.3}, measured])
+    assert "the 1 of 2 negative controls that repeats allow to test together are at chance, p = 0.3" in some
     off = matrix_sentence([{**measured, "control_p": 1e-6}])
     assert "are NOT at chance (worst: a by the client on m), p = 1e-06" in off
 

@@ -20,6 +20,7 @@ import pytest
 
 from dpzv_audit.claims.schema import claims_schema
 from dpzv_audit.cli import main
+from reports.verification import word_of
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = {
@@ -268,3 +269,17 @@ def test_every_example_keeps_our_own_schema_and_a_wrong_key_does_not():
         assert [e.message for e in validator.iter_errors(tomllib.loads(path.read_text()))] == []
     for wrong in ({"claims": []}, {"claim": [{"name": "c", "epsilno": 1.0, "method": "dpzv"}]}, {"claim": []}):
         assert not validator.is_valid(wrong)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "failed", "word"),
+    [
+        (("supported", "supported"), False, "supported"),
+        (("supported", "inconclusive"), False, "inconclusive"),
+        (("overclaimed", "supported"), False, "overclaimed"),
+        (("refuted", "supported"), True, "failed"),
+    ],
+)
+def test_a_file_that_does_not_fail_is_not_called_passed(verdicts, failed, word):
+    summary = {name: verdicts.count(name) for name in ("refuted", "overclaimed", "supported", "inconclusive")}
+    assert word_of({"failed": failed, "summary": summary}) == word
