@@ -122,3 +122,6 @@ def test_what_a_wide_tail_leaves_out_is_no_part_of_the_weights():
     counts = binomial_counts(200, 0.3, tail=0.02)
     assert counts.above > 1e-5
     assert counts.weights.sum() == pytest.approx(1.0 - counts.below - counts.above, abs=1e-12)
+    exact = [math.comb(200, n) * 0.3**n * 0.7 ** (200 - n) for n in range(201)]
+    assert counts.weights == pytest.approx(exact[counts.low : counts.low + len(counts.weights)], rel=1e-9)
+    assert counts.below == pytest.approx(sum(exact[: counts.low]), rel=1e-9)

@@ -79,15 +79,6 @@ def test_power_is_what_information_promises():
     assert np.mean(times) == pytest.approx(expected_pairs(0.5, 1.0), rel=0.5)
 
 
-@pytest.mark.parametrize(("claimed", "true"), [(0.0, 0.3), (0.5, 1.0), (1.0, 4.0)])
-def test_the_announced_number_of_pairs_by_brute_force(claimed, true):
-    # A pair of the truth has means 0 and mu and variance 1; the claim's likelihood is largest over its own variance.
-    u = np.linspace(0.2, 1.2, 2_000_001)
-    lost = -1.0 - np.max(2.0 * np.log(u) - 0.5 * (2.0 * u**2 + 0.5 * (true * u - claimed) ** 2))
-    n = expected_pairs(claimed, true, 0.9)
-    assert n * lost == pytest.approx(1.5 * np.log(n) + np.log(10.0), rel=1e-6)
-
-
 def test_the_estimator_searches_the_largest():
     x, y = pairs(2, 1.0, 4000)
     bound = audit_scores(x, y, delta=1e-5, estimators=["sequential-gaussian"], exactly_gaussian=True)[0]
