@@ -136,6 +136,9 @@ def verify(
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
     from dataclasses import replace
 
+    from dpzv_audit.cli.verify_output import check_files, save
+
+    check_files({"--junit": junit, "--sarif": sarif})
     from dpzv_audit.auditing.workers import workers_from
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.gate import Effort, Gate, place_of
@@ -160,12 +163,14 @@ def verify(
     if check:
         gate.prepare()
         output.result({"schema": "dpzv-audit/verify-check/1", "claims": [placed.name for placed in file.claims]})
-        output.say(f"{claims}: {len(file.claims)} claims, all of them valid")
+        output.say(
+            f"{claims}: {len(file.claims)} claims, all of them valid"
+            if len(file.claims) > 1
+            else f"{claims}: 1 claim, valid"
+        )
         return
     runs, interrupted = _gathered(gate, output)
     result = _concluded(file, runs, ledger=ledger, interrupted=interrupted, seed=seed, allow=bool(allow), strict=strict)
-    from dpzv_audit.cli.verify_output import save
-
     saved = save(result, out, gate.cache, junit=junit, sarif=sarif)
     output.result(saved)
     output.console.print(verdict_table(result["claims"]))

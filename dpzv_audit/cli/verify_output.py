@@ -42,9 +42,16 @@ def save(
     return {**stored, "run": str(folder.path)}
 
 
+def check_files(files: Mapping[str, Path | None]) -> None:
+    """Raise `InputError` for the first flag whose path is no file that could be written: before the work, not after."""
+    for flag, path in files.items():
+        if path is not None and (not path.name or path.is_dir()):
+            raise InputError(f"{flag} is {path}, a folder; must be a file to write to")
+        if path is not None and not path.parent.is_dir():
+            raise InputError(f"{flag} is {path}, but there is no folder {path.parent}; give a file in one that exists")
+
+
 def _write(path: Path, text: str) -> None:
-    if not path.name or path.is_dir():
-        raise InputError(f"{path} is a folder, must be a file to write to")
     try:
         write_atomically(path, text)
     except OSError as error:

@@ -1,7 +1,10 @@
 """`dpzv-audit verify` as a user meets it: exit codes, files it writes, hostile input, interruption."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import numpy as np
@@ -347,10 +350,20 @@ def test_a_wrong_flag_is_one_line_and_code_two(folder, capsys, arguments, says):
     assert says in printed.err
 
 
-def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, capsys):
+def test_output_that_cannot_be_written_is_told_before_the_work(folder, capsys):
     write(folder, FILE)
-    assert main(["verify", "claims.toml", "--junit", "absent/out.xml", "--quiet"]) == 3
-    assert "absent/out.xml: cannot be written" in capsys.readouterr().err
+    for flag, path in (("--junit", "absent/out.xml"), ("--sarif", "absent/out.sarif"), ("--junit", ".")):
+        assert main(["verify", "claims.toml", flag, path, "--quiet"]) == 2
+        assert capsys.readouterr().err.startswith(f"dpzv-audit: error: {flag} is {path}, ")
+    assert not (folder / "dpzv-runs").exists()
+
+
+def test_a_reader_who_has_gone_is_no_refuted_claim():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "dpzv_audit", "verify", "--schema"], stdout=writing, check=False)
+    os.close(writing)
+    assert done.returncode == 3
 
 
 def test_a_check_validates_and_runs_nothing(folder, capsys):
