@@ -57,6 +57,7 @@ from dpzv_audit.cli.common import (
     SeedOption,
     check_choice,
     choose_device,
+    kept_for_resume,
     progress_reporter,
 )
 from dpzv_audit.cli.data_options import DataFlags, given_flags
@@ -226,64 +227,65 @@ def audit(
         resume=resume,
         **({} if canary_norm is None else {"norm": canary_norm}),
     )
-    if mechanism is not None:
-        from dpzv_audit.cli.audit_mechanism import audit_mechanism
+    with kept_for_resume(out / "audits", "*.npz"):
+        if mechanism is not None:
+            from dpzv_audit.cli.audit_mechanism import audit_mechanism
 
-        audit_mechanism(
-            mechanism,
-            plan,
-            epsilon=epsilon,
-            delta=DEFAULT_DELTA if delta is None else delta,
-            trial_seconds=trial_seconds,
-            fail_on=fail_on,
-            seed=seed,
-            out=out,
-            output=output,
-            runs=runs,
-        )
-        return
-    values = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "epsilon": epsilon,
-        "delta": delta,
-        "calibration": calibration,
-        "sigma": sigma,
-    }
-    if simulate:
-        outcome = simulated(
-            method or "",
-            plan,
-            training,
-            values,
-            settings,
-            adversary=adversary,
-            seed=seed,
-            output=output,
-        )
-    else:
-        for flag, value in (("--dataset-size", dataset_size), ("--rounds", rounds)):
-            if value is not None:
-                raise InputError(f"{flag} goes with --simulate; a training has the size of its data set")
-        choice = choose(method or "", data, settings=settings, given=values, quiet=quiet)
-        where = choose_device(device)
-        with output.progress() as bars:
-            from dpzv_audit.evaluation.auditing import audit_outcome
-            from dpzv_audit.evaluation.one_run import one_run_outcome
-
-            options: dict[str, Any] = {
-                "adversary": adversary,
-                "seed": seed,
-                "device": where,
-                "reporter": progress_reporter(bars),
-            }
-            outcome = (
-                audit_outcome(choice.method, choice.config, choice.dataset, audit=plan, **options)
-                if canaries is None
-                else one_run_outcome(
-                    choice.method, choice.config, choice.dataset, canaries=canaries, audit=plan, **options
-                )
+            audit_mechanism(
+                mechanism,
+                plan,
+                epsilon=epsilon,
+                delta=DEFAULT_DELTA if delta is None else delta,
+                trial_seconds=trial_seconds,
+                fail_on=fail_on,
+                seed=seed,
+                out=out,
+                output=output,
+                runs=runs,
             )
+            return
+        values = {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "epsilon": epsilon,
+            "delta": delta,
+            "calibration": calibration,
+            "sigma": sigma,
+        }
+        if simulate:
+            outcome = simulated(
+                method or "",
+                plan,
+                training,
+                values,
+                settings,
+                adversary=adversary,
+                seed=seed,
+                output=output,
+            )
+        else:
+            for flag, value in (("--dataset-size", dataset_size), ("--rounds", rounds)):
+                if value is not None:
+                    raise InputError(f"{flag} goes with --simulate; a training has the size of its data set")
+            choice = choose(method or "", data, settings=settings, given=values, quiet=quiet)
+            where = choose_device(device)
+            with output.progress() as bars:
+                from dpzv_audit.evaluation.auditing import audit_outcome
+                from dpzv_audit.evaluation.one_run import one_run_outcome
+
+                options: dict[str, Any] = {
+                    "adversary": adversary,
+                    "seed": seed,
+                    "device": where,
+                    "reporter": progress_reporter(bars),
+                }
+                outcome = (
+                    audit_outcome(choice.method, choice.config, choice.dataset, audit=plan, **options)
+                    if canaries is None
+                    else one_run_outcome(
+                        choice.method, choice.config, choice.dataset, canaries=canaries, audit=plan, **options
+                    )
+                )
     show(outcome, out, seed, output, fail_on)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.errors import InputError, check_count, unknown_name
+from dpzv_audit.errors import InputError, Interrupted, check_count, unknown_name
 from dpzv_audit.evidence import to_jsonable
 
 if TYPE_CHECKING:
@@ -133,6 +133,18 @@ class Output:
         )
         with Progress(*columns, console=console, transient=True, disable=self.quiet or not console.is_terminal) as bars:
             yield bars
+
+
+@contextmanager
+def kept_for_resume(folder: Path, pattern: str) -> Iterator[None]:
+    """Let an interrupt of the block say how to go on, where a file like `pattern` below `folder` was kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not any(folder.rglob(pattern)):
+            raise
+        go_on = "the same command with --resume goes on from there"
+        raise Interrupted(f"what was done is kept in {folder}; {go_on}") from None
 
 
 def progress_reporter(bars: Progress) -> Reporter:

@@ -19,6 +19,7 @@ from dpzv_audit.cli.common import (
     at_least,
     check_choice,
     choose_device,
+    kept_for_resume,
     progress_reporter,
 )
 from dpzv_audit.cli.data_options import DataFlags
@@ -104,7 +105,7 @@ def matrix(
     """
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.cli.matrix_cells import CellTask, check_task, clear_cell, run_cell
+    from dpzv_audit.cli.matrix_cells import CELL_FILE, CellTask, check_task, clear_cell, run_cell
     from dpzv_audit.locks import hold
     from mechanisms import METHODS
 
@@ -143,7 +144,8 @@ def matrix(
             clear_cell(task)
         with output.progress() as bars:
             done = progress_reporter(bars).stage("cells", len(tasks))
-            found = _run_all(tasks, run_cell, jobs, done)
+            with kept_for_resume(folder, CELL_FILE):
+                found = _run_all(tasks, run_cell, jobs, done)
         _finish(output, folder, found, len(tasks), shared)
 
 

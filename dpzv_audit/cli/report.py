@@ -37,7 +37,7 @@ def report(
 
     Writes report.html, and report.md with its figures, into each folder; nothing trains again.
 
-    Example: dpzv-audit report dpzv-runs/*
+    Example: dpzv-audit report dpzv-runs/*-attack-*
     """
     from dpzv_audit.runs import load_run
     from reports.render import check_formats, write_report

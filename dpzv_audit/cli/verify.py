@@ -146,6 +146,7 @@ def verify(
     from dpzv_audit.claims.ledger import read_ledger
     from dpzv_audit.claims.load import load_claims
     from dpzv_audit.cli.verify_output import check_file, save
+    from dpzv_audit.cli.verify_view import print_sentence, verdict_table
 
     check_file("--junit", junit)
     check_file("--sarif", sarif)
@@ -167,12 +168,14 @@ def verify(
     if check:
         gate.prepare()
         output.result({"schema": "dpzv-audit/verify-check/1", "claims": [placed.name for placed in file.claims]})
-        output.say(f"{claims}: {len(file.claims)} claims, all of them valid")
+        output.say(
+            f"{claims}: {len(file.claims)} claims, all of them valid"
+            if len(file.claims) > 1
+            else f"{claims}: 1 claim, valid"
+        )
         return
     runs, interrupted = _gathered(gate, output)
     result = _concluded(file, runs, ledger=ledger, interrupted=interrupted, seed=seed, allow=bool(allow), strict=strict)
-    from dpzv_audit.cli.verify_view import print_sentence, verdict_table
-
     saved = save(result, out, gate.cache, junit=junit, sarif=sarif)
     output.result(saved)
     output.console.print(verdict_table(result["claims"]))

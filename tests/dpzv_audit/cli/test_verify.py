@@ -2,7 +2,10 @@
 
 import errno
 import json
+import os
 import re
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import numpy as np
@@ -364,6 +367,14 @@ def test_an_output_that_can_be_no_file_is_told_before_anything_runs(folder, caps
     assert main(["verify", "claims.toml", flag, path, "--quiet"]) == 2
     assert f"{flag} is {path}, " in capsys.readouterr().err
     assert sorted(file.name for file in folder.iterdir()) == ["claims.toml", "in.csv", "out.csv"]
+
+
+def test_a_reader_who_has_gone_is_no_refuted_claim():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "dpzv_audit", "verify", "--schema"], stdout=writing, check=False)
+    os.close(writing)
+    assert done.returncode == 3
 
 
 def test_a_check_validates_and_runs_nothing(folder, capsys):
