@@ -84,9 +84,37 @@ def check_count(name: str, value: int, *, least: int = 1) -> int:
     return int(value)
 
 
+_PLAIN = {
+    "Value error, ": "",
+    "Input should be": "must be",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+    "less than": "below",
+    "a valid number, unable to parse string as a number": "a number",
+    "a valid integer, unable to parse string as an integer": "a whole number",
+    "a valid integer, got a number with a fractional part": "a whole number",
+    "a valid boolean, unable to interpret input": "true or false",
+    "a valid number": "a number",
+    "a valid integer": "a whole number",
+    "a valid boolean": "true or false",
+    "a valid string": "a word",
+}
+"""What pydantic says of a value, and our words for it; the first that fits goes first."""
+
+
+def plain_rule(message: str) -> str:
+    """What pydantic's `message` says a value must be, in the words of our own errors."""
+    for theirs, ours in _PLAIN.items():
+        message = message.replace(theirs, ours)
+    return message
+
+
 def unknown_name(what: str, given: str, known: Iterable[str]) -> InputError:
     """An `InputError` for `given`, which is not among the `known` names of `what`, suggesting the nearest."""
     names = list(known)
+    if not names:
+        return InputError(f"{what} is {given!r}, must be left out: there is nothing to choose from")
     near = difflib.get_close_matches(given, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InputError(f"{what} is {given!r}: {hint}must be one of {', '.join(names)}")

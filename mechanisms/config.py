@@ -6,7 +6,7 @@ from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, plain_rule
 from mechanisms.directions import DirectionKind
 from mechanisms.models import ClientModel
 from mechanisms.noise import ClipRule, Entropy
@@ -271,5 +271,4 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "configuration"
         given = f" is {first['input']!r}" if first["loc"] else ""
-        rule = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-        raise InputError(f"{key}{given}: {rule}") from None
+        raise InputError(f"{key}{given}: {plain_rule(first['msg'])}") from None

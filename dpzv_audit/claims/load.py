@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from dpzv_audit.claims.lines import Place, key_lines, keys_by_claim, line_of, longest_key
 from dpzv_audit.claims.model import FORMS, Claim, Defaults, form_of
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, plain_rule
 
 LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
@@ -210,7 +210,7 @@ def _mistake(model: type[BaseModel], error: Any) -> str:
         return _one_line(f"{key} is {given!r}, must be an import path such as package.module:factory, or planted:NAME")
     text = repr(given)
     text = text if len(text) <= 60 else text[:57] + "..."
-    right = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    right = plain_rule(error["msg"])
     right = right if right.startswith(("must", "holds")) else f"must be {right}"
     return _one_line(f"{key} is {text}, {right}" if not right.startswith("holds") else f"{key} {right}")
 

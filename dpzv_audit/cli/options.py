@@ -148,8 +148,9 @@ def choose(
         dataset = load_data(data, quiet=quiet, transformer=config.transformer)
         if config.batch_size > len(dataset.train):
             right = f"must be at most the {len(dataset.train)} training records"
-            whose = "" if "batch_size" in chosen else " by default"
-            raise InputError(f"batch_size is {config.batch_size}{whose}, {right}; give --batch-size B")
+            if "batch_size" not in chosen:
+                raise InputError(f"batch_size is {config.batch_size} by default, {right}; give --batch-size B")
+            raise InputError(f"batch_size is {config.batch_size}, {right}")
     return TrainingChoice(spec, config, dataset)
 
 

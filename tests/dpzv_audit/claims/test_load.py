@@ -93,7 +93,7 @@ def test_config_of_the_defaults_is_overridden_key_by_key():
     ("old", "new", "line", "says"),
     [
         ("epsilon = 1.0", "epsilon = nan", 8, "epsilon is nan"),
-        ("epsilon = 1.0", "epsilon = -1.0", 8, "epsilon is -1.0, must be greater than 0"),
+        ("epsilon = 1.0", "epsilon = -1.0", 8, "epsilon is -1.0, must be above 0"),
         ("epsilon = 1.0", "epsilon = inf", 8, "epsilon is inf"),
         ("epsilon = 1.0", "epsilon = true", 8, "epsilon is True"),
         ("epsilon = 1.0", 'epsilon = "1"', 8, "epsilon is '1'"),

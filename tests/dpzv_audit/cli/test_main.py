@@ -15,6 +15,13 @@ from dpzv_audit.cli import main
         (("account", "--batch", "5"), "No such option: --batch, did you mean --batch-size or --batch-coupling?"),
         (("account", "--zzz", "5"), "No such option: --zzz"),
         (("account", "--sigma"), "Option '--sigma' requires an argument."),
+        (("attack", "--set", "clip=a"), "--set clip is 'a': must be a number"),
+        (("attack", "--set", "directions=1.5"), "--set directions is 1.5: must be a whole number"),
+        (("train", "--set", "top_model=2"), "--set top_model is 2: must be true or false"),
+        (("train", "--set", "epochs=0"), "--set epochs is 0: must be at least 1"),
+        (("train", "--delta", "1"), "--delta is 1.0: must be below 1"),
+        (("train", "--batch-size", "9999"), "--batch-size is 9999, must be at most the 1408 training records"),
+        (("attack", "--attack-set", "a=1"), "--attack-set is 'a', must be left out: there is nothing to choose from"),
         (("acount",), "No such command 'acount'. Did you mean 'account'?"),
         (
             ("nothing",),
