@@ -132,10 +132,14 @@ def test_a_bound_on_one_count_of_participations_pays_for_it():
 @pytest.mark.parametrize(
     ("options", "changes", "words"),
     [
-        ({"canary": "state", "adversary": "client"}, {}, "--canary is worst-case, not state"),
-        ({"adversary": "client"}, {"participation_cap": 2}, "participation_cap with --simulate needs"),
+        ({"canary": "state", "adversary": "client"}, {}, "--canary is 'state', must be worst-case with --simulate"),
+        ({"adversary": "client"}, {"participation_cap": 2}, "must be colluding-clients with participation_cap"),
         ({"adversary": "client"}, {"clip_rule": "paper-one-sided"}, "clip_rule is 'paper-one-sided'"),
-        ({"adversary": "eavesdropper", "others": "saturated"}, {}, "--others saturated with --simulate"),
+        (
+            {"adversary": "eavesdropper", "others": "saturated"},
+            {},
+            "--others is 'saturated', must be zero with --simulate",
+        ),
     ],
 )
 def test_what_cannot_be_simulated_is_one_line(options, changes, words):
