@@ -196,7 +196,7 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
 def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
     text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\nconfig = { epochs = 1 }'
     (run,) = gathered(tmp_path, text, effort=Effort(max_trials=1))
-    assert run.missing == "--max-trials 1 ended the sequential test, trainings"
+    assert run.missing == "--max-trials 1 ended the sequential test on trainings"
     found = run.evidence()
     assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
     assert found.tradeoff is not None
@@ -259,7 +259,7 @@ def test_the_plan_of_every_method_claim_spends_at_most_one_alpha(tmp_path, claim
     text = f'[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\n{more}{config.replace(",  }", " }")}'
     (run,) = gate_of(tmp_path, text).prepare()
     split = split_of(run.source.stages)
-    assert "sequential test, simulated transcripts" in split
+    assert "sequential test on simulated transcripts" in split
     assert sum(split.values()) == pytest.approx(1.0)
 
 
