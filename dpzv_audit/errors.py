@@ -87,6 +87,8 @@ def check_count(name: str, value: int, *, least: int = 1) -> int:
 def unknown_name(what: str, given: str, known: Iterable[str]) -> InputError:
     """An `InputError` for `given`, which is not among the `known` names of `what`, suggesting the nearest."""
     names = list(known)
+    if not names:
+        return InputError(f"{what} is {given!r}, but there are none to choose from here")
     near = difflib.get_close_matches(given, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InputError(f"{what} is {given!r}: {hint}must be one of {', '.join(names)}")

@@ -69,9 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
         if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it
             print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
-    except (
-        SystemExit
-    ):  # typer's answer to a reader who has gone, as of `| head -1`: 1 would say that a claim is refuted
+    except SystemExit:
+        # Typer's answer to a reader who has gone, as of `| head -1`; its 1 would say that a claim is refuted.
         return 3
     except TyperException as error:
         print(f"dpzv-audit: error: {one_line(_mistake(error))}", file=sys.stderr)
@@ -108,7 +107,8 @@ def _mistake(error: TyperException) -> str:
         near = near or difflib.get_close_matches(found.option_name, found.possibilities or (), n=1)
         return error.message + (f", did you mean {' or '.join(near)}?" if near else "")
     if error.message.startswith("No such command") and "Did you mean" not in error.message:
-        return f"{error.message} Must be one of {', '.join(typer.main.get_command(app).list_commands(found.ctx))}."
+        commands: Any = typer.main.get_command(app)
+        return f"{error.message} Must be one of {', '.join(commands.list_commands(found.ctx))}."
     cause: Any = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
     kind = _KINDS.get(details[0]["type"].split("_")[0]) if details else None
