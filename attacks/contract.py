@@ -19,9 +19,11 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.evidence import Interval
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.federation import Behaviour, TrainedStack
+from mechanisms.behaviours import Behaviour
+from mechanisms.federation import TrainedStack
+from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan
-from mechanisms.replicas import Evaluator, ParameterStack
+from mechanisms.replicas import Evaluator
 from mechanisms.views import View
 
 
@@ -201,6 +203,8 @@ class AttackOutcome:
     pictures: Pictures | None = None
     dataset: VerticalDataset | None = None
     """What one replica trained on where that is not the setting's data set."""
+    at_once: int | None = None
+    """How many trainings memory sufficed for at a time, where not for all."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from attacks.metrics import p_value
+from attacks.intervals import p_value
 from dpzv_audit.evidence import Interval
 
 

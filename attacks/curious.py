@@ -11,8 +11,8 @@ from torch import Tensor
 from attacks.contract import AttackSetting
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.seeds import Purpose, stream
+from mechanisms.behaviours import ClientBehaviour, Turn
 from mechanisms.config import DPZVConfig, ZerothOrderConfig
-from mechanisms.federation import ClientBehaviour, Turn
 
 DUMMY_STD = 0.3
 """Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers."""
@@ -50,7 +50,7 @@ class QueryingClient:
         self._replicas = tuple(replicas)
 
     def uploads(self, turn: Turn) -> Tensor | None:
-        """See `mechanisms.federation.ClientBehaviour.uploads`."""
+        """See `mechanisms.behaviours.ClientBehaviour.uploads`."""
         if turn.own_round >= self._last:
             return None
         _, _, batch, width = turn.shape

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
 from attacks.controls import at_chance
-from attacks.metrics import cosine_interval
+from attacks.intervals import cosine_interval
 from attacks.mount_labels import positive_control
 from attacks.reconstruction import GROUPS, MEAN, RECONSTRUCTED, Reconstruction, pictures, quality
 from attacks.run import ADVERSARY_CLIENT, attacked_run

@@ -18,8 +18,9 @@ from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge
 from attacks.controls import Control, at_chance
 from attacks.curious import querying_client
 from attacks.gradient_estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
+from attacks.intervals import cosine_interval
 from attacks.label_direct import channel_of, too_few
-from attacks.metrics import cosine_interval, cosine_similarity, relative_error
+from attacks.metrics import cosine_similarity, relative_error
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT, attacked_run, permuted_labels
 from attacks.truth import GradientTruth

@@ -19,7 +19,8 @@ from attacks.mount_labels import mount_labels
 from attacks.planted import labels_in_own_features
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.replicas import ParameterStack, embeddings_of
+from mechanisms.parameters import ParameterStack
+from mechanisms.replicas import embeddings_of
 from mechanisms.views import View
 
 UNTRAINED, RAW = "the same on an untrained bottom model", "the same on raw features"

@@ -16,7 +16,7 @@ from attacks.contract import AttackSetting
 from attacks.label_completion import SPEC as PASSIVE
 from attacks.label_completion import planted
 from attacks.run import ADVERSARY_CLIENT
-from mechanisms.federation import GradientBehaviour
+from mechanisms.behaviours import GradientBehaviour
 
 LEAST, MOST = 1.0, 5.0
 
@@ -30,7 +30,7 @@ class MaliciousOptimiser:
         self._before: Tensor | None = None
 
     def own_gradient(self, gradient: Tensor) -> Tensor:
-        """See `mechanisms.federation.GradientBehaviour.own_gradient`."""
+        """See `mechanisms.behaviours.GradientBehaviour.own_gradient`."""
         before, self._before = self._before, gradient.clone()
         if before is None:
             return gradient

@@ -36,7 +36,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         cosines.append((units[own] * reference[None, :, None, :]).sum(3))
         places.append(ids[own])
     if not cosines:
-        raise InputError("no known positive was in a batch of the view, must be trained for more --epochs")
+        few = f"--epochs {known.config.epochs} are too few"
+        raise InputError(f"{few}: no known positive was in a batch of the view, give more")
     # `guesses_of` takes scores of the rarer class, whichever it is.
     scores = mean_by_record(torch.cat(cosines), torch.cat(places), known)
     found = guesses_of(scores if known.rarer == 1 else -scores, known)

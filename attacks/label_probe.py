@@ -18,8 +18,8 @@ from attacks.mount_labels import mount_labels
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
+from mechanisms.behaviours import ClientBehaviour, Turn
 from mechanisms.config import DPZVConfig, ZerothOrderConfig
-from mechanisms.federation import ClientBehaviour, Turn
 from mechanisms.views import View
 
 REACH = 50.0
@@ -44,7 +44,7 @@ class ProbingClient:
         self._signs = (-reach, reach) if second_less_first else (reach, -reach)
 
     def uploads(self, turn: Turn) -> Tensor | None:
-        """See `mechanisms.federation.ClientBehaviour.uploads`."""
+        """See `mechanisms.behaviours.ClientBehaviour.uploads`."""
         if turn.own_round >= self._last:
             return None
         record, label = probe_of(turn.own_round % self.first_pass_repeats, self._classes, self._repeats)

@@ -23,6 +23,8 @@ from mechanisms.views import Adversary
 
 MEMORY = 0.9
 """Share of the reference gradients that a round keeps: they turn as training goes on."""
+LARGEST = 1e6
+"""What is larger is cut to it: the numbers of a training that diverges would drown those of all rounds before."""
 
 
 def sharing_own_block(pool: VerticalDataset, client: int) -> VerticalDataset:
@@ -74,21 +76,25 @@ class MailReader:
         return found.reshape(len(means), -1)
 
     def _add(self, ids: Tensor, values: Tensor) -> None:
-        """Add `values` (K, B, classes) to the ids (K, B)."""
+        """Add `values` (K, B, classes) to the ids (K, B); what is not finite, of a diverged model, tells nothing."""
         if self._sum is None or self._count is None:
             self._sum = values.new_zeros(len(ids), len(self.candidates), self.classes)
             self._count = values.new_zeros(len(ids), len(self.candidates))
-        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(-1, -1, self.classes), values)
-        self._count.scatter_add_(1, ids, torch.ones_like(ids, dtype=values.dtype))
+        told = values.isfinite().all(2)
+        kept = torch.where(told.unsqueeze(2), values.clamp(-LARGEST, LARGEST), 0.0)
+        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(-1, -1, self.classes), kept)
+        self._count.scatter_add_(1, ids, told.to(values.dtype))
 
     def _agreement(self, gradients: Tensor, ids: Tensor) -> Tensor:
         """Cosine (K, B, classes) of gradients (K, B, width) with each class's reference, before it takes them in."""
         units = gradients / torch.linalg.vector_norm(gradients, dim=2, keepdim=True).clamp(min=1e-300)
+        diverged = ~units.isfinite().all(2)
         if self._reference is None:
             self._reference = units.new_zeros(len(units), self.classes, units.shape[2])
         reference = self._reference / torch.linalg.vector_norm(self._reference, dim=2, keepdim=True).clamp(min=1e-300)
         found: Tensor = units @ reference.mT
-        self._reference = MEMORY * self._reference + self._known(ids).mT @ units
+        learnt = units.masked_fill(diverged.unsqueeze(2), 0.0)
+        self._reference = MEMORY * self._reference + self._known(ids).mT @ learnt
         return found
 
     def _known(self, ids: Tensor) -> Tensor:

@@ -10,16 +10,9 @@ from torch import Tensor
 
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, LabelGuesses
 from attacks.controls import Control, at_chance, reaches
+from attacks.intervals import mean_interval, rate_interval
 from attacks.label_game import LabelCoins, guess_coins, label_coins
-from attacks.metrics import (
-    auc_interval,
-    low_rates,
-    majority_baseline,
-    mean_interval,
-    prior_baseline,
-    rate_interval,
-    trial_areas,
-)
+from attacks.metrics import auc_interval, low_rates, majority_baseline, prior_baseline, trial_areas
 from attacks.run import AttackedRun, attacked_run, quiet
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream

@@ -6,37 +6,24 @@ replace-record, every record is in with probability one half, and every replica 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import torch
 
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
 from attacks.controls import at_chance
-from attacks.membership_mail import MailReader, sharing_own_block
-from attacks.metrics import auc_interval, low_rates, mean_interval, trial_areas
+from attacks.intervals import mean_interval
+from attacks.membership_mail import sharing_own_block
+from attacks.metrics import auc_interval, low_rates, trial_areas
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT
-from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.seeds import Purpose, stream
-from mechanisms import METHODS, TrainingConfig, train
+from attacks.shadow_models import ShadowRun, coins_of, pool_of, train_all, trained_on
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import check_count
+from mechanisms import METHODS, TrainingConfig
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainedStack, TrainingData, dtype_of, logits_of
 from mechanisms.plan import Plan, plan
-from mechanisms.replicas import ParameterStack
 from mechanisms.views import Adversary, View
-
-
-@dataclass(frozen=True)
-class ShadowRun:
-    """Models trained on coin flips: confidences (K, P) and outside (K, n), members (K, P), and the trained stack."""
-
-    confidence: np.ndarray
-    outside: np.ndarray
-    members: np.ndarray
-    trained: TrainedStack
 
 
 def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -49,7 +36,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         pool = sharing_own_block(pool, ADVERSARY_CLIENT)
     the_plan = _plan(setting.config, pool, setting)
     coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
-    run = train_on_coins(pool, setting, coins, replicas=range(2 * targets + shadows))
+    run, at_once = train_all(pool, setting, coins, kept=targets)
     known = _knowledge(spec, setting, run, slice(0, targets), slice(2 * targets, None), the_plan)
     # What a client read of its mail stands in `known` as confidences, where a release's come from the model.
     view = View(Adversary(setting.adversary, (ADVERSARY_CLIENT,) if setting.adversary == "client" else ()))
@@ -73,7 +60,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         success=auc_interval(scores, members, setting.confidence),
         baselines={"a constant score": 0.5},
         controls=controls,
-        trained=only(run.trained, targets),
+        trained=run.trained,
         plan=the_plan,
         metric="area under the ROC curve",
         chance=0.5,
@@ -81,100 +68,8 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         curves={"receiver operating characteristic": roc(scores, members)},
         game=pair_game(scores, coins[:targets]),
         dataset=trained_on(pool, coins[0]),
+        at_once=at_once,
     )
-
-
-def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
-    """`size` records (an even number) of the training part, drawn by the seed; the test part stays.
-
-    Raises:
-        InputError: The data have fewer, or half of them is less than a batch.
-    """
-    dataset = setting.dataset
-    size = min(size, len(dataset.train)) // 2 * 2
-    if size // 2 < setting.config.batch_size:
-        raise InputError(
-            f"option pool gives {size // 2} records to train on, must be at least the batch of "
-            f"{setting.config.batch_size}: half of the pool is trained on"
-        )
-    rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(len(dataset.train))[:size])
-    return replace(dataset, train=_rows(dataset.train, rows))
-
-
-def _rows(records: Records, rows: np.ndarray) -> Records:
-    return Records(
-        features=tuple(np.ascontiguousarray(block[rows]) for block in records.features), labels=records.labels[rows]
-    )
-
-
-def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
-    """Fair coins (K, pairs), each replica's from a stream of its own."""
-    coins: np.ndarray = np.stack([stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs) for k in replicas])
-    return coins
-
-
-def chosen_rows(coins: np.ndarray) -> np.ndarray:
-    """Rows (K, pairs) of the pool that coins (K, pairs) choose: of records 2i and 2i + 1 one."""
-    rows: np.ndarray = 2 * np.arange(coins.shape[1]) + coins
-    return rows
-
-
-def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
-    """The records that one replica trains on, as a data set: what an accountant and a control of accuracy take."""
-    return replace(pool, train=_rows(pool.train, chosen_rows(coins[None])[0]))
-
-
-def train_on_coins(
-    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
-) -> ShadowRun:
-    """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
-    config = setting.config
-    rows = chosen_rows(coins)
-    data = TrainingData.of(pool, dtype=dtype_of(config), device=setting.device, labels=pool.train.labels[rows])
-    selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
-    mail = MailReader(ADVERSARY_CLIENT, pool.train.labels.reshape(-1, 2), pool.classes)
-    trained = train(
-        selected,
-        config,
-        seed=setting.seed,
-        replicas=replicas,
-        observers=(mail,) if setting.adversary == "client" else (),
-        device=setting.device,
-        progress=setting.progress,
-    )
-    members = np.zeros((len(coins), len(pool.train)), dtype=bool)
-    np.put_along_axis(members, rows, True, axis=1)
-    if setting.adversary == "client":
-        return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
-    confidence, outside = (
-        confidences(trained, data, config, blocks, labels, device=setting.device)
-        for blocks, labels in ((data.features, pool.train.labels), (data.test_features, pool.test.labels))
-    )
-    return ShadowRun(confidence, outside, members, trained)
-
-
-@torch.no_grad()
-def confidences(
-    trained: TrainedStack,
-    data: TrainingData,
-    config: TrainingConfig,
-    blocks: Sequence[torch.Tensor],
-    labels: np.ndarray,
-    *,
-    device: str,
-) -> np.ndarray:
-    """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
-
-    `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-1e6 where a model has
-    no finite answer.
-    """
-    logits = logits_of(trained, data, config, blocks, device=device).double()
-    place = torch.from_numpy(labels).to(device).expand(len(logits), -1).unsqueeze(2)
-    own = logits.gather(2, place).squeeze(2)
-    others = logits.scatter(2, place, -torch.inf).logsumexp(2)
-    found: np.ndarray = (own - others).cpu().numpy()
-    finite: np.ndarray = np.clip(np.nan_to_num(found, nan=0.0), -1e6, 1e6)
-    return finite
 
 
 def _knowledge(
@@ -209,21 +104,6 @@ def _plan(config: TrainingConfig, pool: VerticalDataset, setting: AttackSetting)
     if not isinstance(config, DPZVConfig):
         return None
     return plan(config, records=len(pool.train) // 2, clients=pool.clients, seed=setting.seed)
-
-
-def only(trained: TrainedStack, count: int) -> TrainedStack:
-    """The first `count` replicas of a stack."""
-
-    def first(stack: ParameterStack) -> ParameterStack:
-        return ParameterStack(stack.flat[:count], stack.layout)
-
-    return replace(
-        trained,
-        clients=tuple(first(c) for c in trained.clients),
-        server=first(trained.server),
-        correct=trained.correct[:count],
-        loss=trained.loss[:count],
-    )
 
 
 def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:

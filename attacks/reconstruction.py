@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from attacks.contract import Pictures
-from attacks.metrics import t_interval
+from attacks.intervals import t_interval
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import Interval

@@ -15,10 +15,12 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainedStack, TrainingData, architectures_of, dtype_of
+from mechanisms.federation import TrainedStack, architectures_of
 from mechanisms.messages import Observer
+from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan, plan
-from mechanisms.replicas import ParameterStack, evaluator_for
+from mechanisms.replicas import evaluator_for
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
 
 ADVERSARY_CLIENT = 1

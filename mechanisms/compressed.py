@@ -12,14 +12,16 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from mechanisms.behaviours import GradientBehaviour
 from mechanisms.config import CompressedConfig, SplitConfig
-from mechanisms.federation import Federation, GradientBehaviour, TrainingData
+from mechanisms.federation import Federation
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.method import MethodSpec
 from mechanisms.perturbation import momentum_step
 from mechanisms.protection import ChannelNoise
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.servers import loss_gradient
+from mechanisms.training_data import TrainingData
 
 
 class CompressedRun:

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from mechanisms.config import TrainingConfig
-from mechanisms.federation import Federation, TrainingData, rounds_of
+from mechanisms.federation import Federation, rounds_of
 from mechanisms.perturbation import momentum_step
 from mechanisms.servers import loss_gradient
+from mechanisms.training_data import TrainingData
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Server rates that the tuned control tries beside the method's own."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import Directions, dimension_factor
-from mechanisms.federation import Federation, TrainingData
+from mechanisms.federation import Federation
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.method import MethodSpec
 from mechanisms.perturbation import momentum_step
@@ -23,6 +23,7 @@ from mechanisms.protection import ChannelNoise
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.schedules import Batch
 from mechanisms.servers import cross_entropy, loss_gradient
+from mechanisms.training_data import TrainingData
 
 
 class CZOFORun:

@@ -119,9 +119,3 @@ def forward_difference(
     """
     differences = (f(w + mu * directions) - f(w.unsqueeze(0))) * (phi / mu)
     return (differences.unsqueeze(1) * directions).mean(0)
-
-
-def central_difference(f: Callable[[Tensor], Tensor], w: Tensor, directions: Tensor, *, mu: float) -> Tensor:
-    """Average of (f(w + mu u_j) - f(w - mu u_j)) / (2 mu) u_j, |u_j| = sqrt(d) (paper 001, eq. 3); see the above."""
-    differences = (f(w + mu * directions) - f(w - mu * directions)) / (2.0 * mu)
-    return (differences.unsqueeze(1) * directions).mean(0)

@@ -14,9 +14,10 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from mechanisms.behaviours import ClientBehaviour, Turn
 from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
-from mechanisms.federation import ClientBehaviour, ClientState, Federation, TrainingData, Turn
+from mechanisms.federation import ClientState, Federation
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.method import MethodSpec
 from mechanisms.noise import GaussianNoise, clip
@@ -24,6 +25,7 @@ from mechanisms.perturbation import AveragedSteps, TwoSided, shift_in_place
 from mechanisms.plan import Plan
 from mechanisms.schedules import Batch
 from mechanisms.server_updates import ServerTrainer
+from mechanisms.training_data import TrainingData
 
 
 class DPZVRun:

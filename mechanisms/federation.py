@@ -1,63 +1,26 @@
-"""The parties of one run as a stack of K replicas: data, models, the server's table of embeddings, and evaluation."""
+"""The parties of one run as a stack of K replicas: their models, the server's table of embeddings, and evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
+from mechanisms.behaviours import ClientBehaviour, GradientBehaviour
 from mechanisms.config import TrainingConfig
 from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
 from mechanisms.models import Architecture, default_architectures
+from mechanisms.parameters import ParameterStack
 from mechanisms.quantise import message_bits, quantise
-from mechanisms.replicas import Evaluator, ParameterStack, embeddings_of, evaluator_for
+from mechanisms.replicas import Evaluator, embeddings_of, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
 from mechanisms.servers import cross_entropy, server_of
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.transformer import TransformerModel
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What a client knows when it is active: its number, its own round count, its batch and the shape it must send."""
-
-    round: int
-    client: int
-    own_round: int
-    batch: Batch
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: str
-
-
-class ClientBehaviour(Protocol):
-    """A client that does not do as the method says: a curious client's queries, a canary's embeddings.
-
-    It acts through messages like everybody else: it chooses what it uploads and keeps what comes back.
-    """
-
-    first_pass_repeats: int
-    """How many successive own rounds each batch of its first pass serves (1: every round draws a new batch)."""
-
-    def uploads(self, turn: Turn) -> Tensor | None:
-        """The two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
-
-
-class GradientBehaviour(Protocol):
-    """A client of a first-order method that steps by something else than the gradient that it computed."""
-
-    first_pass_repeats: int
-
-    def own_gradient(self, gradient: Tensor) -> Tensor:
-        """What to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""
-
-
-Behaviour = ClientBehaviour | GradientBehaviour
 
 
 @dataclass
@@ -79,55 +42,6 @@ class ClientState:
             self.batch = self.batches.next()
         self.rounds += 1
         return self.batch
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """Records on the device: a feature block a client and labels, (N,) for all replicas or (K, N) by replica."""
-
-    features: tuple[Tensor, ...]
-    labels: Tensor
-    test_features: tuple[Tensor, ...]
-    test_labels: Tensor
-    classes: int
-    vocabulary: int | None = None
-    """Number of token ids where the features are such, else None."""
-    selection: Tensor | None = None
-    """(K, N): which row of `features` each replica trains on as its record i (shadow models); None: row i."""
-
-    @property
-    def records(self) -> int:
-        """Number N of records that a replica trains on."""
-        return self.features[0].shape[0] if self.selection is None else self.selection.shape[1]
-
-    @classmethod
-    def of(
-        cls, dataset: VerticalDataset, *, dtype: torch.dtype, device: str, labels: np.ndarray | None = None
-    ) -> TrainingData:
-        """Copy `dataset` to `device`; `labels` (N,) or (K, N) replace the training labels (label games, controls)."""
-
-        def blocks(source: tuple[np.ndarray, ...]) -> tuple[Tensor, ...]:
-            # Token ids stay integers.
-            return tuple(
-                torch.from_numpy(block).to(device=device, dtype=dtype if block.dtype.kind == "f" else None)
-                for block in source
-            )
-
-        train = dataset.train.labels if labels is None else labels
-        return cls(
-            blocks(dataset.train.features),
-            torch.from_numpy(np.ascontiguousarray(train)).to(device),
-            blocks(dataset.test.features),
-            torch.from_numpy(dataset.test.labels).to(device),
-            dataset.classes,
-            getattr(dataset, "vocabulary", None),
-        )
-
-    def batch_labels(self, batch: Batch) -> Tensor:
-        """Labels (K, B) of `batch`."""
-        if self.labels.dim() == 1:
-            return self.labels.index_select(0, batch.flat).view(batch.ids.shape)
-        return self.labels.gather(1, batch.ids)
 
 
 @dataclass(frozen=True)
@@ -371,11 +285,6 @@ def logits_of(
 def _momentum_buffer(parameters: ParameterStack, momentum: float) -> Tensor:
     """Zeros of the parameters' shape, or nothing where there is no momentum: a client's memory is then its model's."""
     return torch.zeros_like(parameters.flat) if momentum else parameters.flat.new_empty(0)
-
-
-def dtype_of(config: TrainingConfig) -> torch.dtype:
-    """Precision of the simulation as torch names it."""
-    return torch.float64 if config.dtype == "float64" else torch.float32
 
 
 def rounds_of(config: TrainingConfig, records: int) -> int:

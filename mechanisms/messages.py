@@ -105,6 +105,16 @@ class Ledger:
         )
         return Ledger(dict(up), dict(down), self.messages)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Ledger]) -> Ledger:
+        """The ledger of a stack whose replicas trained in several: `parts` in the order of the replicas."""
+
+        def together(sides: Sequence[dict[str, Bytes]]) -> dict[str, Bytes]:
+            return {kind: _side_by_side([side[kind] for side in sides]) for kind in sides[0]}
+
+        up, down = together([part.counted_up for part in parts]), together([part.counted_down for part in parts])
+        return cls(up, down, parts[0].messages)
+
     @property
     def bytes_up(self) -> dict[str, int]:
         """Bytes from clients to the server by kind of message."""
@@ -132,6 +142,12 @@ def _plus(first: Bytes, second: Bytes) -> Bytes:
     if isinstance(second, int):
         return tuple(n + second for n in first)
     return tuple(n + m for n, m in zip(first, second, strict=True))
+
+
+def _side_by_side(counts: Sequence[Bytes]) -> Bytes:
+    """Bytes of each replica of several stacks as of one; one number where all are alike, as in each stack."""
+    each = [n for count in counts for n in ((count,) if isinstance(count, int) else count)]
+    return each[0] if all(isinstance(count, int) for count in counts) else tuple(each)
 
 
 def _mean(count: Bytes) -> int:

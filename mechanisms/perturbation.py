@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mechanisms.directions import Directions
-from mechanisms.replicas import ParameterStack
+from mechanisms.parameters import ParameterStack
 
 
 class TwoSided:

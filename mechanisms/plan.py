@@ -10,8 +10,9 @@ from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
 from dpzv_audit.accounting.release import ServerUpdate
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import NeighbourRelation
+from mechanisms.behaviours import ClientBehaviour
 from mechanisms.config import AsyncConfig, DPZVConfig
-from mechanisms.federation import ClientBehaviour, rounds_of
+from mechanisms.federation import rounds_of
 from mechanisms.schedules import by_compute_times, cyclic, largest_participation, random_activation
 
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.seeds import Purpose
 from mechanisms.config import TrainingConfig
-from mechanisms.federation import Federation, TrainingData
+from mechanisms.federation import Federation
 from mechanisms.noise import GaussianNoise
+from mechanisms.training_data import TrainingData
 
 
 class PrivateControlConfig(BaseModel):

@@ -16,10 +16,10 @@ from mechanisms.config import (
     VAFLConfig,
     ZerothOrderConfig,
 )
-from mechanisms.federation import TrainingData
 from mechanisms.messages import Observer
 from mechanisms.method import MethodSpec, Run
 from mechanisms.plan import plan
+from mechanisms.training_data import TrainingData
 
 METHODS: dict[str, MethodSpec] = {
     spec.name: spec

@@ -1,29 +1,25 @@
-"""Every run is a stack of K replicas: parameters lie flat with a leading replica axis, and one contract evaluates them.
+"""Evaluators of a stack of K replicas: one contract, and three strategies behind it.
 
 An evaluator maps parameters of a stack of S models and inputs of shape (S, n, ...) to outputs (S, n, out), and
 gives the pullback for first-order steps: the gradient of the *sum over replicas*, which keeps replicas apart.
-Three strategies stand behind the contract, chosen by `evaluator_for`: `fused` (batched matrix products, MLPs),
-`vmap` (`torch.func.functional_call` under `torch.func.vmap`) and `loop` (`functional_call` a replica at a time;
-a stack of one, and convolutions on a CPU, where vmap does not pay).
+The strategies, chosen by `evaluator_for`, are `fused` (batched matrix products, MLPs), `vmap`
+(`torch.func.functional_call` under `torch.func.vmap`) and `loop` (`functional_call` a replica at a time; a stack of
+one, and convolutions on a CPU, where vmap does not pay).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from dpzv_audit.seeds import Purpose, stream
-from mechanisms.models import MLP, Architecture, Layout, dimension, initial_parameters, layout_of
+from mechanisms.models import MLP, Architecture, Layout, layout_of
+from mechanisms.parameters import ParameterStack, Views
 from mechanisms.transformer import TransformerModel
 
-Views = dict[str, Tensor]
 Strategy = Literal["fused", "vmap", "loop"]
 _EVALUATION_ROWS = 4096
 _LANES = 16
@@ -38,65 +34,6 @@ class Pullback(Protocol):
 
         The flat gradient may be storage that the next pullback through the same parameters writes again.
         """
-
-
-def views_of(flat: Tensor, layout: Layout) -> Views:
-    """Name -> view of shape (S, *shape) into `flat` of shape (S, d). In-place changes of `flat` show in the views."""
-    views, start = {}, 0
-    for name, shape in layout:
-        size = math.prod(shape)
-        views[name] = flat[:, start : start + size].unflatten(1, shape)
-        start += size
-    return views
-
-
-class ParameterStack:
-    """Parameters of S models as one tensor `flat` of shape (S, d), with `views` by name into it.
-
-    `flat` changes in place only, so views, and the `operands` that an evaluator derives from them once, stay right.
-    """
-
-    def __init__(self, flat: Tensor, layout: Layout) -> None:
-        self.flat = flat
-        self.layout = layout
-        self.views = views_of(flat, layout)
-        self.operands: tuple[tuple[Tensor, Tensor, Tensor], ...] | None = None
-
-    @cached_property
-    def gradient(self) -> ParameterStack:
-        """Storage for one gradient of the same layout, overwritten by every fused backward pass."""
-        return ParameterStack.empty(self.layout, len(self.flat), self.flat)
-
-    @classmethod
-    def initial(
-        cls,
-        layout: Layout,
-        *,
-        seed: int,
-        party: int,
-        replicas: Sequence[int],
-        dtype: torch.dtype,
-        device: str,
-        given: Mapping[str, Tensor] = MappingProxyType({}),
-    ) -> ParameterStack:
-        """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
-
-        Parameters that are `given` (pre-trained ones) start there in every replica instead.
-        """
-        drawn = tuple(item for item in layout if item[0] not in given)
-        rows = [torch.from_numpy(initial_parameters(drawn, stream(seed, Purpose.INIT, party, k))) for k in replicas]
-        flat = torch.stack(rows).to(device=device, dtype=dtype)
-        if not given:
-            return cls(flat, layout)
-        whole, random = cls.empty(layout, len(rows), flat), views_of(flat, drawn)
-        for name, view in whole.views.items():
-            view.copy_(random[name] if name in random else given[name])
-        return whole
-
-    @classmethod
-    def empty(cls, layout: Layout, stack: int, like: Tensor) -> ParameterStack:
-        """Uninitialised storage for `stack` models, of the type and device of `like`."""
-        return cls(like.new_empty(stack, dimension(layout)), layout)
 
 
 class Evaluator(Protocol):
@@ -331,21 +268,3 @@ def embeddings_of(evaluator: Evaluator, parameters: ParameterStack, features: Te
         for rows in features.split(_EVALUATION_ROWS)
     ]
     return torch.cat(pieces, 1)
-
-
-def module_of(architecture: Architecture, parameters: ParameterStack, replica: int) -> nn.Module:
-    """The replica at place `replica` of the stack as an ordinary torch module with its own copy of the parameters."""
-    module = architecture.module().to(parameters.flat.dtype)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(parameters.views[name][replica])
-    return module
-
-
-def to_safetensors(stacks: dict[str, ParameterStack]) -> bytes:
-    """All parameters of all replicas as a safetensors file: `party/name` of shape (K, *shape)."""
-    from safetensors.torch import save
-
-    return save(
-        {f"{party}/{name}": view.contiguous() for party, stack in stacks.items() for name, view in stack.views.items()}
-    )

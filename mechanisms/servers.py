@@ -9,7 +9,8 @@ from torch import Tensor
 
 from mechanisms.config import TrainingConfig
 from mechanisms.models import Architecture, Layout
-from mechanisms.replicas import Evaluator, FusedMLP, ParameterStack, Pullback, evaluator_for
+from mechanisms.parameters import ParameterStack
+from mechanisms.replicas import Evaluator, FusedMLP, Pullback, evaluator_for
 
 
 class Server(Evaluator, Protocol):

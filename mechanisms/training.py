@@ -9,10 +9,11 @@ import torch
 
 from mechanisms.config import TrainingConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainedStack, TrainingData
+from mechanisms.federation import TrainedStack
 from mechanisms.messages import Observer
 from mechanisms.method import Run
 from mechanisms.registry import new_run
+from mechanisms.training_data import TrainingData
 
 Progress = Callable[[int], None]
 History = list[tuple[int, float, float]]

@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from mechanisms.behaviours import GradientBehaviour
 from mechanisms.config import VAFLConfig
-from mechanisms.federation import Federation, GradientBehaviour, TrainingData
+from mechanisms.federation import Federation
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.method import MethodSpec
 from mechanisms.perturbation import momentum_step
 from mechanisms.plan import active_clients
 from mechanisms.protection import ChannelNoise
 from mechanisms.servers import loss_gradient
+from mechanisms.training_data import TrainingData
 
 
 class VAFLRun:

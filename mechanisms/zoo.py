@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose
+from mechanisms.behaviours import ClientBehaviour, Turn
 from mechanisms.config import ZerothOrderConfig
 from mechanisms.directions import Directions, dimension_factor
-from mechanisms.federation import ClientBehaviour, ClientState, Federation, TrainingData, Turn
+from mechanisms.federation import ClientState, Federation
 from mechanisms.messages import SERVER, Message, Observer
 from mechanisms.method import MethodSpec
 from mechanisms.models import dimension
@@ -25,6 +26,7 @@ from mechanisms.plan import active_clients
 from mechanisms.protection import ChannelNoise
 from mechanisms.schedules import Batch
 from mechanisms.servers import cross_entropy, loss_gradient
+from mechanisms.training_data import TrainingData
 
 
 class ZOORun:

@@ -54,7 +54,7 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
     shape = eps.shape
     eps, width = np.atleast_1d(eps), np.atleast_1d(width)
     if not (np.all(eps >= 0.0) and np.all(width >= 0.0) and np.all(np.isfinite(width))):
-        raise InputError("epsilon and mu must be at least 0, and mu finite")
+        raise InputError(f"epsilon is {epsilon!r} and mu {mu!r}, must be at least 0, and mu finite")
     result = np.full(eps.shape, -np.inf)
     with np.errstate(over="ignore", divide="ignore", under="ignore"):
         u = eps / np.where(width > 0.0, width, 1.0) - width / 2.0
@@ -149,5 +149,5 @@ def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Fl
 def _rates(alpha: ArrayLike) -> FloatArray:
     rates = np.asarray(alpha, dtype=np.float64)
     if not np.all((rates >= 0.0) & (rates <= 1.0)):
-        raise InputError("alpha must lie in [0, 1]")
+        raise InputError(f"alpha is {alpha!r}, must lie in [0, 1]")
     return rates

@@ -131,7 +131,7 @@ def gdp_exact(release: AnyRelease, adversary: AdversaryName, neighbours: Neighbo
     def compute() -> Number:
         counted, certain = participations(release, adversary, neighbours)
         if min(part.mu for part in counted) == 0.0 or max(part.mu for part in counted) > 1e50:
-            raise InputError("sigma is too far from a record's contribution for the squares to stay floats")
+            raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
         certain_mu = math.hypot(*certain)
         epsilon = participations_epsilon(counted, delta=delta, certain_mu=certain_mu)
         mu = None

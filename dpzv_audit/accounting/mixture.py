@@ -11,11 +11,10 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc
 
 from dpzv_audit.accounting.gaussian import FloatArray, epsilon_from_mu, log_delta_from_mu
-from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
+from dpzv_audit.errors import check_count, check_probability
 from dpzv_audit.evidence import EpsilonRange
 
 _TAIL_SHARE = 1e-9
-_LEAST_NOISE = 1e-50
 _MOST_VALUES = 50_000
 _MOST_PRODUCTS = 4_000_000
 _MOST_FACTOR = 2_000
@@ -181,24 +180,3 @@ def _solve(mus: FloatArray, weights: FloatArray, delta: float) -> float:
         return 0.0
     high = epsilon_from_mu(float(mus.max()), delta) * (1.0 + 1e-12)
     return float(brentq(excess, 0.0, high, xtol=1e-300, rtol=_ROOT_TOLERANCE, maxiter=500))
-
-
-def known_ids_epsilon(
-    *,
-    noise_multiplier: float,
-    delta: float,
-    rounds: int,
-    rate: float,
-    fixed: int | None,
-    cap: int | None = None,
-    server_mu: float | None = None,
-) -> EpsilonRange:
-    """Return the exact epsilon against an adversary who knows the batch ids.
-
-    `fixed` participations give the Gaussian trade-off of mu = sqrt(fixed / z^2 + server_mu^2); None gives
-    the mixture over min(Binomial(`rounds`, `rate`), `cap`). `noise_multiplier` z > 0; `delta` in (0, 1).
-    """
-    if check_positive("noise_multiplier", noise_multiplier) < _LEAST_NOISE:
-        raise InputError(f"noise_multiplier is {noise_multiplier}, must be at least {_LEAST_NOISE:g}")
-    part = Participation(mu=1.0 / noise_multiplier, rounds=rounds, rate=rate, fixed=fixed, cap=cap)
-    return participations_epsilon([part], delta=delta, certain_mu=server_mu or 0.0)

@@ -6,9 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, betaincinv
 
-from dpzv_audit.errors import InputError, check_count, check_probability
-from dpzv_audit.evidence import Interval
-
 
 def upper_limit(successes: ArrayLike, n: ArrayLike, error: ArrayLike) -> NDArray[np.float64]:
     """Return the one-sided upper limit of a proportion: it is below the truth with probability <= `error`.
@@ -32,25 +29,3 @@ def lower_limit(successes: ArrayLike, n: ArrayLike, error: ArrayLike) -> NDArray
     empty, k, size, level = np.broadcast_arrays(k <= 0.0, k, size, np.asarray(error, dtype=np.float64))
     limit = betaincinv(np.where(empty, 1.0, k), size - k + 1.0, level)
     return np.asarray(np.where(empty, 0.0, limit), dtype=np.float64)
-
-
-def two_sided_limits(
-    successes: ArrayLike, n: ArrayLike, confidence: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (low, high) that hold the truth with probability >= `confidence`, half the error a side."""
-    tail = 0.5 * (1.0 - confidence)
-    return lower_limit(successes, n, tail), upper_limit(successes, n, tail)
-
-
-def proportion_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Return `successes` of `n` trials as a proportion with its exact two-sided interval.
-
-    Raises `InputError` when `n` is below 1, `successes` is outside [0, n] or `confidence` outside (0, 1).
-    """
-    trials = check_count("n", n)
-    count = check_count("successes", successes, least=0)
-    if count > trials:
-        raise InputError(f"successes is {count}, must be at most n = {trials}")
-    check_probability("confidence", confidence)
-    low, high = two_sided_limits(count, trials, confidence)
-    return Interval(value=count / trials, low=float(low), high=float(high), n=trials, confidence=float(confidence))

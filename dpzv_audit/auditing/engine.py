@@ -18,7 +18,8 @@ import numpy as np
 
 from dpzv_audit.auditing.storage import Arrays, ChunkStore
 from dpzv_audit.auditing.workers import Lane, Workers, lanes_of, worker_died
-from dpzv_audit.errors import AuditError, InputError, check_count, out_of_memory
+from dpzv_audit.errors import AuditError, InputError, check_count
+from dpzv_audit.halving import in_pieces
 
 MOST_DEATHS = 3
 """So often may workers die on one chunk before the audit gives up."""
@@ -89,7 +90,6 @@ class _Collection:
     def __init__(self, trials: Trials, pairs: int, effort: Effort) -> None:
         self._trials = trials
         self._effort = effort
-        self._pairs = pairs
         self._started = time.monotonic()
         grid = [(a, min(a + effort.chunk, pairs)) for a in range(0, pairs, effort.chunk)]
         stored = effort.store.load() if effort.store else {}
@@ -194,19 +194,13 @@ def run_chunk(
     Also return how many at a time it sufficed for, None where it sufficed for all that was tried. The numbers are
     those of one go, since every pair draws from streams of its own. A failure ends the chunk after its pairs.
     """
-    size, fitted = last - first if at_once is None else min(at_once, last - first), at_once
     parts: list[Arrays] = []
-    place = first
-    while place < last and not (parts and "failure" in parts[-1]):
-        stop = min(place + size, last)
-        try:
-            parts.append(dict(trials(place, stop)))
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error) or stop - place < 2:
-                raise
-            size = fitted = (stop - place) // 2
-        else:
-            place = stop
+    fitted = at_once
+    for part, sufficed in in_pieces(trials, first, last, at_once):
+        parts.append(dict(part))
+        fitted = sufficed
+        if "failure" in part:
+            break
     failure = {"failure": parts[-1].pop("failure")} if "failure" in parts[-1] else {}
     whole = [part for part in parts if part]
     arrays = {name: np.concatenate([part[name] for part in whole]) for name in whole[0]} if whole else {}

@@ -28,7 +28,7 @@ _FARTHEST = 1e100
 class LikelihoodRatioTest:
     """Evidence against each of (g,) claims of mu; feed it pairs with `update`, look at it at any time.
 
-    The result does not depend on how the pairs are cut into calls. `log_e` is now's evidence, `best` the largest so
+    The result does not depend on how the pairs are cut into calls. `best` is the logarithm of the largest so
     far; a claim whose `best` reached ln(1 / (1 - confidence)) is refuted for good, and with it every smaller claim.
     """
 
@@ -40,7 +40,6 @@ class LikelihoodRatioTest:
         self.goal = -math.log(1.0 - confidence)
         self.pairs = 0
         self.best = np.zeros(self.mus.size)
-        self.log_e = np.zeros(self.mus.size)
         self._first: list[tuple[Floats, Floats]] = []
         self._shift, self._scale, self._numerator = 0.0, 0.0, 0.0
         self._sums = np.zeros(4)
@@ -113,7 +112,6 @@ class LikelihoodRatioTest:
         self._numerator = float(predicted[-1])
         paths = np.stack([predicted - _largest(after, k, float(mu)) for mu in self.mus], axis=1)
         self.best = np.maximum(self.best, paths.max(axis=0))
-        self.log_e = paths[-1]
         if self._path is not None:
             self._path.append(paths)
 

@@ -5,8 +5,6 @@ Row i of both score files is one pair, taken in the order given; of the longer f
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +20,6 @@ Floats = NDArray[np.float64]
 _CLAIMS = np.concatenate([np.arange(0.0, 6.0, 0.1), np.arange(6.0, 20.0, 0.2)])
 _LEAST_MU, _MOST_MU = 1e-3, 1e2
 _AT_ONCE, _PASSES = 16, 3
-_ITERATIONS = 60
 
 
 def claims(pairs: int, delta: float, confidence: float) -> Floats:
@@ -98,21 +95,3 @@ def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSe
         looks=max(pairs - likelihood_ratio.FIRST, 0),
         ceiling=gaussian_epsilon(_MOST_MU, settings.delta) if pairs > likelihood_ratio.FIRST else 0.0,
     )
-
-
-def expected_pairs(claimed_mu: float, true_mu: float, confidence: float = 0.95) -> float:
-    """Return about how many pairs `sequential-gaussian` takes to refute `claimed_mu` if `true_mu` is larger.
-
-    The n at which the information of n pairs about a difference in units of an unknown spread is ln(1 / (1 -
-    confidence)) and the 3/2 ln n that estimating three numbers costs. Infinite where `true_mu` is no larger.
-    """
-    if true_mu <= claimed_mu:
-        return math.inf
-    # Largest likelihood under the claim against the truth, a pair: ln of the ratio of the two scales, see `_largest`.
-    a, b = 2.0 + 0.5 * true_mu**2, 0.5 * true_mu * claimed_mu
-    u = (b + math.sqrt(b * b + 8.0 * a)) / (2.0 * a)
-    information = -1.0 - (2.0 * math.log(u) - 0.5 * (2.0 * u * u + 0.5 * (true_mu * u - claimed_mu) ** 2))
-    pairs = 2.0
-    for _ in range(_ITERATIONS):
-        pairs = max(2.0, (1.5 * math.log(pairs) - math.log(1.0 - confidence)) / information)
-    return pairs

@@ -47,10 +47,10 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
         if scheduler is None:
             raise InputError("--executor dask needs --scheduler ADDRESS, such as tcp://127.0.0.1:8786")
         if jobs is not None:
-            raise InputError("--jobs goes with loky; a Dask cluster has as many workers as it has")
+            raise InputError(f"--jobs is {jobs}, must be left out with --executor dask: a cluster has its own workers")
         return Workers(kind="dask", scheduler=scheduler)
     if scheduler is not None:
-        raise InputError("--scheduler goes with --executor dask")
+        raise InputError(f"--scheduler is {scheduler!r}, must be used with --executor dask")
     count = check_count("--jobs", 1 if jobs is None else jobs)
     return Workers(kind="loky", jobs=count) if count > 1 or executor == "loky" else Workers()
 
@@ -187,7 +187,7 @@ class _DaskLanes:
             ) from error
         if self._slots() == 0:
             self._client.close()
-            raise AuditError(f"the Dask cluster at {scheduler} has no workers")
+            raise AuditError(f"the Dask cluster at {scheduler} has no workers; start one with: dask worker {scheduler}")
         self._name = f"dpzv-audit-{uuid.uuid4().hex}"
         self._client.register_plugin(_held_on_dask(job), name=self._name)
         self._executor = self._client.get_executor(pure=False, retries=_DASK_RETRIES)

@@ -107,8 +107,8 @@ def _mistake(error: TyperException) -> str:
         near = near or difflib.get_close_matches(found.option_name, found.possibilities or (), n=1)
         return error.message + (f", did you mean {' or '.join(near)}?" if near else "")
     if error.message.startswith("No such command") and "Did you mean" not in error.message:
-        commands: Any = typer.main.get_command(app)
-        return f"{error.message} Must be one of {', '.join(commands.list_commands(found.ctx))}."
+        group: Any = typer.main.get_command(app)
+        return f"{error.message} Must be one of {', '.join(group.list_commands(found.ctx))}."
     cause: Any = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
     kind = _KINDS.get(details[0]["type"].split("_")[0]) if details else None

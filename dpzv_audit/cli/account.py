@@ -35,11 +35,17 @@ def account(
     ] = None,
     noise_multiplier: given.MultiplierOption = None,
     delta: Annotated[
-        float | None, typer.Option("--delta", metavar="X", help="Strictly between 0 and 1; 1e-5, or the method's.")
+        float | None,
+        typer.Option(
+            "--delta",
+            metavar="X",
+            help="Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.",
+        ),
     ] = None,
     neighbours: given.RelationOption = None,
     adversary: Annotated[
-        str | None, typer.Option("--adversary", metavar="NAME", help=f"{', '.join(ADVERSARIES)} or all (default).")
+        str | None,
+        typer.Option("--adversary", metavar="NAME", help=f"Against whom: {', '.join(ADVERSARIES)} or all (default)."),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every adversary and every relation: what is asked where neither is named.")
@@ -47,7 +53,7 @@ def account(
     details: given.DetailFlags,
     also: given.AlsoOption = None,
     method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method's configuration.")
+        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method and its settings.")
     ] = None,
     dataset: Annotated[
         str, typer.Option("--dataset", metavar="NAME", help="With --method: whose records, unless --dataset-size.")
@@ -59,12 +65,15 @@ def account(
     ] = None,
     calibration: CalibrationOption = None,
     settings: SetOption = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Certified, looser bounds alone, at once.")] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Only the certified bounds, which are looser and quick.")
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print each formula with the numbers put in, source and assumptions.")
     ] = False,
     documentation: Annotated[
-        bool, typer.Option("--table", help="Print what a bound can rest on, all cells, as Markdown; nothing else.")
+        bool,
+        typer.Option("--table", help="Print what a bound can rest on in every case, as Markdown, and nothing else."),
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder that receives the result and its figures.")

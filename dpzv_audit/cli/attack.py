@@ -190,6 +190,7 @@ def attack(
     output.result(saved)
     attack_table(output.console, result)
     output.say(result["sentence"])
+    output.memory(result)
     output.path(saved["run"])
 
 

@@ -70,8 +70,7 @@ def show(outcome: AuditOutcome, out: Path, seed: int, output: Output, fail_on: s
     output.result(saved)
     audit_table(output.console, result)
     output.say(result["sentence"])
-    if "memory" in result["compute"]:
-        output.say(f"Memory {result['compute']['memory']}.")
+    output.memory(result)
     output.path(saved["run"])
     verdict = result["privacy"]["conclusion"]
     if fail_on is not None and verdict in ("refuted", *(("overclaimed",) if fail_on == "overclaimed" else ())):

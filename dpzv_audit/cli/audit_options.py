@@ -20,7 +20,7 @@ AuditRunsOption = Annotated[
         "--runs",
         metavar="N",
         callback=at_least("--runs", 1),
-        help=f"Runs in each world; {DEFAULT_RUNS} if not given, for a planted mechanism its own number.",
+        help=f"Runs in each world; by default {DEFAULT_RUNS}, for a planted mechanism its own number.",
     ),
 ]
 ScoresOption = Annotated[
@@ -28,7 +28,7 @@ ScoresOption = Annotated[
     typer.Option(
         "--scores",
         metavar="IN OUT",
-        help="Scores with and without the canary: two files, CSV, NPY, NPZ or JSON lines.",
+        help="Scores with the canary and without it: two files, each CSV, NPY, NPZ or JSON lines.",
     ),
 ]
 MechanismOption = Annotated[
@@ -44,7 +44,7 @@ DeltaOption = Annotated[
     typer.Option(
         "--delta",
         metavar="X",
-        help=f"Delta of the claim and of every bound, in (0, 1); {DEFAULT_DELTA:g} if not given.",
+        help=f"Delta of the claim and of every bound, in (0, 1); by default {DEFAULT_DELTA:g}.",
     ),
 ]
 ConfidenceOption = Annotated[
@@ -68,7 +68,7 @@ FailOnOption = Annotated[
 ]
 EstimatorOption = Annotated[
     list[str] | None,
-    typer.Option("--estimator", metavar="NAME", help="Estimator to use; give it again for more than one."),
+    typer.Option("--estimator", metavar="NAME", help="Estimator to use; may be given several times."),
 ]
 MethodOption = Annotated[
     str | None,
@@ -100,7 +100,7 @@ CanaryOption = Annotated[
 ]
 CanaryNormOption = Annotated[
     float | None,
-    typer.Option("--canary-norm", metavar="X", help="What the features of a state canary are multiplied by."),
+    typer.Option("--canary-norm", metavar="X", help="Factor by which the features of a state canary are multiplied."),
 ]
 CanariesOption = Annotated[
     int | None,
@@ -123,11 +123,18 @@ SimulateOption = Annotated[
 ]
 DatasetSizeOption = Annotated[
     int | None,
-    typer.Option("--dataset-size", metavar="D", callback=at_least("--dataset-size", 1), help="Records, to simulate."),
+    typer.Option(
+        "--dataset-size",
+        metavar="D",
+        callback=at_least("--dataset-size", 1),
+        help="With --simulate: number of records.",
+    ),
 ]
 RoundsOption = Annotated[
     int | None,
-    typer.Option("--rounds", metavar="T", callback=at_least("--rounds", 1), help="Rounds of all clients, to simulate."),
+    typer.Option(
+        "--rounds", metavar="T", callback=at_least("--rounds", 1), help="With --simulate: rounds, all clients together."
+    ),
 ]
 ExactlyGaussianOption = Annotated[
     bool,
@@ -151,7 +158,7 @@ MaxMinutesOption = Annotated[
     typer.Option("--max-minutes", metavar="X", help="Stop after X minutes and answer with the runs done by then."),
 ]
 TrialSecondsOption = Annotated[
-    float, typer.Option("--trial-seconds", metavar="X", help="How long one run of --mechanism may take.")
+    float, typer.Option("--trial-seconds", metavar="X", help="Most seconds that one run of --mechanism may take.")
 ]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on where an interrupted audit with the same options stopped.")

@@ -87,7 +87,7 @@ def _check_options(options: ScoreAuditOptions) -> None:
     if options.epsilon is not None and not 0.0 <= options.epsilon < float("inf"):
         raise InputError(f"--epsilon is {options.epsilon}, must be a finite number of at least 0")
     if options.fail_on not in (None, "refuted"):
-        raise InputError(f"--fail-on is {options.fail_on!r}, must be refuted")
+        raise InputError(f"--fail-on is {options.fail_on!r}, must be refuted with --scores")
     if options.fail_on is not None and options.epsilon is None:
         raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
     for name in options.estimators or ():

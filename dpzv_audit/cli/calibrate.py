@@ -24,9 +24,16 @@ def calibrate(
     delta: Annotated[
         float, typer.Option("--delta", metavar="X", help="Target delta, strictly between 0 and 1.")
     ] = DEFAULT_DELTA,
-    adversary: Annotated[str, typer.Option("--adversary", metavar="NAME", help=", ".join(ADVERSARIES))] = "client",
+    adversary: Annotated[
+        str, typer.Option("--adversary", metavar="NAME", help=f"Against whom: {', '.join(ADVERSARIES)}.")
+    ] = "client",
     neighbours: Annotated[
-        str, typer.Option("--neighbours", metavar="NAME", help="replace-label, replace-record, zero-out, add-remove.")
+        str,
+        typer.Option(
+            "--neighbours",
+            metavar="NAME",
+            help="How neighbours differ: replace-label, replace-record, zero-out or add-remove.",
+        ),
     ] = "replace-label",
     solve: Annotated[
         str, typer.Option("--solve", metavar="NAME", help="What is sought: sigma, rounds or batch-size.")
@@ -35,7 +42,7 @@ def calibrate(
     sigma: given.NoiseOption = None,
     details: given.DetailFlags,
     method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method's configuration.")
+        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method and its settings.")
     ] = None,
     dataset: Annotated[
         str, typer.Option("--dataset", metavar="NAME", help="With --method: whose records, unless --dataset-size.")

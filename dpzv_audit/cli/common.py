@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -100,6 +100,11 @@ class Output:
         from rich.text import Text
 
         self.console.print(Text(text))
+
+    def memory(self, result: Mapping[str, Any]) -> None:
+        """Say where memory did not suffice for all that was to be done at once."""
+        if "memory" in result["compute"]:
+            self.say(f"Memory {result['compute']['memory']}.")
 
     def path(self, path: str) -> None:
         """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""

@@ -35,10 +35,15 @@ ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
 WORST = 15
 """Cells that the terminal shows where the whole table is too wide for it."""
-MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, by commas.")]
-AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, by commas.")]
+NAMED_FAILURES = 5
+"""Failed cells that the terminal names; the report names all."""
+MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, separated by commas.")]
+AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, separated by commas.")]
 EpsilonsOption = Annotated[
-    str, typer.Option("--epsilons", metavar="X,Y", help="Claimed epsilons, by commas, for methods that claim one.")
+    str,
+    typer.Option(
+        "--epsilons", metavar="X,Y", help="Claimed epsilons, separated by commas, for methods that claim one."
+    ),
 ]
 ProtectOption = Annotated[
     str | None,
@@ -50,7 +55,10 @@ ProtectOption = Annotated[
     ),
 ]
 SeedsOption = Annotated[
-    int, typer.Option("--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings a cell, as one stack.")
+    int,
+    typer.Option(
+        "--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings of a cell, run as one stack."
+    ),
 ]
 JobsOption = Annotated[
     int, typer.Option("--jobs", metavar="N", callback=at_least("--jobs", 1), help="Processes that work on cells.")
@@ -154,12 +162,12 @@ def _claims(
 
 
 def _names(flag: str, given: str, known: Any) -> list[str]:
-    """Names by commas, or all of them; `InputError` suggesting the nearest for an unknown one."""
+    """Names separated by commas, or all of them; `InputError` suggesting the nearest for an unknown one."""
     if given == ALL:
         return list(known)
     names = [name.strip() for name in given.split(",") if name.strip()]
     if not names:
-        raise InputError(f"{flag} is {given!r}, must be names by commas, or all")
+        raise InputError(f"{flag} is {given!r}, must be names separated by commas, or all")
     for name in names:
         check_choice(flag, name, known)
     return list(dict.fromkeys(names))
@@ -169,7 +177,7 @@ def _epsilons(given: str) -> list[float]:
     try:
         values = [float(part) for part in given.split(",")]
     except ValueError:
-        raise InputError(f"--epsilons is {given!r}, must be numbers by commas, such as 1,10") from None
+        raise InputError(f"--epsilons is {given!r}, must be numbers separated by commas, such as 1,10") from None
     if not all(0.0 < value < float("inf") for value in values):
         raise InputError(f"--epsilons is {given!r}, must be finite numbers above 0")
     return list(dict.fromkeys(values))
@@ -211,10 +219,14 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
     output.result({**stored, "run": str(folder)})
     _table(output, cells)
     output.say(result["sentence"])
+    failed = [c for c in found if c["state"] == "failed"]
+    for cell in failed[:NAMED_FAILURES]:
+        output.say(f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell['reason']}")
     output.path(str(folder))
-    failed = sum(c["state"] == "failed" for c in found)
     if failed:
-        raise AuditError(f"{failed} of {wanted} cells failed, each with its reason in {folder / 'report.html'}")
+        raise AuditError(
+            f"{len(failed)} of {wanted} cells and self-checks failed, each with its reason in {folder / 'report.html'}"
+        )
     controls = result["negative_controls"]
     if controls is not None and not controls["hold"]:
         raise AuditError(

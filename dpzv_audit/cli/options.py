@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.cli.common import at_least
-from dpzv_audit.cli.data_options import DataFlags, load_data, named_by_flag
+from dpzv_audit.cli.data_loading import load_data, named_by_flag
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
 
@@ -85,7 +86,10 @@ RunsOption = Annotated[
 ChunkOption = Annotated[
     int,
     typer.Option(
-        "--chunk", metavar="N", callback=at_least("--chunk", 1), help="Audit runs in each world done at once."
+        "--chunk",
+        metavar="N",
+        callback=at_least("--chunk", 1),
+        help="Audit runs of each world done at once; fewer need less memory.",
     ),
 ]
 ConfidenceOption = Annotated[

@@ -24,12 +24,17 @@ AlsoOption = Annotated[
     typer.Option(
         "--also",
         metavar="KEY=VALUE,...",
-        help="Another release seen too, with batches of its own: the same but for these settings; repeatable.",
+        help="Another release that is seen too: the same but for these settings, with batches of its own; "
+        "may be given several times.",
     ),
 ]
 RelationOption = Annotated[
     str | None,
-    typer.Option("--neighbours", metavar="NAME", help="replace-label, replace-record, zero-out, add-remove or all."),
+    typer.Option(
+        "--neighbours",
+        metavar="NAME",
+        help="How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.",
+    ),
 ]
 
 
@@ -37,10 +42,10 @@ RelationOption = Annotated[
 class SizeFlags:
     """The sizes of a release, as the user said them; None where not given."""
 
-    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="B", help="Records a batch.")] = None
+    batch_size: Annotated[int | None, typer.Option("--batch-size", metavar="B", help="Records in a batch.")] = None
     dataset_size: Annotated[int | None, typer.Option("--dataset-size", metavar="D", help="Records in all.")] = None
     rounds: Annotated[
-        int | None, typer.Option("--rounds", metavar="T", help="Batches served, all clients together.")
+        int | None, typer.Option("--rounds", metavar="T", help="Rounds, all clients together: a batch each.")
     ] = None
     clip: Annotated[
         float | None, typer.Option("--clip", metavar="C", help="Clipping norm of one record's part in a message.")
@@ -52,12 +57,21 @@ class DetailFlags:
     """What else tells one release from another, as the user said it; None or False where not given."""
 
     sampler: Annotated[
-        str | None, typer.Option("--sampler", metavar="NAME", help="shuffled (default), uniform or poisson.")
+        str | None,
+        typer.Option(
+            "--sampler", metavar="NAME", help="How batches are drawn: shuffled (default), uniform or poisson."
+        ),
     ] = None
-    clients: Annotated[int | None, typer.Option("--clients", metavar="M", help="Clients, which take turns.")] = None
+    clients: Annotated[
+        int | None, typer.Option("--clients", metavar="M", help="Number of clients, which take turns.")
+    ] = None
     channel: Annotated[
         str | None,
-        typer.Option("--channel", metavar="NAME", help="scalar (default), gradient, embedding or zo-gradient."),
+        typer.Option(
+            "--channel",
+            metavar="NAME",
+            help="What carries the noise: scalar (default), gradient, embedding or zo-gradient.",
+        ),
     ] = None
     directions: Annotated[
         int | None, typer.Option("--directions", metavar="Q", help="Messages a round about the same batch.")
@@ -79,7 +93,7 @@ class DetailFlags:
     server_mu: Annotated[
         float | None,
         typer.Option(
-            "--server-mu", metavar="X", help="Gaussian-DP mu of the server's own noised updates in all, planned."
+            "--server-mu", metavar="X", help="Gaussian-DP mu of all of the server's own noised updates together."
         ),
     ] = None
     server_noise_multiplier: Annotated[
@@ -87,7 +101,7 @@ class DetailFlags:
         typer.Option(
             "--server-noise-multiplier",
             metavar="X",
-            help="Instead: dp-sgd's noise over its clip, on each round's batch.",
+            help="Instead of --server-mu: dp-sgd's noise over its clip, on each round's batch.",
         ),
     ] = None
     client_update: Annotated[
@@ -97,30 +111,44 @@ class DetailFlags:
         ),
     ] = None
     clip_rule: Annotated[
-        str | None, typer.Option("--clip-rule", metavar="NAME", help="symmetric (default) or paper-one-sided.")
+        str | None,
+        typer.Option(
+            "--clip-rule", metavar="NAME", help="How a scalar is clipped: symmetric (default) or paper-one-sided."
+        ),
     ] = None
     clip_scope: Annotated[
         str | None,
-        typer.Option("--clip-scope", metavar="NAME", help="record (default), or batch: one clip over a whole tensor."),
+        typer.Option(
+            "--clip-scope",
+            metavar="NAME",
+            help="What is clipped: record (default), or batch, one clip over a whole tensor.",
+        ),
     ] = None
     ids: Annotated[
-        str | None, typer.Option("--ids", metavar="NAME", help="secret (default) or public batch ids, on the wire.")
+        str | None,
+        typer.Option("--ids", metavar="NAME", help="Whether batch ids are secret on the wire (default) or public."),
     ] = None
     participations: Annotated[
         int | None,
-        typer.Option("--participations", metavar="N", help="Realised largest count of a record's rounds, shuffled."),
+        typer.Option(
+            "--participations",
+            metavar="N",
+            help="Most rounds that any record took part in, where batches are shuffled.",
+        ),
     ] = None
     schedule: Annotated[
         Path | None,
         typer.Option(
             "--schedule",
             metavar="FILE",
-            help="Realised batches, from which the count is read: .npy, record numbers by round (-1: empty).",
+            help="The batches drawn, in place of --participations: a .npy, record numbers by round (-1: empty).",
         ),
     ] = None
     participation_cap: Annotated[
         int | None,
-        typer.Option("--participation-cap", metavar="N", help="Participations of a record that the server enforces."),
+        typer.Option(
+            "--participation-cap", metavar="N", help="Most rounds that the server lets a record take part in."
+        ),
     ] = None
     distinct_ids: Annotated[
         bool, typer.Option("--distinct-ids", help="The server refuses a batch that names a record twice.")
@@ -133,7 +161,7 @@ class DetailFlags:
         typer.Option("--data-dependent-side", help="Scalers, stopping, checkpoints or logs depend on the data too."),
     ] = False
     own_rounds_only: Annotated[
-        bool, typer.Option("--own-rounds-only", help="--rounds counts one of several clients' rounds alone.")
+        bool, typer.Option("--own-rounds-only", help="--rounds counts the rounds of one of several clients alone.")
     ] = False
     padded: Annotated[bool, typer.Option("--padded", help="Messages have one length whatever the batch's size.")] = (
         False

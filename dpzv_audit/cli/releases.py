@@ -101,7 +101,8 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     """
     from dpzv_audit.cli.data_options import DataFlags
     from dpzv_audit.cli.options import choose
-    from mechanisms import DPZVConfig, ProtectedConfig, method_named
+    from dpzv_audit.evaluation.common import check_noise, noised
+    from mechanisms import ProtectedConfig, method_named
     from mechanisms.calibration import guarantee
     from mechanisms.plan import plan
 
@@ -119,13 +120,11 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
         config = spec.configure(**given, **parsed("--set", flags.settings or [], spec.config.model_fields))
         clients = clients or 1
     if isinstance(config, ProtectedConfig) and config.protected:
-        noised = guarantee(config, records=records, clients=clients, seed=flags.seed)
-        return noised.release, None, config.delta
-    if not isinstance(config, DPZVConfig):
-        raise InputError(f"--method is {flags.name!r}, which adds no noise: there is no epsilon to account for")
+        promised = guarantee(config, records=records, clients=clients, seed=flags.seed)
+        return promised.release, None, config.delta
+    config = noised(method_named(flags.name), config)
     the_plan = plan(config, records=records, clients=clients, seed=flags.seed)
-    if the_plan.sigma == 0.0:
-        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to account for")
+    check_noise(the_plan.sigma)
     by_theorem = config.calibration == "paper" and config.sigma is None
     return the_plan.release(config, records), config.epsilon if by_theorem else None, config.delta
 
@@ -142,8 +141,11 @@ def sigma_of(
     """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
     from dpzv_audit.accounting import sigma_from_paper
 
-    if (sigma is not None) + (claim_epsilon is not None) + (noise_multiplier is not None) != 1:
-        raise InputError("give exactly one of --sigma, --claim-epsilon and --noise-multiplier")
+    noises = {"--sigma": sigma, "--claim-epsilon": claim_epsilon, "--noise-multiplier": noise_multiplier}
+    found = [flag for flag, value in noises.items() if value is not None]
+    if len(found) != 1:
+        given = f"{' and '.join(found)} are given" if found else "no noise is given"
+        raise InputError(f"{given}, must be exactly one of --sigma, --claim-epsilon and --noise-multiplier")
     if noise_multiplier is None and flags.get("clip") is None:
         raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
     if sigma is not None:
@@ -153,7 +155,10 @@ def sigma_of(
         unit = described(flags, sigma=described_unit(flags))
         sensitivities = {unit.sensitivity(relation) for relation in relations}  # type: ignore[arg-type]
         if len(sensitivities) > 1:
-            raise InputError("--noise-multiplier is sigma over the sensitivity: name one relation with --neighbours")
+            raise InputError(
+                f"--noise-multiplier is {noise_multiplier}, of a sensitivity that differs by relation: name one "
+                "relation with --neighbours"
+            )
         return noise_multiplier * sensitivities.pop()
     assert claim_epsilon is not None
     check_positive("--claim-epsilon", claim_epsilon)

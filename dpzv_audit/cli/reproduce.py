@@ -31,7 +31,7 @@ EpochsOption = Annotated[
         "--epochs",
         metavar="N",
         callback=at_least("--epochs", 1),
-        help="Epochs as the paper counts them, of a search the longest training; its own number if not given.",
+        help="Epochs as the paper counts them, of a search the longest training; by default the table's own.",
     ),
 ]
 SeedsOption = Annotated[
@@ -40,7 +40,7 @@ SeedsOption = Annotated[
         "--seeds",
         metavar="N",
         callback=at_least("--seeds", 1),
-        help="Trainings a row, run as one stack; the table's own number if not given.",
+        help="Trainings of a row, run as one stack; by default the table's own number.",
     ),
 ]
 RecordsOption = Annotated[
@@ -49,7 +49,7 @@ RecordsOption = Annotated[
         "--records",
         metavar="N",
         callback=at_least("--records", 1),
-        help="Train on N records of each data set, the same for every seed; all if not given.",
+        help="Train on N records of each data set, the same for every seed; by default on all.",
     ),
 ]
 

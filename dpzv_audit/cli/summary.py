@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,11 +120,7 @@ def audit_table(console: Console, result: Mapping[str, Any]) -> None:
     """Print every lower bound beside every upper bound."""
     table = _table(f"audit of {result['method']} on {result['dataset']} against the {result['adversary']}")
     privacy = result["privacy"]
-    for bound in privacy["estimators"]:
-        words = f"at {100 * bound['confidence']:g}%, could certify at most {bound['ceiling']:.2f}"
-        if bound["assumes"]:
-            words += f"; assumes {bound['assumes']}"
-        table.add_row(f"lower: {bound['name']}", _number(bound["epsilon_lower"], np.floor), words)
+    _lower_rows(table, privacy["estimators"])
     for bound in privacy["bounds"]:
         epsilon = bound["epsilon"]
         words = "sound" if bound["sound"] else f"not sound: {bound['gap']}"
@@ -137,14 +133,18 @@ def mechanism_table(console: Console, result: Mapping[str, Any]) -> None:
     """Print every lower bound on a mechanism of the user's own."""
     table = _table(f"audit of {result['method']}")
     privacy = result["privacy"]
-    for bound in privacy["estimators"]:
+    _lower_rows(table, privacy["estimators"])
+    table.add_row("epsilon claimed", _number(privacy["claimed"]), f"delta {privacy['delta']:g}")
+    table.add_row("verdict", "", privacy["conclusion"] or "no claim")
+    console.print(table)
+
+
+def _lower_rows(table: Table, estimators: Sequence[Mapping[str, Any]]) -> None:
+    for bound in estimators:
         words = f"at {100 * bound['confidence']:g}%, could certify at most {bound['ceiling']:.2f}"
         if bound["assumes"]:
             words += f"; assumes {bound['assumes']}"
         table.add_row(f"lower: {bound['name']}", _number(bound["epsilon_lower"], np.floor), words)
-    table.add_row("epsilon claimed", _number(privacy["claimed"]), f"delta {privacy['delta']:g}")
-    table.add_row("verdict", "", privacy["conclusion"] or "no claim")
-    console.print(table)
 
 
 _PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most", "verdict", "must be")

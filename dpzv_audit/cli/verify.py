@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,19 +24,16 @@ from dpzv_audit.cli.common import (
 from dpzv_audit.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from dpzv_audit.claims.gate import Gate
     from dpzv_audit.claims.load import ClaimsFile
     from dpzv_audit.claims.progress import ClaimRun
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
-STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
 
 ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
 OnlyOption = Annotated[
-    list[str] | None, typer.Option("--only", metavar="NAME", help="Verify this claim alone; may be given again.")
+    list[str] | None,
+    typer.Option("--only", metavar="NAME", help="Verify this claim alone; may be given several times."),
 ]
 AlphaOption = Annotated[
     float | None,
@@ -48,12 +44,20 @@ AlphaOption = Annotated[
     ),
 ]
 MinutesOption = Annotated[
-    float | None, typer.Option("--max-minutes", metavar="X", help="Time for the whole file; then what there is counts.")
+    float | None,
+    typer.Option(
+        "--max-minutes",
+        metavar="X",
+        help="Minutes for the whole file; then the verdicts rest on the evidence there is.",
+    ),
 ]
 MaxTrialsOption = Annotated[
     int | None,
     typer.Option(
-        "--max-trials", metavar="N", callback=at_least("--max-trials", 1), help="Trainings, or runs, for each claim."
+        "--max-trials",
+        metavar="N",
+        callback=at_least("--max-trials", 1),
+        help="Most trainings, or runs, for each claim.",
     ),
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 for an inconclusive claim too.")]
@@ -136,15 +140,16 @@ def verify(
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
     from dataclasses import replace
 
-    from dpzv_audit.cli.verify_output import check_files, save
-
-    check_files({"--junit": junit, "--sarif": sarif})
     from dpzv_audit.auditing.workers import workers_from
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.gate import Effort, Gate, place_of
     from dpzv_audit.claims.ledger import read_ledger
     from dpzv_audit.claims.load import load_claims
+    from dpzv_audit.cli.verify_output import check_file, save
+    from dpzv_audit.cli.verify_view import print_sentence, verdict_table
 
+    check_file("--junit", junit)
+    check_file("--sarif", sarif)
     output = Output(as_json=as_json, quiet=quiet)
     workers = workers_from(jobs, executor, scheduler)
     file = load_claims(claims)
@@ -172,7 +177,7 @@ def verify(
     output.result(saved)
     output.console.print(verdict_table(result["claims"]))
     for entry in result["claims"]:
-        _print_sentence(output.console, entry)
+        print_sentence(output.console, entry)
     output.say(result["sentence"])
     output.path(saved["run"])
     if interrupted:
@@ -192,48 +197,16 @@ def _print_schema() -> None:
 def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
     """Validate every claim, then gather the evidence; also whether the user interrupted it."""
     from dpzv_audit.claims.gate import Watcher
+    from dpzv_audit.cli.verify_view import live_status
 
     runs = gate.prepare()
-    with _live(output, [run.placed.name for run in runs]) as show:
+    with live_status(output, [run.placed.name for run in runs]) as show:
         gate.watcher = Watcher(status=show)
         try:
             gate.gather(runs)
         except KeyboardInterrupt:
             return runs, True
     return runs, False
-
-
-@contextmanager
-def _live(output: Output, names: Sequence[str]) -> Iterator[Any]:
-    """Show what each claim is doing as a table on stderr while the block runs; nothing where that is no terminal."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(stderr=True)
-    status = ["waiting"] * len(names)
-
-    def table() -> Table:
-        shown = Table(box=None, pad_edge=False, show_header=False)
-        # A long file shows what is under way, not everything.
-        busy = [i for i, text in enumerate(status) if text not in ("waiting", "done", "from the cache")]
-        rows = range(len(names)) if len(names) <= 30 else busy[:30]
-        for index in rows:
-            shown.add_row(Text(names[index][:60]), Text(status[index]))
-        done = sum(text in ("done", "from the cache") or text.startswith(("the budget", "--max")) for text in status)
-        shown.add_row("", Text(f"{done} of {len(names)} claims done", style="dim"))
-        return shown
-
-    def show(index: int, text: str) -> None:
-        status[index] = text
-
-    if output.quiet or not console.is_terminal:
-        yield show
-        return
-    # Drawn by the clock, not with every change: thousands of claims change faster than anybody reads.
-    with Live(get_renderable=table, console=console, transient=True, refresh_per_second=4):
-        yield show
 
 
 def _concluded(
@@ -275,39 +248,3 @@ def _concluded(
         allow_overclaimed=allow,
         strict=strict,
     )
-
-
-def verdict_table(claims: Sequence[dict[str, Any]]) -> Table:
-    """Return the verdicts in one glance: claim, verdict, claimed, measured, proved, p-value over the file."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    from dpzv_audit.claims.result import down, up
-
-    table = Table(box=SIMPLE_HEAD, title_justify="left")
-    table.add_column("claim", overflow="fold")
-    table.add_column("verdict", no_wrap=True)
-    for title in ("claimed", "measured", "proved", "p (Holm)"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for entry in claims:
-        if entry["form"] == "attack":
-            claimed = f"≤ {100 * entry['claim']['success_at_most']:g}%"
-            measured = f"{100 * entry['attack']['success']:.1f}%" if entry["rates"] else "–"
-            proved = ""
-        else:
-            claimed = f"≤ {entry['claim']['epsilon']:g}"
-            measured = "–" if entry["epsilon_lower"] is None else f"≥ {down(entry['epsilon_lower'])}"
-            proved = "–" if entry["upper"] is None else f"≤ {up(entry['upper'])}"
-        verdict = Text(entry["verdict"] + (" *" if entry["missing"] else ""), style=STYLES[entry["verdict"]])
-        table.add_row(Text(entry["name"]), verdict, claimed, measured, proved, f"{entry['adjusted_p_value']:.1g}")
-    return table
-
-
-def _print_sentence(console: Console, entry: dict[str, Any]) -> None:
-    from rich.text import Text
-
-    text = Text.assemble((entry["name"], "bold"), ": ", entry["sentence"])
-    if entry["cached"]:
-        text.append(" [from the cache]", style="dim")
-    console.print(text)

@@ -16,6 +16,16 @@ from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
+def check_file(flag: str, path: Path | None) -> None:
+    """Raise `InputError` where `path` cannot be a file to write to: told before hours of work, not after them."""
+    if path is None:
+        return
+    if not path.name or path.is_dir():
+        raise InputError(f"{flag} is {path}, a folder; must be a file to write to")
+    if not path.parent.is_dir():
+        raise InputError(f"{flag} is {path}, must be in a folder that exists")
+
+
 def save(
     result: Mapping[str, Any], out: Path, cache: Cache, *, junit: Path | None, sarif: Path | None
 ) -> dict[str, Any]:
@@ -33,30 +43,21 @@ def save(
         folder.write_json(RESULT_FILE, stored)
         folder.write_json("environment.json", environment())
         write_report(folder.path, drawings=cache)
-    for path, text in ((junit, to_junit), (sarif, to_sarif)):
+    for flag, path, text in (("--junit", junit, to_junit), ("--sarif", sarif, to_sarif)):
         if path is not None:
-            _write(path, text(stored))
+            _write(flag, path, text(stored))
     summary = os.environ.get(SUMMARY_VARIABLE)
     if summary:
         _append(Path(summary), to_summary(stored))
     return {**stored, "run": str(folder.path)}
 
 
-def check_files(files: Mapping[str, Path | None]) -> None:
-    """Raise `InputError` for the first flag whose path is no file that could be written: before the work, not after."""
-    for flag, path in files.items():
-        if path is not None and (not path.name or path.is_dir()):
-            raise InputError(f"{flag} is {path}, a folder; must be a file to write to")
-        if path is not None and not path.parent.is_dir():
-            raise InputError(f"{flag} is {path}, but there is no folder {path.parent}; give a file in one that exists")
-
-
-def _write(path: Path, text: str) -> None:
+def _write(flag: str, path: Path, text: str) -> None:
     try:
         write_atomically(path, text)
     except OSError as error:
         raise AuditError(
-            f"{path}: cannot be written ({error.strerror}); give a file in a folder that exists"
+            f"{flag} is {path}, which cannot be written ({error.strerror}); give a file in a folder that exists"
         ) from error
 
 

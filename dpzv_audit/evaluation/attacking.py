@@ -17,9 +17,10 @@ from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.halving import in_pieces, shortage
 from mechanisms.config import DPZVConfig, ProtectedConfig
-from mechanisms.controls import frozen_clients
-from mechanisms.federation import TrainingData, dtype_of
+from mechanisms.controls import FrozenControl, frozen_clients
+from mechanisms.training_data import TrainingData, dtype_of
 
 DEFAULT_DELTA = 1e-5
 """Delta of a certified epsilon where the method claims none."""
@@ -50,6 +51,8 @@ def attack_result(
         device=setting.device,
         reporter=reporter,
     )
+    facts = provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk)
+    facts["compute"] |= shortage(outcome.at_once)
     return {
         "schema": "dpzv-audit/attack/1",
         "method": setting.method.name,
@@ -68,7 +71,10 @@ def attack_result(
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, certified["certified"], privacy),
         "tradeoff": tradeoff,
         "utility": utility_section(
-            outcome.trained, setting.dataset, _frozen_control(setting, trained_on), setting.confidence
+            outcome.trained,
+            setting.dataset,
+            _frozen_control(setting, trained_on, outcome.at_once),
+            setting.confidence,
         ),
         **costs(outcome.trained, setting.method, setting.config),
         "attack_setting": {
@@ -79,7 +85,7 @@ def attack_result(
             **spec.own_options(setting),
             **_set_up(spec),
         },
-        **provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk),
+        **facts,
     }
 
 
@@ -118,18 +124,23 @@ def _set_up(spec: AttackSpec) -> Mapping[str, str]:
     return {"set_up": f"trained with {listed}: {spec.requires_because}"}
 
 
-def _frozen_control(setting: AttackSetting, dataset: VerticalDataset) -> Result:
+def _frozen_control(setting: AttackSetting, dataset: VerticalDataset, at_once: int | None) -> Result:
     """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
     data = TrainingData.of(dataset, dtype=dtype_of(setting.config), device=setting.device)
-    frozen = frozen_clients(
-        data,
-        setting.config,
-        rate=setting.config.server_rate,
-        seed=setting.seed,
-        replicas=range(setting.trials),
-        device=setting.device,
-    )
-    return {"frozen-clients": control_section(frozen, setting.confidence)}
+
+    def piece(first: int, last: int) -> FrozenControl:
+        return frozen_clients(
+            data,
+            setting.config,
+            rate=setting.config.server_rate,
+            seed=setting.seed,
+            replicas=range(first, last),
+            device=setting.device,
+        )
+
+    pieces = [control for control, _ in in_pieces(piece, 0, setting.trials, at_once)]
+    correct = np.concatenate([control.correct for control in pieces])
+    return {"frozen-clients": control_section(setting.config.server_rate, correct, setting.confidence)}
 
 
 def _with_progress(setting: AttackSetting, reporter: Reporter) -> AttackSetting:

@@ -14,7 +14,7 @@ from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, check_noise, noised, silent
 from dpzv_audit.evaluation.lower import bounds_by_runs, collected, memory_section, score_files, wealth_by_pairs
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
 from dpzv_audit.evaluation.sections import provenance, versions
@@ -72,10 +72,9 @@ def audit_outcome(
     reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Like `audit_result`, with the scores as files."""
-    game = game_of(_noised(method, config), adversary, audit)
+    game = game_of(noised(method, config), adversary, audit)
     trials = RealTrials(game, dataset, seed, device)
-    if trials.plan.sigma == 0.0:
-        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to audit")
+    check_noise(trials.plan.sigma)
     return _outcome(
         method,
         trials,
@@ -99,7 +98,7 @@ def simulated_outcome(
     reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
-    config = _noised(method, config)
+    config = noised(method, config)
     if config.entropy == "os":
         raise InputError("entropy is 'os', must be seed with --simulate: what is simulated is the law of the scalars")
     game = game_of(config, adversary, audit)
@@ -155,15 +154,8 @@ def deployed_plan(config: DPZVConfig, deployment: Deployment, neighbours: Neighb
             participations=participations,
             neighbours=neighbours,
         )
-    if sigma == 0.0:
-        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to audit")
+    check_noise(sigma)
     return Plan(active, by_client, participations, sigma)
-
-
-def _noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
-    if not isinstance(config, DPZVConfig):
-        raise InputError(f"--method is {method.name!r}, which adds no noise: there is no epsilon to audit")
-    return config
 
 
 def _outcome(

@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from dpzv_audit.auditing.games.definition import DEFAULT_NORM
 from dpzv_audit.auditing.workers import Workers
+from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import NeighbourRelation
+from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 
 Result = dict[str, Any]
 NEIGHBOURS: NeighbourRelation = "replace-label"
@@ -27,6 +29,23 @@ class Reporter:
     """Where long work reports: `stage(name, total)` starts a stage and returns what to call with the steps done."""
 
     stage: Callable[[str, int], Stage]
+
+
+def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
+    """`config` of a method that adds noise of its own; `InputError` for another."""
+    if not isinstance(config, DPZVConfig):
+        raise InputError(
+            f"--method is {method.name!r}, which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound"
+        )
+    return config
+
+
+def check_noise(sigma: float) -> None:
+    """Raise `InputError` where a configuration that may add noise adds none."""
+    if sigma == 0.0:
+        raise InputError(
+            "the noise is 0 (--sigma 0 or --calibration none), must be above 0: there is no epsilon to bound"
+        )
 
 
 def silent() -> Reporter:

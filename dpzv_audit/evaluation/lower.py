@@ -18,6 +18,7 @@ from dpzv_audit.checkpoints import run_key
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter
 from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.halving import shortage
 
 _ON_THE_GAUSSIAN_PART = ("gaussian", "curve")
 _LEAST_RUNS = 50
@@ -52,9 +53,7 @@ def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float)
 
 def memory_section(done: Collected) -> dict[str, str]:
     """What a result says where memory did not suffice for a chunk; nothing where it did."""
-    if done.fitted is None:
-        return {}
-    return {"memory": f"ran out: from then on {2 * done.fitted} trainings at a time, to the same numbers"}
+    return shortage(None if done.fitted is None else 2 * done.fitted)
 
 
 def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy.special import bdtrc
-
 from dpzv_audit.evaluation.common import Result
 
 
@@ -118,11 +116,6 @@ def matrix_sentence(cells: Sequence[Result]) -> str:
             f"where {worst['reference']:.3f} needs no attack"
         )
     return text + "."
-
-
-def as_many(count: int, among: int, rate: float) -> float:
-    """The probability of `count` or more of `among` independent events, each of probability `rate`."""
-    return float(bdtrc(count - 1, among, rate)) if count else 1.0
 
 
 def unmeasured_cell(state: str, reason: str) -> dict[str, Any]:

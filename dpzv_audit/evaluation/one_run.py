@@ -9,14 +9,16 @@ from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, check_noise, noised, silent
 from dpzv_audit.evaluation.lower import score_files
 from dpzv_audit.evaluation.privacy import privacy_of
 from dpzv_audit.evaluation.sections import provenance
 from dpzv_audit.evaluation.sentences import privacy_sentence
-from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms import MethodSpec, TrainingConfig
 
 ESTIMATORS = ("one-run", "one-run-fdp")
+_OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}
+"""What the game of one training is, by flag."""
 
 
 def one_run_outcome(
@@ -32,15 +34,14 @@ def one_run_outcome(
     reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
-    if not isinstance(config, DPZVConfig):
-        raise InputError(f"--method is {method.name!r}, which adds no noise: there is no epsilon to audit")
-    if audit.canary != "worst-case" or audit.neighbours != "replace-label" or audit.others != "zero":
-        raise InputError("--canaries is a game of worst-case canaries whose labels are replaced, the others at zero")
+    config = noised(method, config)
+    for flag, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
+        if given != _OF_ONE_RUN[flag]:
+            raise InputError(f"--{flag} is {given!r}, must be {_OF_ONE_RUN[flag]} with --canaries")
     stage = (reporter or silent()).stage("one training", 1)
     played = play_one_run(config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
     stage(1)
-    if played.plan.sigma == 0.0:
-        raise InputError("the noise is 0 (sigma 0 or calibration none): there is no epsilon to audit")
+    check_noise(played.plan.sigma)
     inside, outside = played.sides
     if not (len(inside) and len(outside)):
         raise InputError(f"--canaries is {canaries}: all coins fell alike, must be more")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from attacks.metrics import majority_baseline, rate_interval
+from attacks.intervals import rate_interval
+from attacks.metrics import majority_baseline
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import Result
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.runs import environment
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.controls import FrozenControl
 from mechanisms.federation import TrainedStack
 
 
@@ -35,10 +35,9 @@ def utility_section(
     return section
 
 
-def control_section(control: FrozenControl, confidence: float) -> Result:
-    """Accuracy of a frozen-clients control with its interval, and the server rate that it was trained at."""
-    what = f"server rate {control.server_rate:g}"
-    return {**_rate(control.correct, confidence), "server_rate": control.server_rate, "what": what}
+def control_section(server_rate: float, correct: np.ndarray, confidence: float) -> Result:
+    """Accuracy of frozen clients, of `correct` (K, n), with its interval, and the server rate of their training."""
+    return {**_rate(correct, confidence), "server_rate": server_rate, "what": f"server rate {server_rate:g}"}
 
 
 def _rate(correct: np.ndarray, confidence: float) -> Result:

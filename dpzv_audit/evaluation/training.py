@@ -13,10 +13,11 @@ from dpzv_audit.evaluation.sentences import train_sentence
 from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig, train
 from mechanisms.calibration import AUDIENCE, channel_of
 from mechanisms.controls import tuned_frozen_clients
-from mechanisms.federation import TrainedStack, TrainingData, dtype_of
+from mechanisms.federation import TrainedStack
 from mechanisms.messages import Message
 from mechanisms.plan import plan
 from mechanisms.staleness import StalenessObserver
+from mechanisms.training_data import TrainingData, dtype_of
 
 
 class RoundWatcher:
@@ -80,8 +81,8 @@ def train_result(
             progress=reporter.stage("controls", 7),
         )
         compared = {
-            "frozen-clients": control_section(at_rate, confidence),
-            "frozen-clients-tuned": control_section(tuned, confidence),
+            "frozen-clients": control_section(at_rate.server_rate, at_rate.correct, confidence),
+            "frozen-clients-tuned": control_section(tuned.server_rate, tuned.correct, confidence),
         }
     the_plan = None
     if isinstance(config, DPZVConfig):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attacks import attack_named
 from attacks.contract import AttackOutcome, AttackSetting
-from attacks.metrics import mean_interval
+from attacks.intervals import mean_interval
 from attacks.run import continuous
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import Interval, to_jsonable

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from attacks.intervals import difference_interval
 from attacks.label_completion import RAW, UNTRAINED
-from attacks.metrics import difference_interval
 from dpzv_audit.reproduce.attacked import (
     FALSE_ALARM,
     attacked_part,

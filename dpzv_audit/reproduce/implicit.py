@@ -23,10 +23,10 @@ from dpzv_audit.reproduce.training import setting_facts
 from mechanisms import method_named, train
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
-from mechanisms.federation import TrainingData, dtype_of
 from mechanisms.method import Run
 from mechanisms.servers import cross_entropy
 from mechanisms.training import History
+from mechanisms.training_data import TrainingData, dtype_of
 
 DELTA = 1e-6
 """delta and delta' of the paper's table 2."""

@@ -22,9 +22,9 @@ from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
-from mechanisms.federation import TrainingData
 from mechanisms.method import Run
 from mechanisms.registry import method_named, new_run
+from mechanisms.training_data import TrainingData
 from reports import svg
 
 if TYPE_CHECKING:

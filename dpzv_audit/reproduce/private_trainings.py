@@ -19,9 +19,9 @@ from dpzv_audit.evaluation.common import AuditPlan
 from dpzv_audit.reproduce.search import Options
 from dpzv_audit.reproduce.table import Result
 from mechanisms import DPZVConfig, method_named, train
-from mechanisms.federation import TrainingData
 from mechanisms.plan import plan
 from mechanisms.private_control import PrivateControlConfig, control_sigma, private_frozen_clients
+from mechanisms.training_data import TrainingData
 
 AUDIT_RUNS = 8000
 """Simulated runs in each world of the audit that gives the lower bound."""

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from attacks.metrics import rate_interval
+from attacks.intervals import rate_interval
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Result, Setting
 from dpzv_audit.reproduce.training import setting_facts
-from mechanisms.federation import TrainingData
+from mechanisms.training_data import TrainingData
 
 HELD_OUT = 6
 """One in so many training records is held out while settings are tried: 10,000 of MNIST's 60,000."""

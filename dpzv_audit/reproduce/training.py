@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from attacks.metrics import rate_interval
+from attacks.intervals import rate_interval
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Column, Result, Setting
 from mechanisms import MethodSpec, TrainingConfig, method_named, train
 from mechanisms.controls import RATE_GRID, frozen_clients
-from mechanisms.federation import TrainedStack, TrainingData, dtype_of
+from mechanisms.federation import TrainedStack
+from mechanisms.training_data import TrainingData, dtype_of
 
 MEGABYTE = 1e6
 TUNING_EPOCHS = 5

@@ -7,7 +7,7 @@ from attacks.gradient_estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN
 from attacks.truth import GradientTruth
 from dpzv_audit.errors import InputError
 from mechanisms import train
-from mechanisms.federation import TrainingData
+from mechanisms.training_data import TrainingData
 
 from .conftest import random_dataset, small_setting
 

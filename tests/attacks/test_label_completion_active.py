@@ -6,7 +6,7 @@ import torch
 from attacks.label_completion_active import SPEC, MaliciousOptimiser
 from dpzv_audit.errors import InputError
 from mechanisms import train
-from mechanisms.federation import TrainingData
+from mechanisms.training_data import TrainingData
 
 from .conftest import random_dataset, small_setting
 

@@ -21,9 +21,10 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
 from mechanisms import METHODS, train
+from mechanisms.behaviours import Turn
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainingData, Turn
 from mechanisms.schedules import BatchStream
+from mechanisms.training_data import TrainingData
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
 
 CONFIDENCE = 1 - 1e-4

@@ -5,7 +5,7 @@ import torch
 
 from attacks.label_probe import SPEC, ProbingClient, probe_of
 from dpzv_audit.errors import InputError
-from mechanisms.federation import Turn
+from mechanisms.behaviours import Turn
 from mechanisms.schedules import BatchStream
 
 from .conftest import random_dataset, small_setting

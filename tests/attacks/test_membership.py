@@ -6,30 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import ATTACKS
+from attacks import ATTACKS, shadow_models
 from attacks.contract import AttackSetting
 from attacks.membership_lira import PSEUDO_COUNT, fits
-from attacks.membership_mail import MailReader, sharing_own_block
+from attacks.membership_mail import LARGEST, MailReader, sharing_own_block
 from attacks.membership_rmia import shares_beaten
 from attacks.mount import DoesNotApply
-from attacks.mount_membership import (
-    chosen_rows,
-    coins_of,
-    low_rates,
-    overfitted,
-    pair_game,
-    pool_of,
-    roc,
-    train_on_coins,
-)
+from attacks.mount_membership import low_rates, overfitted, pair_game, roc
+from attacks.shadow_models import chosen_rows, coins_of, pool_of, train_all, train_on_coins
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.messages import SERVER, Message
 
 from .conftest import CONFIDENCE, random_dataset, small_setting
-
-MEMBERSHIP = [name for name, spec in ATTACKS.items() if name.startswith("membership")]
 
 
 def mounted(
@@ -129,6 +119,44 @@ def test_members_are_what_a_replica_trained_on():
     assert np.array_equal(run.trained.server.flat[1], again.trained.server.flat[1])
     assert not np.array_equal(run.trained.server.flat[0], again.trained.server.flat[0])
     assert run.members.sum(1).tolist() == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("method", "adversary", "options"),
+    [
+        ("split", "release", {}),
+        ("split", "client", {}),
+        ("dpzv", "client", {"sigma": 0.1}),
+        ("dpzv", "release", {"sigma": 0.1, "sampler": "poisson"}),
+    ],
+)
+def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
+    method, adversary, options, monkeypatch
+):
+    """Planted: no more than three trainings fit. Only sums of another order may differ, in their last digits."""
+    data = random_dataset(records=20)
+    options = {"batch_size": 5, "epochs": 2, **options}
+    setting = replace(small_setting(ATTACKS["membership_loss"], method, data, options=options), adversary=adversary)
+    pool, coins = pool_of(setting, 20), coins_of(0, range(11), 10)
+    whole, at_once = train_all(pool, setting, coins, kept=7)
+    assert at_once is None
+    train = shadow_models.train
+
+    def too_small(*arguments, replicas, **options):
+        if len(replicas) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return train(*arguments, replicas=replicas, **options)
+
+    monkeypatch.setattr(shadow_models, "train", too_small)
+    halved, at_once = train_all(pool, setting, coins, kept=7)
+    assert at_once == 2
+    assert np.allclose(halved.confidence, whole.confidence, rtol=1e-4, atol=1e-4)
+    assert np.allclose(halved.outside, whole.outside, rtol=1e-4, atol=1e-4)
+    assert np.array_equal(halved.members, whole.members)
+    assert torch.allclose(halved.trained.server.flat, whole.trained.server.flat, rtol=1e-4, atol=1e-5)
+    assert [len(client.flat) for client in halved.trained.clients] == [7, 7, 7]
+    assert halved.trained.ledger == whole.trained.ledger
+    assert halved.trained.correct.shape == whole.trained.correct.shape == (7, 4)
 
 
 def test_confidence_is_the_log_odds_of_the_label():
@@ -264,6 +292,24 @@ def test_a_number_a_batch_says_the_same_of_both_candidates():
     reader.on_message(Message(0, SERVER, 1, "losses", torch.tensor([[0.7, 0.9]]), torch.tensor([[0]])))
     reader.on_message(Message(1, SERVER, 1, "losses", torch.tensor([[0.3, 0.9]]), torch.tensor([[1]])))
     assert reader.confidence() == pytest.approx(np.array([[-0.7, -0.7, -0.3, -0.3]]))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_mail_of_a_model_that_diverged_tells_nothing(bad):
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    ids = torch.tensor([[0, 1]])
+    gradient = torch.tensor([[[0.0, 2.0], [0.0, 1.0]]])
+    worse = gradient.clone()
+    worse[0, 1, 0] = bad
+    for round_, payload in enumerate((gradient, worse, gradient)):
+        reader.on_message(Message(round_, SERVER, 1, "gradient", payload, ids))
+    # Id 0 is told of in all three rounds, id 1 not in the second.
+    assert reader.confidence() == pytest.approx(np.array([[0.0, 2 / 3, 0.5, 0.5]]))
+
+    reader = MailReader(1, np.array([[0, 1], [1, 1]]), 2)
+    for round_, loss in enumerate((0.5, bad, 1e30)):
+        reader.on_message(Message(round_, SERVER, 1, "losses", torch.tensor([[loss, 0.0]]), torch.tensor([[0]])))
+    assert reader.confidence()[0] == pytest.approx([-(LARGEST + 0.5) / 2] * 2 + [0.0, 0.0])
 
 
 def test_overfitting_is_without_noise():

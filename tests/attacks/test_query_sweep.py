@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from attacks.intervals import clustered_rate
 from attacks.label_rules import argmin
-from attacks.metrics import clustered_rate, success_rate
+from dpzv_audit.intervals import proportion
 
 CONFIDENCE = 1 - 1e-4
 
@@ -57,7 +58,7 @@ def test_an_eavesdropper_is_at_chance(queries, name):
     (cell,) = (c for c in REDUCED if not c.knows_directions and c.queries == queries)
     got = sweep.simulate(cell, batches=BATCHES[queries], seed=8)
     guesses = argmin(sweep.estimates(cell, got)[name])
-    interval = success_rate(guesses.flatten(), got.labels.flatten(), CONFIDENCE)
+    interval = proportion(int((guesses == got.labels).sum()), guesses.numel(), CONFIDENCE)
     assert interval.low <= 1 / sweep.CLASSES <= interval.high
 
 

@@ -23,8 +23,8 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.memory import peak_of_a_round
 from mechanisms import METHODS
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData
 from mechanisms.plan import plan
+from mechanisms.training_data import TrainingData
 
 LENGTH, VOCABULARY = 32, 30522
 BATCHES = (1, 4)

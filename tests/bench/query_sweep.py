@@ -22,8 +22,8 @@ from attacks.gradient_estimates import (
     minimum_norm,
     ridge,
 )
+from attacks.intervals import clustered_rate
 from attacks.label_rules import argmin
-from attacks.metrics import clustered_rate
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 

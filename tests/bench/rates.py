@@ -22,7 +22,7 @@ from dpzv_audit.data import load
 from dpzv_audit.reproduce.czofo import HALVES, MLP
 from dpzv_audit.reproduce.training import SYNCHRONOUS
 from mechanisms import method_named, train
-from mechanisms.federation import TrainingData
+from mechanisms.training_data import TrainingData
 
 HELD_OUT = 10_000
 

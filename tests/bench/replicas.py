@@ -20,9 +20,9 @@ from ratios import Row, milliseconds
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.federation import TrainingData
 from mechanisms.method import Run
 from mechanisms.registry import new_run
+from mechanisms.training_data import TrainingData
 
 STACK = 128
 GAIN_PROMISED = 12.0

@@ -26,8 +26,8 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.federation import TrainingData
 from mechanisms.registry import new_run
+from mechanisms.training_data import TrainingData
 
 PUBLISHED: dict[tuple[str, int], float] = {
     ("vafl", 0): 1.8,

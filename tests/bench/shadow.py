@@ -20,12 +20,12 @@ from measuring import products_of, seconds
 from ratios import Row, milliseconds
 
 from attacks.contract import AttackSetting
-from attacks.mount_membership import chosen_rows, coins_of, pool_of, train_on_coins
+from attacks.shadow_models import chosen_rows, coins_of, pool_of, train_on_coins
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS
-from mechanisms.federation import TrainingData
 from mechanisms.registry import new_run
+from mechanisms.training_data import TrainingData
 
 REPLICAS = 128
 RECORDS = 704

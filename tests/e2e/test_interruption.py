@@ -22,6 +22,18 @@ def ordinary_interrupt():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def started(tool, *arguments: str) -> subprocess.Popen:
+    """The command on its way, to be interrupted."""
+    return subprocess.Popen(
+        [*tool.command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=tool.environment,
+        preexec_fn=ordinary_interrupt,
+    )
+
+
 @pytest.mark.usefixtures("main_run")  # its run has built matplotlib's font list, which is larger than the limit
 def test_a_full_disk_is_one_line_and_leaves_nothing(tool, refused, tmp_path):
     out = tmp_path / "runs"
@@ -34,14 +46,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tool, refused, tmp_path):
 
 def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path):
     out = tmp_path / "runs"
-    process = subprocess.Popen(
-        [*tool.command, "attack", "--runs", "2000000", "--epochs", "1", "--out", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=tool.environment,
-        preexec_fn=ordinary_interrupt,
-    )
+    process = started(tool, "attack", "--runs", "2000000", "--epochs", "1", "--out", str(out))
     wait_for_training(process)
     process.send_signal(signal.SIGINT)
     printed, said = process.communicate(timeout=60)
@@ -53,14 +58,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tool, tmp_path):
 
 def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path):
     training = ("train", "--method", "vafl", "--epochs", "2000", "--no-controls", "--out", str(tmp_path / "runs"))
-    process = subprocess.Popen(
-        [*tool.command, *training],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=tool.environment,
-        preexec_fn=ordinary_interrupt,
-    )
+    process = started(tool, *training)
     wait_for_checkpoint(process, tmp_path / "runs")
     process.send_signal(signal.SIGINT)
     printed, said = process.communicate(timeout=60)
@@ -116,14 +114,7 @@ def wait_for_training(process: subprocess.Popen) -> None:
 
 def test_an_interrupted_training_goes_on_to_the_same_numbers(tool, tmp_path):
     training = ("train", "--method", "vafl", "--epochs", "200", "--no-controls", "--out", str(tmp_path / "runs"))
-    process = subprocess.Popen(
-        [*tool.command, *training],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=tool.environment,
-        preexec_fn=ordinary_interrupt,
-    )
+    process = started(tool, *training)
     wait_for_checkpoint(process, tmp_path / "runs")
     process.send_signal(signal.SIGKILL)  # no warning: the worst way to stop
     process.communicate(timeout=60)

@@ -23,9 +23,9 @@ from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.runs import load_measured
 from dpzv_audit.sealed import sealed
 from mechanisms import METHODS
-from mechanisms.federation import TrainingData
 from mechanisms.plan import plan
 from mechanisms.training import DPZVRun
+from mechanisms.training_data import TrainingData
 from reports import write_report
 
 CLAIMS = b"""\

@@ -12,11 +12,11 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData, dtype_of
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.plan import plan
 from mechanisms.registry import new_run
 from mechanisms.schedules import BatchStream
+from mechanisms.training_data import TrainingData, dtype_of
 
 
 @pytest.fixture(scope="session", autouse=True)

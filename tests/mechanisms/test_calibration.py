@@ -14,9 +14,9 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS, ProtectedConfig
 from mechanisms.calibration import calibrated, channel_release, guarantee
-from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER, Channel
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 RECORDS, CLIENTS = 24, 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 3, "hidden": 4, "dtype": "float64", "dp_clip": 0.2}

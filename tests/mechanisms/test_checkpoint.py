@@ -8,8 +8,8 @@ from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainingData
 from mechanisms.staleness import StalenessObserver
+from mechanisms.training_data import TrainingData
 
 SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
 VARIANTS = [

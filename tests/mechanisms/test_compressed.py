@@ -5,9 +5,9 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.config import CompressedConfig
-from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 SMALL = {
     "batch_size": 5,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, method_named
 from mechanisms.config import DPZVConfig, SplitConfig, TrainingConfig, VAFLConfig, build_config
-from mechanisms.federation import TrainingData
 from mechanisms.registry import new_run
+from mechanisms.training_data import TrainingData
 
 WRONG = {
     "client_model": ["cnn", 3],

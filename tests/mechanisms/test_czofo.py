@@ -9,10 +9,10 @@ from scipy import stats
 
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import Directions
-from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER
 from mechanisms.plan import active_clients
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

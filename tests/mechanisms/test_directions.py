@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mechanisms.directions import Directions, central_difference, forward_difference
+from mechanisms.directions import Directions, forward_difference
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
@@ -121,7 +121,6 @@ def samples(estimate, kind, mu, count=4000):
 @pytest.mark.parametrize(
     ("estimate", "kind"),
     [
-        (central_difference, "sphere"),
         (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu), "sphere"),
         (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu), "gaussian"),
         (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu, phi=3.0), "unit-sphere"),
@@ -135,19 +134,6 @@ def test_estimators_are_unbiased(estimate, kind):
 def test_the_test_of_bias_sees_a_wrong_scale():
     wrong = samples(lambda f, w, u, mu: forward_difference(f, w, u, mu=mu, phi=1.3), "gaussian", 1e-5)
     assert hotelling_p_value(wrong, GRADIENT.numpy()) < LEVEL
-
-
-def test_error_of_the_central_difference_falls_as_mu_squared():
-    """For directions sqrt(3) e_k the estimate is the gradient's central difference a coordinate: error ~ mu^2 f'''."""
-    axes = math.sqrt(3.0) * torch.eye(3, dtype=torch.float64)
-    errors = [(central_difference(smooth, W, axes, mu=mu) - GRADIENT).norm().item() for mu in (0.02, 0.01)]
-    assert errors[0] / errors[1] == pytest.approx(4.0, rel=0.01)
-
-
-def test_forward_difference_over_u_and_minus_u_is_central():
-    u = many(directions("sphere", 3), 5)[:, 0]
-    both = forward_difference(smooth, W, torch.cat((u, -u)), mu=0.1)
-    assert torch.allclose(both, central_difference(smooth, W, u, mu=0.1), rtol=1e-12)
 
 
 def test_average_over_q_is_the_mean_of_single_estimates():

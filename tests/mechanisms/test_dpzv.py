@@ -12,11 +12,11 @@ from torch.nn import functional
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
-from mechanisms.federation import TrainingData
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.noise import GaussianNoise
 from mechanisms.schedules import BatchStream
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 SMALL = {
     "batch_size": 5,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
-from mechanisms.federation import TrainingData
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 TOLERANCE = 1e-10
 SMALL = {

@@ -6,8 +6,9 @@ import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig, TrainingConfig
-from mechanisms.federation import Federation, TrainingData, rounds_of
-from mechanisms.replicas import module_of
+from mechanisms.federation import Federation, rounds_of
+from mechanisms.parameters import module_of
+from mechanisms.training_data import TrainingData
 
 CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")
 

@@ -3,10 +3,10 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.config import DPZVConfig, SplitConfig
-from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER, Channel, Ledger, Message
 from mechanisms.training import train
 from mechanisms.training import train as train_split
+from mechanisms.training_data import TrainingData
 
 
 def message(sender=1, receiver=SERVER, kind="embeddings", shape=(3, 2, 5, 4), dtype=torch.float32):

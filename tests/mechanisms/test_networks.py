@@ -8,7 +8,6 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS
-from mechanisms.federation import TrainingData
 from mechanisms.models import (
     PatchCNN,
     ResNet,
@@ -22,8 +21,10 @@ from mechanisms.models import (
     layout_of,
 )
 from mechanisms.networks import GROUPS
-from mechanisms.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.parameters import ParameterStack, module_of
+from mechanisms.replicas import evaluator_for
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 CASES = {
     "patch-cnn": (PatchCNN(16, 16, 7), lambda n: torch.randn(n, 3, 16, 16)),

@@ -16,8 +16,8 @@ import dpzv_audit.seeds as seeds
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import PRIVATE, Purpose, stream
 from mechanisms import METHODS, train
-from mechanisms.federation import TrainingData
 from mechanisms.noise import GaussianNoise, system_normal
+from mechanisms.training_data import TrainingData
 
 # Workers cannot import tests by name: what they run of this file travels with its code.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

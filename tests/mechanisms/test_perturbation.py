@@ -3,8 +3,9 @@ import torch
 
 from mechanisms.directions import Directions
 from mechanisms.models import MLP, layout_of
+from mechanisms.parameters import ParameterStack
 from mechanisms.perturbation import TwoSided, momentum_step, shift_in_place, step_along
-from mechanisms.replicas import ParameterStack, evaluator_for
+from mechanisms.replicas import evaluator_for
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.federation import TrainingData
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}
 RECORD_ROWS = {"embeddings", "gradient"}

@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from dpzv_audit.accounting import epsilon_from_mu
-from mechanisms.federation import TrainingData
 from mechanisms.noise import GaussianNoise
 from mechanisms.private_control import (
     PrivateControlConfig,
@@ -11,6 +10,7 @@ from mechanisms.private_control import (
     control_sigma,
     private_frozen_clients,
 )
+from mechanisms.training_data import TrainingData
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import torch
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS, train
-from mechanisms.federation import TrainingData
+from mechanisms.training_data import TrainingData
 
 
 def pool(records=40, clients=2, classes=3):

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from mechanisms.models import MLP, StripCNN
-from mechanisms.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.parameters import ParameterStack, module_of
+from mechanisms.replicas import evaluator_for
 from mechanisms.servers import (
     SoftmaxServer,
     SumServer,

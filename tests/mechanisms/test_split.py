@@ -5,10 +5,10 @@ from torch.nn import functional
 
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import SplitConfig
-from mechanisms.federation import TrainingData
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.schedules import BatchStream
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 SMALL = {
     "batch_size": 6,

@@ -5,9 +5,9 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.config import VAFLConfig
-from mechanisms.federation import TrainingData
 from mechanisms.staleness import StalenessObserver
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 SMALL = {"batch_size": 5, "epochs": 6, "embedding": 3, "hidden": 4}
 

@@ -10,10 +10,10 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS
 from mechanisms.config import AsyncConfig, BaselineConfig, DPZVConfig, TrainingConfig, ZerothOrderConfig
-from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER, Channel
 from mechanisms.models import default_architectures, dimension, layout_of
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 TOLERANCE = 1e-10
 SMALL = {

@@ -14,10 +14,11 @@ from dpzv_audit.data.tokens import token_runs
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.federation import TrainingData
 from mechanisms.models import TokenModel, default_architectures
-from mechanisms.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.parameters import ParameterStack, module_of
+from mechanisms.replicas import evaluator_for
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 from mechanisms.transformer import TransformerModel
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]

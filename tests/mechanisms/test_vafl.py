@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from mechanisms.config import VAFLConfig
-from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER
 from mechanisms.plan import active_clients
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 
 SMALL = {
     "batch_size": 5,

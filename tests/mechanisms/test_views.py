@@ -4,9 +4,9 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import ADVERSARIES
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainingData
 from mechanisms.messages import SERVER
 from mechanisms.training import train
+from mechanisms.training_data import TrainingData
 from mechanisms.views import Adversary, BatchLog, ViewRecorder
 
 CLIENT = Adversary("client", (2,))

@@ -20,8 +20,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData, dtype_of
 from mechanisms.plan import Plan, plan
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, ViewRecorder
 
 Floats = NDArray[np.float64]

@@ -24,8 +24,8 @@ from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData, dtype_of
 from mechanisms.plan import Plan, plan
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, View, ViewRecorder
 
 Rows = dict[str, np.ndarray]
@@ -48,7 +48,8 @@ class RealTrials:
     def __post_init__(self) -> None:
         if self.game.adversary == "client" and self.plan.rounds_by_client[0] == 0:
             raise InputError(
-                "client 1 is never active in so few rounds, must be for its view to be scored: more epochs"
+                f"--epochs {self.game.config.epochs} are too few: client 1 is never active, and its view is what is "
+                "scored, give more"
             )
         hidden = not self.game.knows_ids and self.game.config.sampler == "poisson"
         if hidden and self.game.others == "saturated" and self.game.canary == "worst-case":

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from dpzv_audit.auditing.games.definition import Game
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import dtype_of
 from mechanisms.messages import SERVER, Message
 from mechanisms.noise import GaussianNoise
 from mechanisms.plan import Plan
+from mechanisms.training_data import dtype_of
 
 
 class Twins:

@@ -46,18 +46,22 @@ class SimulatedTrials:
     def __post_init__(self) -> None:
         game, config = self.game, self.game.config
         if game.canary != "worst-case":
-            raise InputError(f"--simulate is of scalars alone, so --canary is worst-case, not {game.canary}")
+            raise InputError(
+                f"--canary is {game.canary!r}, must be worst-case with --simulate, which draws scalars alone"
+            )
         if config.clip_rule != "symmetric":
             raise InputError("clip_rule is 'paper-one-sided', must be symmetric with --simulate")
         if config.participation_cap is not None and not self._all_clients:
             raise InputError(
-                "participation_cap with --simulate needs --adversary colluding-clients: what counts for one client "
-                "depends on the other clients' batches"
+                f"--adversary is {game.adversary!r}, must be colluding-clients with participation_cap and --simulate: "
+                "what counts for one client depends on the other clients' batches"
             )
         if game.first_pass_repeats != 1:
             raise InputError("a simulated transcript repeats no batches")
         if game.others == "saturated" and not game.knows_ids:
-            raise InputError("--others saturated with --simulate needs an adversary who knows the batch ids")
+            raise InputError(
+                f"--others is 'saturated', must be zero with --simulate and {game.adversary}, who knows no batch ids"
+            )
 
     @property
     def _all_clients(self) -> bool:

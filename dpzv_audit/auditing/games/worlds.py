@@ -60,7 +60,10 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     donors = np.flatnonzero(dataset.train.labels == labels[1])
     donors = donors[donors != game.record]
     if donors.size == 0:
-        raise InputError(f"no other record has label {labels[1]}: replace-record has nothing to replace it by")
+        raise InputError(
+            f"--neighbours is 'replace-record', but no other record has label {labels[1]} to take the canary's place: "
+            "must be replace-label"
+        )
     held = {0} if game.adversary == "client" else set()
     changed: Features = tuple(
         block if m in held else _row(block, game.record, block[donors[0]]) for m, block in enumerate(features)
@@ -74,7 +77,7 @@ def _unlikely_label(dataset: VerticalDataset, record: int) -> int:
     labels = dataset.train.labels
     others = [label for label in np.unique(labels) if label != labels[record]]
     if not others:
-        raise InputError("all records have one label: a mislabelled canary needs another")
+        raise InputError("--canary is 'mislabelled', must be another: all records have one label")
     distances = [np.linalg.norm(rows[labels == label].mean(0) - rows[record]) for label in others]
     return int(others[int(np.argmax(distances))])
 

@@ -15,9 +15,11 @@ from torch import Tensor
 from dpzv_audit.auditing.games.definition import Others
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
+from mechanisms.behaviours import Turn
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import Federation, Turn
-from mechanisms.replicas import Evaluator, ParameterStack
+from mechanisms.federation import Federation
+from mechanisms.parameters import ParameterStack
+from mechanisms.replicas import Evaluator
 
 RANDOM_CANDIDATES = 64
 CANDIDATE_SCALES = (1.0, 0.3, 0.1, 0.03)
@@ -71,7 +73,7 @@ class CanaryClient:
         self._records = self._records.to(candidates.device)
 
     def uploads(self, turn: Turn) -> Tensor:
-        """Embeddings (K, 2, B, width), see `mechanisms.federation.ClientBehaviour.uploads`."""
+        """Embeddings (K, 2, B, width), see `mechanisms.behaviours.ClientBehaviour.uploads`."""
         ids = turn.batch.ids
         plus = torch.zeros(*ids.shape, turn.shape[-1], dtype=turn.dtype, device=turn.device)
         if self._others == "saturated":

@@ -2,6 +2,7 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -25,18 +26,16 @@ from dpzv_audit.accounting.release import CLIP_RULES, NEIGHBOURS, SAMPLERS, SERV
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import to_jsonable
 
-
-def release(**changes):
-    values = {
-        "batch_size": 50,
-        "dataset_size": 1000,
-        "rounds": 400,
-        "clip": 10.0,
-        "sigma": 0.5,
-        "sampler": "poisson",
-        "server_update": "joint-zo",
-    }
-    return Release(**(values | changes))
+release = partial(
+    Release,
+    batch_size=50,
+    dataset_size=1000,
+    rounds=400,
+    clip=10.0,
+    sigma=0.5,
+    sampler="poisson",
+    server_update="joint-zo",
+)
 
 
 releases = st.builds(

@@ -1,24 +1,23 @@
 """What amplification by sampling is given: which rounds hide, and what counts in full."""
 
 import math
+from functools import partial
 
 import pytest
 
 from dpzv_audit.accounting.bounds import Refusal, fixed_participations, participations, sampled_view
 from dpzv_audit.accounting.release import Composition, Release
 
-
-def release(**changes) -> Release:
-    plain = {
-        "batch_size": 20,
-        "dataset_size": 1000,
-        "rounds": 300,
-        "clip": 2.0,
-        "sigma": 0.3,
-        "sampler": "poisson",
-        "server_update": "frozen",
-    }
-    return Release(**{**plain, **changes})
+release = partial(
+    Release,
+    batch_size=20,
+    dataset_size=1000,
+    rounds=300,
+    clip=2.0,
+    sigma=0.3,
+    sampler="poisson",
+    server_update="frozen",
+)
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])

@@ -182,6 +182,50 @@ def test_what_cannot_be_reached_is_an_answer(changes, unknown, adversary, says):
     assert says in found.reason
 
 
+def test_a_gap_of_the_release_is_named_before_an_accountant_that_does_not_apply():
+    made = sampled(server_update="sgd", participation_cap=5, distinct_ids=True)
+    found = calibrate(
+        made, unknown="sigma", epsilon=1.0, delta=1e-5, adversary="malicious-client", neighbours="replace-label"
+    )
+    assert "server-state" in found.reason
+    assert "no-accountant" not in found.reason
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 8, 500, 9_000_000])
+def test_a_target_that_is_met_exactly_is_met(rounds):
+    # Every batch holds every record, so that each round more costs more; 9,000,000 lies past the search's last step.
+    made = sampled(sampler="shuffled", batch_size=3000, rounds=rounds, sigma=0.1 + rounds**0.5 / 1000)
+    target = accounted(made, "client", "replace-label", 1e-5)
+    found = calibrate(
+        made, unknown="rounds", epsilon=target, delta=1e-5, adversary="client", neighbours="replace-label"
+    )
+    assert found.value == rounds
+    assert found.bound.epsilon.upper == target
+
+
+def test_no_noise_is_needed_where_taking_part_is_rarer_than_delta():
+    made = sampled(batch_size=1, dataset_size=10**7, rounds=3)
+    found = calibrate(made, unknown="sigma", epsilon=0.1, delta=1e-5, adversary="client", neighbours="replace-label")
+    assert found.reached
+    assert 0.0 < found.value < 1e-30
+    assert found.bound.epsilon.upper == 0.0
+
+
+@pytest.mark.parametrize(
+    ("unknown", "easiest"),
+    [("rounds", {"rounds": 1}), ("batch-size", {"batch_size": 3000}), ("sigma", {"sigma": 1e12})],
+)
+def test_the_easiest_release_there_is_decides_whether_a_target_can_be_reached(unknown, easiest):
+    template = sampled(sampler="shuffled", sigma=0.1, rounds=400, server_mu=0.2)
+    least = accounted(replace(template, **easiest), "client", "replace-label", 1e-5)
+    ask = {"unknown": unknown, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
+    above = calibrate(template, epsilon=least * 1.001, **ask)
+    below = calibrate(template, epsilon=least * 0.999, **ask)
+    assert above.reached
+    assert not below.reached
+    assert f"{least:.6g}" in below.reason
+
+
 def test_calibration_names_wrong_targets():
     ask = {"unknown": "sigma", "epsilon": 1.0, "delta": 1e-5, "adversary": "client", "neighbours": "replace-label"}
     for change, says in (

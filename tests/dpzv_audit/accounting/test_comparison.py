@@ -1,9 +1,11 @@
 import math
+from functools import partial
 
 import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import bdtrc
 
 from dpzv_audit.accounting import (
     Composition,
@@ -19,21 +21,21 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
+from dpzv_audit.accounting.comparison import _most
 from dpzv_audit.accounting.gdp import log_clt_mu
+from dpzv_audit.accounting.mixture import Participation
 from dpzv_audit.errors import InputError
 
-
-def release(**changes):
-    values = {
-        "batch_size": 50,
-        "dataset_size": 1000,
-        "rounds": 400,
-        "clip": 10.0,
-        "sigma": 0.5,
-        "sampler": "shuffled",
-        "server_update": "joint-zo",
-    }
-    return Release(**(values | changes))
+release = partial(
+    Release,
+    batch_size=50,
+    dataset_size=1000,
+    rounds=400,
+    clip=10.0,
+    sigma=0.5,
+    sampler="shuffled",
+    server_update="joint-zo",
+)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +96,31 @@ def test_looser_accountants_never_fall_below_the_exact_one(made, relation, delta
             assert found.epsilon.upper >= exact.lower * (1 - 1e-9)
 
 
-def test_rdp_of_a_gaussian_by_hand():
-    made = release(participations=10)
+@pytest.mark.parametrize("server_mu", [None, 0.7])
+def test_rdp_of_a_gaussian_by_hand(server_mu):
+    made = release(participations=10, server_mu=server_mu)
     mu = gdp_exact(made, "client", "zero-out", 1e-5).mu
     best = min(
         s1 * mu**2 / 2 + math.log(1 - 1 / s1) - math.log(1e-5 * s1) / (s1 - 1)
         for s1 in (1 + i / 1000 for i in range(1, 60_000))
     )
+    assert rdp(made, "client", "zero-out", 1e-5).epsilon.upper == pytest.approx(best, rel=1e-4)
+
+
+@pytest.mark.parametrize(("sigma", "cap"), [(0.5, None), (0.07, None), (0.5, 1), (0.07, 5)])
+def test_rdp_of_a_random_number_of_participations_by_hand(sigma, cap):
+    made = release(sampler="poisson", rounds=40, sigma=sigma, participation_cap=cap)
+    mu = 0.2 / sigma
+    log_weights = [math.log(math.comb(40, n)) + n * math.log(0.05) + (40 - n) * math.log(0.95) for n in range(41)]
+
+    def moment(s):
+        """ln E[e^(s L)] of n Gaussians, n binomial; a cap adds a bound, that of always taking part `cap` times."""
+        terms = [w + n * s * (s + 1) * mu**2 / 2 for n, w in enumerate(log_weights)]
+        mean = max(terms) + math.log(math.fsum(math.exp(term - max(terms)) for term in terms))
+        return mean if cap is None else min(mean, cap * s * (s + 1) * mu**2 / 2)
+
+    orders = [math.exp(i / 1000) for i in range(-3000, 5000)]
+    best = min((moment(s) + math.log(1 / 1e-5) - math.log1p(s)) / s + math.log(s / (1 + s)) for s in orders)
     assert rdp(made, "client", "zero-out", 1e-5).epsilon.upper == pytest.approx(best, rel=1e-4)
 
 
@@ -130,6 +150,36 @@ def test_advanced_composition_by_hand():
     assert "amplified" in hidden.note
     assert hidden.epsilon.upper < advanced_composition(sampled, "client", "zero-out", 1e-5).epsilon.upper
     assert advanced_composition(release(sigma=0.001), "client", "zero-out", 1e-5).gap == "no-accountant"
+
+
+@pytest.mark.parametrize(("rounds", "rate", "tail"), [(40, 0.05, 1e-3), (400, 0.3, 1e-7), (3, 0.5, 0.2)])
+def test_a_random_count_is_cut_at_its_quantile(rounds, rate, tail):
+    most = _most(Participation(mu=1.0, rounds=rounds, rate=rate, fixed=None), tail)
+    assert bdtrc(most, rounds, rate) <= tail < bdtrc(most - 1, rounds, rate)
+    assert _most(Participation(mu=1.0, rounds=rounds, rate=rate, fixed=None, cap=2), tail) == 2
+
+
+def test_advanced_composition_of_sampled_rounds_beside_a_certain_gaussian_by_hand():
+    made = release(sampler="poisson", sigma=8.0, server_mu=0.3)
+    share = 1e-5 / 2 / 401
+    certain = epsilon_from_mu(0.3, share)
+    plain = epsilon_from_mu(0.2 / 8.0, share / 0.05)
+    each = math.log1p(0.05 * math.expm1(plain))
+    by_hand = math.sqrt(2 * math.log(2 / 1e-5) * (certain**2 + 400 * each**2))
+    by_hand += certain * math.expm1(certain) + 400 * each * math.expm1(each)
+    found = advanced_composition(made, "release", "add-remove", 1e-5)
+    assert found.epsilon.upper == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_adding_a_record_to_a_batch_of_all_is_a_plain_gaussian():
+    # Every record is in every batch: sampling leaves nothing to chance, and one row more is one contribution.
+    whole = release(sampler="poisson", batch_size=1000, rounds=20, sigma=0.2)
+    found = rdp(whole, "release", "add-remove", 1e-5)
+    assert found.sound
+    assert found.epsilon.upper == pytest.approx(rdp(whole, "client", "zero-out", 1e-5).epsilon.upper, rel=1e-3)
+    once = epsilon_from_mu(math.sqrt(20) * 0.05, 1e-5 / 2)
+    by_hand = math.sqrt(2 * math.log(2 / 1e-5)) * once + once * math.expm1(once)
+    assert advanced_composition(whole, "release", "add-remove", 1e-5).epsilon.upper == pytest.approx(by_hand)
 
 
 @pytest.mark.parametrize("z", [0.05, 0.2, 1.0, 5.0, 40.0, 1e3, 1e6, 1e9])

@@ -1,5 +1,6 @@
 import math
 import re
+from functools import partial
 
 import pytest
 from scipy.stats import binom
@@ -7,18 +8,16 @@ from scipy.stats import binom
 from dpzv_audit.accounting import ACCOUNTANTS, Composition, Release, epsilon_from_mu, upper_bounds
 from dpzv_audit.accounting.explain import explain
 
-
-def release(**changes):
-    values = {
-        "batch_size": 128,
-        "dataset_size": 60_000,
-        "rounds": 46_900,
-        "clip": 10.0,
-        "sigma": 0.1859,
-        "sampler": "poisson",
-        "server_update": "joint-zo",
-    }
-    return Release(**(values | changes))
+release = partial(
+    Release,
+    batch_size=128,
+    dataset_size=60_000,
+    rounds=46_900,
+    clip=10.0,
+    sigma=0.1859,
+    sampler="poisson",
+    server_update="joint-zo",
+)
 
 
 @pytest.mark.parametrize(

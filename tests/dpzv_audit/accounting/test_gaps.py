@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 from dpzv_audit.accounting import GAPS, TABLE, Composition, gaps_of, treatment
@@ -6,18 +8,16 @@ from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, Release
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import ADVERSARIES
 
-
-def release(**changes):
-    values = {
-        "batch_size": 64,
-        "dataset_size": 1000,
-        "rounds": 300,
-        "clip": 10.0,
-        "sigma": 0.5,
-        "sampler": "shuffled",
-        "server_update": "joint-zo",
-    }
-    return Release(**(values | changes))
+release = partial(
+    Release,
+    batch_size=64,
+    dataset_size=1000,
+    rounds=300,
+    clip=10.0,
+    sigma=0.5,
+    sampler="shuffled",
+    server_update="joint-zo",
+)
 
 
 def test_table_has_every_cell_with_a_reason():

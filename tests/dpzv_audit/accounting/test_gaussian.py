@@ -151,7 +151,7 @@ def test_epsilon_delta_tradeoff_known_points():
         (lambda: mu_from_epsilon(1.0, 0.0), "delta is 0"),
         (lambda: gaussian_tradeoff(1.5, 1.0), "alpha"),
         (lambda: epsilon_delta_tradeoff(0.5, 1.0, 1.0), "delta is 1"),
-        (lambda: log_delta_from_mu(-0.1, 1.0), "epsilon and mu"),
+        (lambda: log_delta_from_mu(-0.1, 1.0), "epsilon is -0.1 and mu 1.0"),
     ],
 )
 def test_wrong_numbers_are_named(call, names):

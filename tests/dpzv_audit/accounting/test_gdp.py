@@ -1,6 +1,7 @@
 """The central-limit approximation against fifty digits, and what the Gaussian accountants refuse."""
 
 import math
+from functools import partial
 
 import mpmath
 import pytest
@@ -9,19 +10,17 @@ from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper, log_clt_mu,
 from dpzv_audit.accounting.release import Composition, Release
 from dpzv_audit.errors import InputError
 
-
-def release(**changes) -> Release:
-    plain = {
-        "batch_size": 20,
-        "dataset_size": 1000,
-        "rounds": 300,
-        "clip": 2.0,
-        "sigma": 0.3,
-        "sampler": "poisson",
-        "server_update": "frozen",
-        "directions": 3,
-    }
-    return Release(**{**plain, **changes})
+release = partial(
+    Release,
+    batch_size=20,
+    dataset_size=1000,
+    rounds=300,
+    clip=2.0,
+    sigma=0.3,
+    sampler="poisson",
+    server_update="frozen",
+    directions=3,
+)
 
 
 def clt_mu_by_definition(rate, rounds, z, uniform):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binom, norm
 
-from dpzv_audit.accounting.mixture import known_ids_epsilon
+from dpzv_audit.accounting.mixture import Participation, participations_epsilon
 from dpzv_audit.accounting.prv import prv_epsilon
 
 DELTAS = (1e-5, 1e-3, 1e-8)
@@ -131,7 +131,7 @@ MIXTURES = [
 
 @pytest.mark.parametrize(("rounds", "rate", "z", "delta"), MIXTURES)
 def test_binomial_mixture_is_the_quadrature(rounds, rate, z, delta):
-    found = known_ids_epsilon(noise_multiplier=z, delta=delta, rounds=rounds, rate=rate, fixed=None)
+    found = participations_epsilon([Participation(mu=1.0 / z, rounds=rounds, rate=rate, fixed=None)], delta=delta)
     if found.upper == 0.0:
         assert quadrature_delta(0.0, rounds, rate, z) <= delta * (1 + 1e-8)
     else:

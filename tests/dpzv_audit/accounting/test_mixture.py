@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import delta_from_mu, epsilon_from_mu
-from dpzv_audit.accounting.mixture import Participation, binomial_counts, known_ids_epsilon, participations_epsilon
-from dpzv_audit.errors import InputError
+from dpzv_audit.accounting.mixture import Participation, binomial_counts, participations_epsilon
 
 
 def exact_delta(epsilon, rounds, rate, z, cap, server_mu=0.0):
@@ -36,14 +35,8 @@ def exact_delta(epsilon, rounds, rate, z, cap, server_mu=0.0):
 )
 def test_mixture_is_the_exact_sum(rounds, rate, z, log_delta, cap, server_mu):
     delta = math.exp(log_delta)
-    found = known_ids_epsilon(
-        noise_multiplier=z,
-        delta=delta,
-        rounds=rounds,
-        rate=rate,
-        fixed=None,
-        cap=cap,
-        server_mu=server_mu or None,
+    found = participations_epsilon(
+        [Participation(mu=1.0 / z, rounds=rounds, rate=rate, fixed=None, cap=cap)], delta=delta, certain_mu=server_mu
     )
     whole = cap or rounds
     at = exact_delta(found.estimate, rounds, rate, z, whole, server_mu)
@@ -74,25 +67,20 @@ def test_counts_hold_the_whole_mass(rounds, rate, tail, cap):
 
 
 def test_fixed_counts_are_gaussian():
-    found = known_ids_epsilon(noise_multiplier=0.8, delta=1e-5, rounds=50, rate=0.1, fixed=9, server_mu=2.0)
+    found = participations_epsilon([Participation(mu=1.25, rounds=50, rate=0.1, fixed=9)], delta=1e-5, certain_mu=2.0)
     assert found.lower == found.upper == epsilon_from_mu(math.hypot(3.0 / 0.8, 2.0), 1e-5)
 
 
 def test_ten_million_rounds():
-    found = known_ids_epsilon(noise_multiplier=20.0, delta=1e-12, rounds=10**7, rate=0.5, fixed=None)
+    found = participations_epsilon([Participation(mu=0.05, rounds=10**7, rate=0.5, fixed=None)], delta=1e-12)
     # n = 5e6 +- a few thousand: near the fixed count, above it by the spread
     fixed = epsilon_from_mu(math.sqrt(5e6) / 20.0, 1e-12)
     assert fixed < found.estimate < 1.01 * fixed
 
 
 def test_rare_participation_costs_nothing():
-    found = known_ids_epsilon(noise_multiplier=0.01, delta=1e-5, rounds=10, rate=1e-7, fixed=None)
+    found = participations_epsilon([Participation(mu=100.0, rounds=10, rate=1e-7, fixed=None)], delta=1e-5)
     assert found.upper == 0.0
-
-
-def test_absurdly_little_noise_is_named():
-    with pytest.raises(InputError, match="noise_multiplier"):
-        known_ids_epsilon(noise_multiplier=1e-200, delta=1e-5, rounds=10, rate=0.1, fixed=None)
 
 
 def test_independent_counts_are_the_exact_double_sum():
@@ -134,3 +122,6 @@ def test_what_a_wide_tail_leaves_out_is_no_part_of_the_weights():
     counts = binomial_counts(200, 0.3, tail=0.02)
     assert counts.above > 1e-5
     assert counts.weights.sum() == pytest.approx(1.0 - counts.below - counts.above, abs=1e-12)
+    exact = [math.comb(200, n) * 0.3**n * 0.7 ** (200 - n) for n in range(201)]
+    assert counts.weights == pytest.approx(exact[counts.low : counts.low + len(counts.weights)], rel=1e-9)
+    assert counts.below == pytest.approx(sum(exact[: counts.low]), rel=1e-9)

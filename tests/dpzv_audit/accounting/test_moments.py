@@ -69,3 +69,35 @@ def test_the_certified_lower_end_is_a_test_that_can_be_played(kind):
     best = float(np.max(np.log((p - delta)[p > delta] / q[p > delta])))
     found = certified_lower(SampledGaussian(kind=kind, rate=rate, noise=noise), 1, delta)
     assert best * (1.0 - 1e-5) < found < best
+
+
+@pytest.mark.parametrize("v", [-5.0, -1.0, -0.5, -1e-4, 1e-4, 0.3, 2.0, 5.0])
+def test_moments_of_either_sign_by_closed_form_and_duality(v):
+    def moment(kind, rate, noise, at):
+        return float(
+            loss_moments(SampledGaussian(kind=kind, rate=rate, noise=noise), outside=1e-15).log_moment([at])[0]
+        )
+
+    # ln E_P[e^(v L)] = v (v + 1) mu^2 / 2 where every record is in every batch, here mu = 1/2.
+    closed, found = v * (v + 1.0) / 8.0, moment("remove", 1.0 - 1e-12, 2.0, v)
+    # A chord between orders lies above, by a share of the square of their distance.
+    assert closed - 1e-12 <= found <= closed + 1e-3 * abs(v) + 1e-12
+    # E_P[e^(v L)] = E_Q[e^((v + 1) L)], which is the other direction's moment of -(v + 1).
+    assert moment("add", 0.2, 1.0, v) == pytest.approx(moment("remove", 0.2, 1.0, -1.0 - v), abs=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["remove", "add", "replace"])
+@pytest.mark.parametrize("tail", [1e-9, 1e-3])
+def test_the_spread_holds_both_tails(kind, tail):
+    pair = SampledGaussian(kind=kind, rate=0.2, noise=0.5)
+    moments = loss_moments(pair, outside=1e-12)
+    low, high = pair.window(1e-12)
+    losses = pair.loss(np.linspace(low, high, 10_001))
+    assert (moments.least, moments.most) == (losses.min(), losses.max())
+    b = moments.spread(tail)
+    beyond = float(pair.cdf(np.array([-b]))[0] + pair.survival(np.array([b]))[0])
+    assert beyond <= 2.0 * tail
+    assert b <= max(-losses.min(), losses.max())
+    # Chernoff is generous, but half as far would not do.
+    shorter = 0.5 * b
+    assert float(pair.cdf(np.array([-shorter]))[0] + pair.survival(np.array([shorter]))[0]) > tail

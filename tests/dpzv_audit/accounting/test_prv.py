@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu
-from dpzv_audit.accounting.mixture import known_ids_epsilon
+from dpzv_audit.accounting.mixture import Participation, participations_epsilon
 from dpzv_audit.accounting.moments import certified_lower, composed_moments, loss_moments
 from dpzv_audit.accounting.prv import SampledRounds, prv_composition, prv_directions, prv_epsilon
 from dpzv_audit.accounting.sampled import SampledGaussian
+from dpzv_audit.errors import InputError
 
 KINDS = ("remove", "add", "replace")
 pairs = st.builds(
@@ -86,6 +87,7 @@ def test_one_round_is_the_integral(kind, rate, noise):
 def test_every_record_in_every_batch_is_gaussian(kind):
     answer = prv_epsilon(kind=kind, rate=1.0, noise=3.0, rounds=7, delta=1e-6).epsilon
     shift = 2.0 if kind == "replace" else 1.0
+    assert not prv_epsilon(kind=kind, rate=1.0, noise=3.0, rounds=7, delta=1e-6).composed
     assert answer.lower == answer.upper == epsilon_from_mu(math.sqrt(7) * shift / 3.0, 1e-6)
     nearly = prv_epsilon(kind=kind, rate=1 - 1e-9, noise=3.0, rounds=7, delta=1e-6).epsilon
     assert nearly.lower <= answer.upper <= nearly.upper * (1 + 1e-8)
@@ -174,7 +176,7 @@ def test_range_is_ordered_and_below_known_ids(kind, rate, noise, rounds, delta):
     answer = prv_epsilon(kind=kind, rate=rate, noise=noise, rounds=rounds, delta=delta).epsilon
     assert 0.0 <= answer.lower <= answer.estimate <= answer.upper < math.inf
     step = (2.0 if kind == "replace" else 1.0) / noise
-    known = known_ids_epsilon(noise_multiplier=1 / step, delta=delta, rounds=rounds, rate=rate, fixed=None)
+    known = participations_epsilon([Participation(mu=step, rounds=rounds, rate=rate, fixed=None)], delta=delta)
     assert answer.upper <= known.upper * (1 + 1e-12)
 
 
@@ -252,6 +254,31 @@ def test_a_delta_that_equals_a_probability_is_no_contradiction():
     for noise in (0.05, 0.1, 1.0):
         answer = prv_epsilon(kind="replace", rate=0.001, noise=noise, rounds=1, delta=0.001).epsilon
         assert answer.upper == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_certain_is_the_least_that_there_is(kind):
+    part = SampledRounds(rate=1e-9, noise=1.0, rounds=10)
+    alone = epsilon_from_mu(1.5, 1e-5)
+    for fast in (True, False):
+        found = prv_composition(kind=kind, parts=(part,), certain_mu=1.5, delta=1e-5, fast=fast).epsilon
+        assert alone * (1 - 1e-9) <= found.lower <= alone * (1 + 1e-5)
+        assert alone <= found.upper
+
+
+@pytest.mark.parametrize(("rate", "noise"), [(1e-9, 20.0), (1e-9, 1.0), (1e-6, 0.3), (0.01, 5.0), (0.7, 1.0)])
+def test_one_round_of_removal_has_a_closed_form(rate, noise):
+    # P - e^eps Q = r (N(1) - (1 + (e^eps - 1) / r) N(0)): the Gaussian of one record at delta / r, also at 1e-10.
+    exact = math.log1p(rate * math.expm1(epsilon_from_mu(1.0 / noise, 1e-3)))
+    answer = prv_epsilon(kind="remove", rate=rate, noise=noise, rounds=1, delta=1e-3 * rate).epsilon
+    assert answer.lower <= exact <= answer.upper
+    assert answer.estimate == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.0 + 1e-9, math.nan])
+def test_a_rate_that_is_no_probability_is_refused(rate):
+    with pytest.raises(InputError, match="rate is"):
+        SampledRounds(rate=rate, noise=1.0, rounds=10)
 
 
 def test_several_parts_compose():

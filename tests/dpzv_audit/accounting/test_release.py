@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,18 +10,16 @@ from dpzv_audit.accounting import Composition, Release
 from dpzv_audit.accounting.release import NEIGHBOURS, parts_of, relevant_parts
 from dpzv_audit.errors import InputError
 
-
-def release(**changes):
-    values = {
-        "batch_size": 64,
-        "dataset_size": 1000,
-        "rounds": 300,
-        "clip": 10.0,
-        "sigma": 0.5,
-        "sampler": "shuffled",
-        "server_update": "joint-zo",
-    }
-    return Release(**(values | changes))
+release = partial(
+    Release,
+    batch_size=64,
+    dataset_size=1000,
+    rounds=300,
+    clip=10.0,
+    sigma=0.5,
+    sampler="shuffled",
+    server_update="joint-zo",
+)
 
 
 @pytest.mark.parametrize(

@@ -43,3 +43,24 @@ def test_tails_keep_their_digits(pair):
         p_right, q_right = masses(pair, place, -1)
         exact = float(mpmath.log(p_right)), float(mpmath.log(q_right))
         np.testing.assert_allclose([float(v[i]) for v in pair.log_survivals(x)], exact, rtol=1e-11, atol=1e-15)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.15, 0.2, 1.0])
+@pytest.mark.parametrize("rate", [1e-6, 0.02, 0.6])
+@pytest.mark.parametrize(
+    ("kind", "least", "most"), [("remove", 0.01, 60.0), ("add", -60.0, -0.01), ("replace", -60, 60)]
+)
+def test_the_inverse_takes_every_loss_back(kind, least, most, rate, noise):
+    # Through the places where one form of the logarithm gives way to another, each a matter of a few units.
+    pair = SampledGaussian(kind=kind, rate=rate, noise=noise)
+    t = np.linspace(least, most, 3001)
+    assert pair.loss(pair.inverse(t)) == pytest.approx(t, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["remove", "add", "replace"])
+@pytest.mark.parametrize("noise", [0.05, 0.1, 0.5])
+def test_the_quadrature_knows_that_both_are_probabilities(kind, noise):
+    pair = SampledGaussian(kind=kind, rate=0.3, noise=noise)
+    x, weights, _ = pair.quadrature(-1.0 - 8.0 * noise, 1.0 + 8.0 * noise)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert weights @ np.exp(-pair.loss(x)) == pytest.approx(1.0, abs=1e-11)

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import pytest
 
@@ -79,17 +80,16 @@ def test_ten_million_rounds_in_two_gigabytes(relation):
             check([(relation, z, rounds, 1e-5)], gigabytes=2.0)
 
 
-def release(**changes):
-    values = {
-        "batch_size": 10,
-        "dataset_size": 10_000,
-        "rounds": 100_000,
-        "clip": 10.0,
-        "sigma": 1.0,
-        "sampler": "poisson",
-        "server_update": "joint-zo",
-    }
-    return Release(**(values | changes))
+release = partial(
+    Release,
+    batch_size=10,
+    dataset_size=10_000,
+    rounds=100_000,
+    clip=10.0,
+    sigma=1.0,
+    sampler="poisson",
+    server_update="joint-zo",
+)
 
 
 def test_fast_is_certified_and_not_composed():

@@ -9,6 +9,7 @@ def test_the_largest_count_over_records():
     batches = [[0, 1, 2], [2, 3, -1], [2, 2, 4]]
     assert realised_participations(batches, dataset_size=5, rounds=3, distinct_ids=True) == 3
     assert realised_participations(np.array([[1], [3]]), dataset_size=5, rounds=2) == 1
+    assert realised_participations([[0], [0, 1], [2]], dataset_size=3, rounds=3) == 2
     assert realised_participations([[-1, -1]], dataset_size=5, rounds=1) == 1
 
 
@@ -27,6 +28,8 @@ def test_a_shuffled_schedule_has_as_many_as_passes_begun():
         ([[0, 3, 3]], "batch 1 names record 3 more than once"),
         ([[0, 5]], r"batch 1 names record 5, must lie in \[0, 4\]"),
         ([[0], [-2]], "batch 2 names record -2"),
+        ([[0, -2]], "batch 1 names record -2"),
+        ([[-1, 5]], "batch 1 names record 5"),
         ([[0.5]], "batch 1 has shape"),
         ([[[0]]], r"batch 1 has shape \(1, 1\)"),
     ],

@@ -23,6 +23,31 @@ def test_the_mass_is_that_of_draws_from_the_posterior(fp, fn, n):
     assert np.mean(allowed) == pytest.approx(0.05, abs=0.0021)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.02, 0.1])
+def test_the_mass_at_any_epsilon_is_that_of_draws(epsilon):
+    # As above: 6 standard errors of a share of a half are 0.0048.
+    a, b = np.random.default_rng(7).beta([[400.5], [450.5]], [[600.5], [550.5]], (2, 400_000))
+    allowed = (b >= 1 - 0.1 - np.exp(epsilon) * a) & (a >= 1 - 0.1 - np.exp(epsilon) * b)
+    assert 0.01 < np.mean(allowed) < 0.99
+    assert mass_allowed(epsilon, counts(400, 450, 1000), 0.1) == pytest.approx(np.mean(allowed), abs=0.0048)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 5.0, 7.0, 9.0])
+@pytest.mark.parametrize(("fp", "n_out", "fn", "n_in"), [(0, 200, 30, 1000), (3, 1000, 200, 1000), (0, 20, 7, 20)])
+def test_the_rates_may_change_places(epsilon, fp, n_out, fn, n_in):
+    # What is allowed is symmetric in the two rates; the integral takes one by its quantiles, the other by its masses.
+    one = Counts(false_positives=fp, n_out=n_out, false_negatives=fn, n_in=n_in)
+    other = Counts(false_positives=fn, n_out=n_in, false_negatives=fp, n_in=n_out)
+    assert mass_allowed(epsilon, one, 1e-3) == pytest.approx(mass_allowed(epsilon, other, 1e-3), abs=1e-9)
+
+
+def test_the_ceiling_is_the_bound_of_scores_that_never_overlap():
+    rng = np.random.default_rng(1)
+    (some,) = audit_scores(rng.normal(2, 1, 300), rng.normal(0, 1, 400), delta=1e-5, estimators=["bayes"])
+    (whole,) = audit_scores(rng.normal(50, 1, 300), rng.normal(0, 1, 400), delta=1e-5, estimators=["bayes"])
+    assert some.epsilon_lower < some.ceiling == whole.epsilon_lower == whole.ceiling
+
+
 def test_no_error_in_a_million_is_no_trouble():
     found = credible_epsilon(counts(0, 0, 1_000_000), 1e-9, 0.05)
     assert 13.5 < found < 14.5

@@ -117,6 +117,16 @@ def test_claims_are_those_that_could_be_refuted():
     assert pairs_needed(float(tested[-1]), DELTA) <= 1000 - FIRST
     assert claims(3, DELTA, 0.95).tolist() == [0.0]
     assert most_refutable(3, DELTA, 0.95) == 0.0
+    assert claims(10**11, DELTA, 0.95) == pytest.approx([*(i / 10 for i in range(60)), *(6 + i / 5 for i in range(70))])
+
+
+@pytest.mark.parametrize(("n", "most"), [(4, 0.0), (5, 0.1), (6, 0.4), (7, 0.6)])
+def test_the_most_that_few_pairs_refute_by_hand(n, most):
+    # At best each pair pays 1 + (1 - delta) / (e^c + delta), and 20 is to be reached.
+    assert most_refutable(FIRST + n, DELTA, 0.95) == pytest.approx(most)
+    best = [1 + (1 - DELTA) / (math.exp(c) + DELTA) for c in (most, most + 0.1)]
+    assert (best[0] ** n >= 20.0) == (n > 4)
+    assert best[1] ** n < 20.0
 
 
 @pytest.mark.parametrize(

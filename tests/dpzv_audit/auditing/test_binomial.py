@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import bdtr, bdtrc
 
-from dpzv_audit.auditing.binomial import lower_limit, proportion_interval, two_sided_limits, upper_limit
-from dpzv_audit.errors import InputError
+from dpzv_audit.auditing.binomial import lower_limit, upper_limit
 
 ERRORS = (0.05, 0.01, 1e-3, 1e-9)
 
@@ -37,25 +36,6 @@ def test_exact_coverage_summed_over_every_outcome(n, p):
     chance = bdtr(k, n, p) - np.concatenate([[0.0], bdtr(k[:-1], n, p)])
     assert chance[upper_limit(k, n, 0.05) < p].sum() <= 0.05
     assert chance[lower_limit(k, n, 0.05) > p].sum() <= 0.05
-    low, high = two_sided_limits(k, n, 0.9)
-    assert chance[(low > p) | (high < p)].sum() <= 0.1
-
-
-def test_published_example_of_the_interval():
-    # Clopper and Pearson's limits for 7 of 20 at 95% as tabulated in every handbook: (0.1539, 0.5922).
-    interval = proportion_interval(7, 20, 0.95)
-    assert (interval.value, interval.n, interval.confidence) == (0.35, 20, 0.95)
-    assert interval.low == pytest.approx(0.1539, abs=5e-5)
-    assert interval.high == pytest.approx(0.5922, abs=5e-5)
-
-
-def test_no_success_and_every_success_are_proportions_too():
-    none, every = proportion_interval(0, 12, 0.9), proportion_interval(12, 12, 0.9)
-    assert (none.value, none.low) == (0.0, 0.0)
-    assert (every.value, every.high) == (1.0, 1.0)
-    # 1 - 0.05^(1/12), from both ends.
-    assert none.high == pytest.approx(1.0 - 0.05 ** (1 / 12), rel=1e-12)
-    assert every.low == pytest.approx(0.05 ** (1 / 12), rel=1e-12)
 
 
 def test_arguments_broadcast():
@@ -63,18 +43,3 @@ def test_arguments_broadcast():
     assert limits.shape == (3, 2)
     assert np.all(limits[:, 0] <= limits[:, 1])
     assert limits[1, 1] == float(upper_limit(5, 10, 0.01))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((1, 0, 0.95), "n is 0"),
-        ((-1, 5, 0.95), "successes is -1"),
-        ((6, 5, 0.95), "successes is 6, must be at most n = 5"),
-        ((1, 5, 1.0), "confidence is 1.0"),
-        ((1, 5, float("nan")), "confidence is nan"),
-    ],
-)
-def test_impossible_arguments_are_named(arguments, words):
-    with pytest.raises(InputError, match=words):
-        proportion_interval(*arguments)

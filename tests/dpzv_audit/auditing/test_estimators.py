@@ -254,8 +254,8 @@ def test_a_rule_finds_the_direction_and_the_tail():
 
 
 def test_fewer_scores_than_a_pilot_needs_prove_nothing_and_say_so():
-    bound, curve = audit_scores([9.0] * 7, [0.0] * 500, delta=DELTA)
-    for found in (bound, curve):
+    names = ["clopper-pearson", "gaussian", "curve", "bayes"]
+    for found in audit_scores([9.0] * 7, [0.0] * 500, delta=DELTA, estimators=names):
         assert (found.epsilon_lower, found.ceiling, found.looks, found.directions) == (0.0, 0.0, 0, 0)
         assert "fewer than 8" in found.threshold_rule
 
@@ -301,6 +301,14 @@ def test_a_gaussian_bound_gates_only_where_told_and_not_contradicted():
     assert "contradict" in curve.assumes
 
 
+@pytest.mark.parametrize(("n_in", "n_out"), [(7, 200), (200, 7)])
+def test_too_few_scores_to_test_gate_nothing(n_in, n_out):
+    scores = np.linspace(4.0, 5.0, n_in), np.linspace(0.0, 1.0, n_out)
+    curve = audit_scores(*scores, delta=DELTA, estimators=["gaussian"], exactly_gaussian=True)[0]
+    assert "too few scores" in curve.assumes
+    assert not can_refute(curve)
+
+
 @pytest.mark.parametrize(
     ("inside", "outside", "words"),
     [
@@ -308,7 +316,7 @@ def test_a_gaussian_bound_gates_only_where_told_and_not_contradicted():
         ([1.0], [], "out_scores is empty"),
         ([[1.0, 2.0]], [1.0], r"in_scores has shape \(1, 2\), must be one-dimensional"),
         (3.0, [1.0], r"in_scores has shape \(\)"),
-        ([1.0], [1.0, float("nan"), 2.0], "out_scores: row 2 is nan, must be a finite number"),
+        ([1.0], [1.0, float("nan"), 2.0, float("inf")], "out_scores: row 2 is nan, must be a finite number"),
         ([1.0, 2.0, -float("inf")], [1.0], "in_scores: row 3 is -inf"),
         (["a"], [1.0], "in_scores holds values of type"),
         ([1.0, None], [1.0], "in_scores holds values of type object"),

@@ -30,6 +30,22 @@ def test_the_chance_is_a_double_sum_and_never_less(n):
         assert exact - 1e-12 <= found <= exact + (1e-9 if n < 100 else 0.03)
 
 
+@pytest.mark.parametrize("alpha", [0.02, 0.4])
+def test_blocks_are_a_small_part_of_the_spread(alpha):
+    # True rates on the curve that was seen, where a shift of A matters most: a 16th of its deviation at most.
+    n, beta = 40_000, GAUSSIAN.curve(np.array([alpha]), 1.0)
+    counts = Counts(false_positives=round(n * alpha), n_out=n, false_negatives=round(n * float(beta[0])), n_in=n)
+
+    def seen(a):
+        return GAUSSIAN.curve(a, 1.0)
+
+    room = np.floor((n + 1.0) * seen((np.arange(n + 1) + 0.5) / (n + 1.0)) - 0.5)
+    exact = float(exact_masses(n, alpha) @ bdtr(np.clip(room, 0, n), n, beta[0]))
+    found = float(chance_below(np.array([alpha]), beta, counts, seen)[0])
+    assert 0.4 < exact < 0.6
+    assert exact <= found <= exact + 0.4 / 16.0
+
+
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_the_search_misses_less_than_the_factor_for_it(family):
     rng = np.random.default_rng(1)

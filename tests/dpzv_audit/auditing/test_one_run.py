@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -75,6 +76,38 @@ def test_the_recursion_by_the_letter(family):
         assert found == refuted_by_the_letter(m, made, right, lambda a, t=theta: family.curve(a, t), 0.05)
         answers.append(found)
     assert {True, False} == set(answers)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.4])
+@pytest.mark.parametrize("error", [0.05, 0.2, 0.6])
+def test_the_recursion_of_few_guesses_by_the_letter(theta, error):
+    for m, made in itertools.combinations_with_replacement(range(1, 8), 2):
+        for right in range(1, m + 1):
+            found = one_run_fdp.refuted(Guesses(made, m, right), PURE.blow_up, theta, error)
+            assert found == refuted_by_the_letter(made, m, right, lambda a: PURE.curve(a, theta), error)
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 20, 200])
+@pytest.mark.parametrize("error", [0.05, 0.3, 0.9, 0.99])
+def test_all_guesses_right_have_a_closed_form(m, error):
+    # Randomised response is right m times with probability (e^epsilon / (1 + e^epsilon))^m, which is to be `error`.
+    each = error ** (1.0 / m)
+    truth = max(0.0, math.log(each / (1.0 - each)))
+    found = one_run_fdp.largest_refuted(Guesses(m, m, m), PURE, error)
+    assert truth - 1e-4 * math.log(2 * m + 1) <= found <= truth * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("family", [GAUSSIAN, LAPLACE, PURE], ids=lambda f: f.name)
+@pytest.mark.parametrize("right", [0, 1, 48, 52])
+def test_guesses_as_good_as_chance_refute_no_curve(family, right):
+    # 52 or more of 100 fair coins come up heads with probability 0.38: nothing at 5%.
+    assert one_run_fdp.largest_refuted(Guesses(100, 100, right), family, 0.05) == 0.0
+
+
+@pytest.mark.parametrize("m", [2, 3, 5, 12])
+def test_all_of_few_coin_flips_right_have_the_chance_they_have(m):
+    for share, answer in ((1.0 - 1e-9, False), (1.0 + 1e-9, True)):
+        assert one_run_fdp.refuted(Guesses(m, m, m), PURE.blow_up, 0.0, share * 0.5**m) == answer
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -178,6 +211,7 @@ def test_few_or_useless_scores_prove_nothing():
     for inside, outside in (([1.0] * 3, [0.0] * 3), ([0.0] * 500, [0.0] * 500), ([1.0] * 9, [0.0] * 8)):
         for bound in audit_scores(inside, outside, delta=DELTA, estimators=["one-run", "one-run-fdp"]):
             assert bound.epsilon_lower == 0.0
+            assert bound.mu_lower in (0.0, None)
 
 
 def test_a_curve_that_is_not_its_own_inverse_is_refused():

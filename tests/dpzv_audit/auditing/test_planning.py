@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.auditing import audit_scores
-from dpzv_audit.auditing.planning import epsilon_by_trials, expected_bound
+from dpzv_audit.auditing.planning import expected_bound
 from dpzv_audit.errors import InputError
 
 DELTA = 1e-5
@@ -33,20 +33,18 @@ def test_more_runs_see_more_and_never_more_than_there_is():
     assert expected_bound(0.0, n_in=1000, n_out=1000, delta=DELTA) == 0.0
 
 
-def test_bounds_by_number_of_trials():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(3, 1, 3000), rng.normal(0, 1, 2500)
-    rows = epsilon_by_trials(inside, outside, delta=DELTA, points=6, seed=2)
-    assert [n for n, _ in rows] == sorted({n for n, _ in rows})
-    assert (rows[0][0], rows[-1][0]) == (16, 2500)
-    n, bounds = rows[3]
-    assert bounds == audit_scores(inside[:n], outside[:n], delta=DELTA, estimators=["clopper-pearson"], seed=2)
-    assert rows[-1][1][0].epsilon_lower > rows[1][1][0].epsilon_lower
-    assert [n for n, _ in epsilon_by_trials(inside, outside, delta=DELTA, points=1)] == [2500]
+@pytest.mark.parametrize(("n_in", "n_out"), [(300, 300), (100, 900), (900, 100)])
+def test_what_is_expected_of_worlds_far_apart_is_the_ceiling(n_in, n_out):
+    worlds = np.linspace(9.0, 10.0, n_in), np.linspace(0.0, 1.0, n_out)
+    (bound,) = audit_scores(*worlds, delta=DELTA, estimators=["clopper-pearson"])
+    assert expected_bound(300.0, n_in=n_in, n_out=n_out, delta=DELTA) == pytest.approx(bound.ceiling, rel=1e-9)
+
+
+def test_a_side_too_small_for_a_pilot_sees_nothing():
+    for n_in, n_out in ((7, 1000), (1000, 7)):
+        assert expected_bound(300.0, n_in=n_in, n_out=n_out, delta=DELTA) == 0.0
 
 
 def test_wrong_numbers_are_named():
     with pytest.raises(InputError, match="n_in is 0"):
         expected_bound(1.0, n_in=0, n_out=5, delta=DELTA)
-    with pytest.raises(InputError, match="points is 0"):
-        epsilon_by_trials([1.0], [0.0], delta=DELTA, points=0)

@@ -79,6 +79,20 @@ def test_shape_of_any_curve(inside, outside):
     assert beta.tolist() == [brute_force(inside, outside, a) for a in alpha]
 
 
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_the_band_of_one_score_a_side_by_hand(confidence):
+    # The distribution function at the only score is uniform: with a quarter of the error for each tail of each side,
+    # it lies in [q, 1 - q].
+    q = 0.25 * (1.0 - confidence)
+    right = empirical_tradeoff([1.0], [0.0], confidence=confidence, points=1001)
+    alpha = np.array(right.alpha)
+    # Of the thresholds 0 and 1, only that at 0 has a rate of false positives known to be below 1: at most 1 - q.
+    assert right.beta_high == pytest.approx(np.where(alpha == 1.0, 0.0, np.where(alpha >= 1.0 - q, 1.0 - q, 1.0)))
+    assert right.beta_low == pytest.approx(np.zeros(1001))
+    wrong = empirical_tradeoff([0.0], [1.0], confidence=confidence, points=1001)
+    assert wrong.beta_low == pytest.approx(np.where(alpha == 1.0, 0.0, q))
+
+
 def test_direction_and_monotone_maps():
     rng = np.random.default_rng(2)
     inside, outside = rng.normal(1, 1, 200), rng.normal(0, 1, 200)

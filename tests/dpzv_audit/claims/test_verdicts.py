@@ -121,7 +121,10 @@ def test_a_p_value_is_the_error_at_which_the_bound_passes_the_claim(name, errors
 def test_a_p_value_of_nothing_is_one():
     assert exact_test(n_in=0, n_out=0, false_positives=0, false_negatives=0).p_value(0.1) == 1.0
     assert exact_test(false_positives=600).p_value(0.1) == 1.0
-    assert fixed_test([1.0] * 7, [0.0] * 7, delta=1e-5, design_error=0.01).p_value(0.01) == 1.0
+    none = fixed_test([1.0] * 7, [0.0] * 7, delta=1e-5, design_error=0.01)
+    assert none.p_value(0.01) == 1.0
+    assert none.epsilon_lower(0.05) == none.ceiling(0.05) == 0.0
+    assert (none.n_in, none.n_out, none.false_positives, none.false_negatives) == (0, 0, 0, 0)
 
 
 def test_zero_false_positives_give_the_closed_form():

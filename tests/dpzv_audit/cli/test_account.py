@@ -110,6 +110,7 @@ def test_noise_multiplier_is_sigma_over_the_sensitivity():
         exact = next(b for b in found["bounds"] if b["accountant"] == "gdp-exact")
         assert exact["epsilon"]["upper"] == pytest.approx(60.95, abs=0.01)
     wrong = run(f"{sizes} --noise-multiplier 1").exception
+    assert "--noise-multiplier is 1.0" in str(wrong)
     assert "name one relation with --neighbours" in str(wrong)
 
 
@@ -238,8 +239,8 @@ def test_example_of_the_help_runs_as_printed():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (BASE, "exactly one of --sigma, --claim-epsilon and --noise-multiplier"),
-        (CLAIM + " --sigma 1", "exactly one of --sigma, --claim-epsilon and --noise-multiplier"),
+        (BASE, "no noise is given, must be exactly one of --sigma, --claim-epsilon and --noise-multiplier"),
+        (CLAIM + " --sigma 1", "--sigma and --claim-epsilon are given, must be exactly one of --sigma"),
         (BASE + " --sigma 1 --adversary clent", "--adversary is 'clent': did you mean 'client'"),
         (BASE + " --sigma 1 --neighbours replace", "--neighbours is 'replace'"),
         (BASE + " --sigma 1 --sampler poison", "--sampler is 'poison': did you mean 'poisson'"),

@@ -180,7 +180,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         (("--method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
         (("--method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
         ((*FULL_SIZE, "--epochs", "2"), "--epochs does not go with --simulate"),
-        ((*FULL_SIZE, "--canary", "state"), "--canary is worst-case, not state"),
+        ((*FULL_SIZE, "--canary", "state"), "--canary is 'state', must be worst-case with --simulate"),
         ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
         (("--mechanism", "planted:nothing"), "--mechanism planted:NAME is 'nothing'"),
         (("--mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with --mechanism planted"),
@@ -193,6 +193,8 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         (("--method", "dpzv", "--fail-on", "always"), "--fail-on is 'always'"),
         (("--method", "dpzv", "--estimator", "gaussian"), "--estimator and --exactly-gaussian go with"),
         (("--method", "dpzv", "--canaries", "5000"), "--canaries is 5000"),
+        (("--method", "dpzv", "--canaries", "9", "--canary", "random"), "--canary is 'random', must be worst-case"),
+        (("--method", "dpzv", "--sigma", "0"), "the noise is 0 (--sigma 0 or --calibration none), must be above 0"),
         (("--method", "dpzv", "--canaries", "50", "--adversary", "eavesdropper"), "--adversary is 'eavesdropper'"),
     ],
 )

@@ -3,7 +3,8 @@
 import pytest
 
 from dpzv_audit.cli import main
-from dpzv_audit.cli.data_options import DataFlags, load_data
+from dpzv_audit.cli.data_loading import load_data
+from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
 from dpzv_audit.data.files import DATA_VARIABLE

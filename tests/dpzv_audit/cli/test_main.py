@@ -83,6 +83,35 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
     assert os.environ["OMP_NUM_THREADS"] == then
 
 
+def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
+    """Planted: neither nine trainings nor four fit."""
+    from attacks import shadow_models
+    from dpzv_audit.evaluation import attacking
+    from mechanisms.controls import frozen_clients
+
+    train, asked = shadow_models.train, []
+    frozen = []
+
+    def too_small(*arguments, replicas, **options):
+        asked.append(len(replicas))
+        if len(asked) <= 2:
+            raise MemoryError
+        return train(*arguments, replicas=replicas, **options)
+
+    def watched(*arguments, replicas, **options):
+        frozen.append(len(replicas))
+        return frozen_clients(*arguments, replicas=replicas, **options)
+
+    monkeypatch.setattr(shadow_models, "train", too_small)
+    monkeypatch.setattr(attacking, "frozen_clients", watched)
+    size = ("--attack-set", "pool=128", "--attack-set", "shadows=1", "--trials", "4", "--epochs", "1", "--runs", "0")
+    assert main(["attack", "--method", "split", "--attack", "membership_loss", *size, "--out", str(tmp_path)]) == 0
+    assert asked[:7] == [9, 4, 2, 2, 2, 2, 1]
+    assert frozen == [2, 2]
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("Memory ran out: from then on 2 trainings at a time, to the same numbers.") == 1
+
+
 def test_a_setting_that_is_given_twice_is_refused(capsys):
     assert main(["account", "--method", "dpzv", "--set", "clip=1", "--set", "clip=2"]) == 2
     assert capsys.readouterr().err == "dpzv-audit: error: --set gives clip twice, give it once\n"

@@ -101,7 +101,7 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     arguments = [a if a != "label_direct" else "label_probe" for a in SMALL]
     code, printed, error = run(capsys, *arguments, "--no-self-check", "--json", "--out", tmp_path)
     assert code == 3
-    assert "1 of 2 cells failed" in error
+    assert "1 of 2 cells and self-checks failed" in error
     cells = {c["method"]: c for c in json.loads(printed)["cells"]}
     assert cells["vafl"]["state"] == "does not apply"
     assert "label_direct needs no probes" in cells["vafl"]["reason"]
@@ -119,8 +119,8 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     [
         (("--methods", "dpzv,valf"), "--methods is 'valf': did you mean 'vafl'"),
         (("--attacks", "label_drect"), "--attacks is 'label_drect': did you mean 'label_direct'"),
-        (("--methods", ","), "--methods is ',', must be names by commas, or all"),
-        (("--epsilons", "one"), "--epsilons is 'one', must be numbers by commas"),
+        (("--methods", ","), "--methods is ',', must be names separated by commas, or all"),
+        (("--epsilons", "one"), "--epsilons is 'one', must be numbers separated by commas"),
         (("--protect", "gradients"), "--protect is 'gradients': did you mean 'gradient'"),
         (("--epsilons", "0"), "--epsilons is '0', must be finite numbers above 0"),
         (("--dataset", "digit"), "did you mean 'digits'"),
@@ -177,10 +177,12 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
 
 def test_the_sentence_counts_failures():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "controls_hold": True}
-    measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "reference": 0.1, "damage": 0.4}
+    measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "high": 0.6, "reference": 0.1, "damage": 0.4}
     text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}])
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
-    assert "a by the client on m: 0.500" in text
+    assert "a by the client on m: 0.500 (0.400 to 0.600)" in text
+    unsure = {**measured, "method": "n", "success": 1.0, "low": 0.02, "high": 1.0, "damage": 1.0}
+    assert "The worst is a by the client on m" in matrix_sentence([unsure, measured])
     assert "negative controls" not in text
     assert "the 1 negative controls together are at chance, p = 0.3" in matrix_sentence(
         [{**measured, "control_p": 0.3}]

@@ -1,5 +1,6 @@
 """`dpzv-audit verify` as a user meets it: exit codes, files it writes, hostile input, interruption."""
 
+import errno
 import json
 import os
 import re
@@ -350,12 +351,22 @@ def test_a_wrong_flag_is_one_line_and_code_two(folder, capsys, arguments, says):
     assert says in printed.err
 
 
-def test_output_that_cannot_be_written_is_told_before_the_work(folder, capsys):
+def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, capsys, monkeypatch):
+    def full(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("dpzv_audit.cli.verify_output.write_atomically", full)
     write(folder, FILE)
-    for flag, path in (("--junit", "absent/out.xml"), ("--sarif", "absent/out.sarif"), ("--junit", ".")):
-        assert main(["verify", "claims.toml", flag, path, "--quiet"]) == 2
-        assert capsys.readouterr().err.startswith(f"dpzv-audit: error: {flag} is {path}, ")
-    assert not (folder / "dpzv-runs").exists()
+    assert main(["verify", "claims.toml", "--junit", "out.xml", "--quiet"]) == 3
+    assert "--junit is out.xml, which cannot be written (No space left on device)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flag", "path"), [("--junit", "."), ("--sarif", "absent/claims.sarif")])
+def test_an_output_that_can_be_no_file_is_told_before_anything_runs(folder, capsys, flag, path):
+    write(folder, FILE)
+    assert main(["verify", "claims.toml", flag, path, "--quiet"]) == 2
+    assert f"{flag} is {path}, " in capsys.readouterr().err
+    assert sorted(file.name for file in folder.iterdir()) == ["claims.toml", "in.csv", "out.csv"]
 
 
 def test_a_reader_who_has_gone_is_no_refuted_claim():

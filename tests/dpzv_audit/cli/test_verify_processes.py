@@ -146,7 +146,7 @@ def test_a_budget_ends_what_workers_have_under_way(folder):
     assert list((folder / "blocks").iterdir()) == [], "no block was waited for"
     assert result["missing"] == ["slow", "also slow"]
     for entry in result["claims"][:2]:
-        assert entry["missing"] == "the budget of 0.001 minutes ended in the sequential test, runs"
+        assert entry["missing"] == "the budget of 0.001 minutes ended in the sequential test on runs"
     assert result["claims"][2]["looks"], "what is there already is tested all the same"
 
 

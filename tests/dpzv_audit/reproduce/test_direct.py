@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from attacks.metrics import rate_interval
+from attacks.intervals import rate_interval
 from dpzv_audit.cli import main
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.attacked import FALSE_ALARM, judged

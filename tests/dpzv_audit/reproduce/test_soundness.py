@@ -12,10 +12,9 @@ from dpzv_audit.reproduce import TABLES, reproduce, soundness, to_markdown
 from dpzv_audit.reproduce.private_trainings import Federated
 from dpzv_audit.reproduce.search import capped, distinct, held_out
 from dpzv_audit.runs import json_text
-from mechanisms.federation import TrainingData
+from mechanisms.training_data import TrainingData
 
 TABLE = TABLES["cost-of-soundness"]
-SEARCHED = [item.trainer for item in TABLE.items if isinstance(item.trainer, Federated)]
 
 
 def small(item):

@@ -16,8 +16,8 @@ from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.training import SYNCHRONOUS, Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
-from mechanisms.federation import TrainingData
 from mechanisms.registry import new_run
+from mechanisms.training_data import TrainingData
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -7,7 +7,7 @@ from scipy import stats
 from dpzv_audit.auditing.games.one_run import coin_scores, play_one_run
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainingData
+from mechanisms.training_data import TrainingData
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

@@ -9,7 +9,7 @@ from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData, dtype_of
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, ViewRecorder
 
 SMALL = {"batch_size": 4, "epochs": 6, "embedding": 16, "hidden": 32, "dtype": "float64", "sigma": 0.5, "clip": 2.0}

@@ -18,9 +18,10 @@ from dpzv_audit.auditing.games.worst_case import CanaryClient, logit_directions
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainingData
 from mechanisms.models import MLP
-from mechanisms.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.parameters import ParameterStack, module_of
+from mechanisms.replicas import evaluator_for
+from mechanisms.training_data import TrainingData
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

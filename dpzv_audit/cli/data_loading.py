@@ -1,0 +1,204 @@
+"""Loads the data that `DataFlags` name, and names the flag where they are wrong."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpzv_audit.cli.data_options import DataFlags, flag_of
+from dpzv_audit.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from dpzv_audit.data import DatasetSpec
+    from dpzv_audit.data.vertical import VerticalDataset
+
+SEPARATORS = {"tab": "\t", "\\t": "\t"}
+"""What `--separator` calls a character that a command line can hardly hold."""
+CSV_ONLY = ("label", "columns", "categories", "scales", "drop", "test_csv", "separator")
+NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
+CSV_COLUMNS = {
+    "label": "--label",
+    "group": "--columns",
+    "drop": "--drop",
+    "categories": "--categories",
+    "scales": "--scales",
+}
+"""Flags by the word before "column" in what the loader says about one."""
+
+
+def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None = None) -> VerticalDataset:
+    """Return the data that `flags` name, fetched first with `--download` (a progress bar on stderr unless `quiet`).
+
+    Text is read by the tokenizer of `transformer`, a folder or a name on the Hugging Face hub, where it is given.
+    Raises `InputError` in one line that names the flag or the file for a wrong one, for flags that do not go together
+    and for training records of one class alone, and what `dpzv_audit.data.download.download` raises.
+    """
+    data = _load_named(flags, quiet=quiet, transformer=transformer) if flags.csv is None else _load_csv(flags)
+    first = int(data.train.labels[0])
+    if (data.train.labels == first).all():
+        found = f"all {len(data.train)} training records are of class {first}"
+        raise InputError(f"{data.name}: {found}, must be of at least two classes: there is nothing to learn")
+    return data
+
+
+def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> VerticalDataset:
+    from dpzv_audit.data import DATASETS, load
+
+    stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
+    if stray is not None:
+        raise InputError(f"{flag_of(stray)} goes with --csv FILE, not with data set {flags.name}")
+    if flags.name not in DATASETS:
+        raise unknown_name("--dataset", flags.name, DATASETS)
+    spec = DATASETS[flags.name]
+    options = _loader_options(spec, flags)
+    if transformer is not None and "tokenizer" in spec.options:
+        options = _with_tokenizer(spec, options, transformer)
+    if spec.source is None and flags.data_dir is not None:
+        raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in scikit-learn")
+    if flags.download:
+        _download(spec, flags, quiet=quiet)
+    with named_by_flag(("clients", "partition", *options)):
+        return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
+
+
+def _loader_options(spec: DatasetSpec, flags: DataFlags) -> dict[str, Any]:
+    words = [key for key in spec.options if key not in ("subset", "tokenizer")]
+    options: dict[str, Any] = {}
+    for item in flags.data_options or []:
+        key, separator, text = item.partition("=")
+        if not separator or not key:
+            raise InputError(f"--data-option is {item!r}, must be KEY=VALUE, such as size=32")
+        if not words:
+            raise InputError(f"--data-option {item} does not apply: {spec.name} has no options")
+        if key not in words:
+            raise unknown_name(f"--data-option of {spec.name}", key, words)
+        if key in options:
+            raise InputError(f"--data-option gives {key} twice, give it once")
+        options[key] = _value(text)
+    if flags.subset:
+        if "subset" not in spec.options:
+            raise InputError(f"--subset does not apply to {spec.name}, which is always complete")
+        options["subset"] = True
+    return options
+
+
+def _with_tokenizer(spec: DatasetSpec, options: dict[str, Any], transformer: str) -> dict[str, Any]:
+    """`options` with the tokenizer of `transformer`, at the length they give or the data set's own."""
+    from dpzv_audit.data.pretrained import PretrainedTokenizer
+
+    if "vocabulary" in options:
+        given = options["vocabulary"]
+        raise InputError(f"--data-option vocabulary={given} does not apply: the tokenizer of {transformer} has its own")
+    length = options.get("length", inspect.signature(spec.loader).parameters["length"].default)
+    kept = {key: value for key, value in options.items() if key != "length"}
+    return {**kept, "tokenizer": PretrainedTokenizer(source=transformer, length=length)}
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | str) and not isinstance(value, bool) else text
+
+
+def _download(spec: DatasetSpec, flags: DataFlags, *, quiet: bool) -> None:
+    from dpzv_audit.data.download import REMOTES, download
+    from dpzv_audit.data.files import DATA_VARIABLE
+
+    if spec.source is None:
+        raise InputError(f"--download does not apply to {spec.name}, which is embedded in scikit-learn")
+    if spec.name not in REMOTES:
+        raise InputError(f"--download cannot fetch {spec.name}, which no plain URL has: {spec.source.origin}")
+    given = flags.data_dir or os.environ.get(DATA_VARIABLE)
+    if not given:
+        raise InputError(f"--download needs --data-dir DIR, the folder to fetch into, or {DATA_VARIABLE} set")
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+
+        def start(name: str, total: int) -> Callable[[int], None]:
+            task = bars.add_task(name, total=total)
+            return lambda done: bars.update(task, completed=done)
+
+        download(spec.name, Path(given), start)
+
+
+def _load_csv(flags: DataFlags) -> VerticalDataset:
+    from dpzv_audit.data import load_csv
+
+    stray = next((name for name in NAMED_ONLY if getattr(flags, name)), None)
+    if stray is not None:
+        raise InputError(f"{flag_of(stray)} does not go with --csv FILE, give one of them")
+    if flags.label is None:
+        raise InputError("--label COLUMN is missing: --csv needs the column to predict")
+    assert flags.csv is not None
+    with named_by_flag(("clients", "separator"), file=flags.csv):
+        return load_csv(
+            flags.csv,
+            label=flags.label,
+            clients=flags.clients,
+            groups=[_names("--columns", text) for text in flags.columns] if flags.columns else None,
+            categories=[name for text in flags.categories or [] for name in _names("--categories", text)],
+            scales=_scales(flags.scales or []),
+            drop=[name for text in flags.drop or [] for name in _names("--drop", text)],
+            test=flags.test_csv,
+            separator="," if flags.separator is None else SEPARATORS.get(flags.separator, flags.separator),
+        )
+
+
+def _names(flag: str, text: str) -> list[str]:
+    """Column names of a list such as `a,b` or `"with, comma",b`."""
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not names or not all(names):
+        raise InputError(f"{flag} is {text!r}, must be column names with commas between them, such as age,region")
+    return names
+
+
+def _scales(texts: list[str]) -> Mapping[str, float]:
+    scales: dict[str, float] = {}
+    for item in (item for text in texts for item in _names("--scales", text)):
+        name, separator, constant = item.rpartition("=")
+        try:
+            value = float(constant)
+        except ValueError:
+            value = 0.0
+        if not separator or not 0.0 < value < float("inf"):
+            raise InputError(f"--scales is {item!r}, must be COLUMN=X with X above 0, such as age=100")
+        scales[name.strip()] = value
+    return scales
+
+
+@contextmanager
+def named_by_flag(keys: tuple[str, ...], file: Path | None = None) -> Iterator[None]:
+    """Let an `InputError` of the block that opens with one of `keys` open with the flag by which it was given.
+
+    With `file`, a CSV file, one about a column opens with the flag that names columns, and names the file.
+    """
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        key, separator, rest = text.partition(" ")
+        if key in keys:
+            raise InputError(f"{flag_of(key)}{separator}{rest}") from None
+        if file is not None and key in CSV_COLUMNS and rest.startswith("column "):
+            raise InputError(f"{CSV_COLUMNS[key]}{separator}{rest.removeprefix('column ')} of {file}") from None
+        if file is not None and key == "column":
+            raise InputError(f"{'--columns' if 'group' in rest else '--scales'}: {text} ({file})") from None
+        raise

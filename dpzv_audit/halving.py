@@ -1,0 +1,39 @@
+"""Work on numbered things in pieces: half as many at a time from where memory ran out, to the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from dpzv_audit.errors import out_of_memory
+
+T = TypeVar("T")
+
+
+def in_pieces(
+    work: Callable[[int, int], T], first: int, last: int, at_once: int | None = None
+) -> Iterator[tuple[T, int | None]]:
+    """Yield `work(a, b)` for pieces that make up `first` to `last`, at most `at_once` at a time.
+
+    Where memory runs out, half as many are tried from there on. With each piece comes how many at a time it sufficed
+    for, None where it sufficed for all that was tried. Raises what `work` raises, out of memory for one alone too.
+    """
+    size, fitted, place = last - first if at_once is None else min(at_once, last - first), at_once, first
+    while place < last:
+        stop = min(place + size, last)
+        try:
+            done = work(place, stop)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error) or stop - place < 2:
+                raise
+            size = fitted = (stop - place) // 2
+        else:
+            yield done, fitted
+            place = stop
+
+
+def shortage(at_once: int | None) -> dict[str, str]:
+    """What a result says where memory sufficed for no more than `at_once` trainings; nothing where it did for all."""
+    if at_once is None:
+        return {}
+    return {"memory": f"ran out: from then on {at_once} trainings at a time, to the same numbers"}
