@@ -67,11 +67,8 @@ class ClaimsFile:
         for name in names:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
-                hint = (
-                    f"did you mean {near[0]!r}?"
-                    if near
-                    else f"no claim of the file is called so; the first is {known[0]!r}"
-                )
+                none = f"no claim of the file is called so; the first is {known[0]!r}"
+                hint = f"did you mean {near[0]!r}?" if near else none
                 raise InputError(f"--only is {name!r}: {hint}")
         return ClaimsFile(self.path, self.alpha, tuple(placed for placed in self.claims if placed.name in names))
 

@@ -69,9 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
         if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it
             print("dpzv-audit: interrupted", file=sys.stderr)
         return code if isinstance(code, int) else 0
-    except (
-        SystemExit
-    ):  # typer's answer to a reader who has gone, as of `| head -1`: 1 would say that a claim is refuted
+    except SystemExit:
+        # Typer's answer to a reader who has gone, as of `| head -1`; its 1 would say that a claim is refuted.
         return 3
     except TyperException as error:
         print(f"dpzv-audit: error: {one_line(_mistake(error))}", file=sys.stderr)

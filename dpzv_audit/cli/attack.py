@@ -133,6 +133,9 @@ def attack(
     own = parsed_settings("--attack-set", attack_settings or [], spec.options)
     check_choice("--rule", rule, RULES)
     check_choice("--estimator", estimator, ESTIMATORS)
+    for flag, value, default in (("--rule", rule, "argmin"), ("--estimator", estimator, "ridge")):
+        if value != default and spec.name != "label_direct":
+            raise InputError(f"{flag} is {value!r}, but goes with --attack label_direct alone, not {spec.name}")
     choice = choose(
         method,
         data,

@@ -102,7 +102,10 @@ def family_of(text: str) -> CurveFamily:
     rounds = _number(text, given["rounds"])
     if rounds != int(rounds):
         raise InputError(f"--family is {text!r}, its rounds must be a whole number")
-    return sampled_family(rate=rate, rounds=int(rounds), pair=given.get("pair", "remove"))
+    try:
+        return sampled_family(rate=rate, rounds=int(rounds), pair=given.get("pair", "remove"))
+    except InputError as error:
+        raise InputError(f"--family is {text!r}: {error}") from None
 
 
 def _number(text: str, value: str) -> float:

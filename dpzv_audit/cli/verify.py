@@ -168,11 +168,8 @@ def verify(
     if check:
         gate.prepare()
         output.result({"schema": "dpzv-audit/verify-check/1", "claims": [placed.name for placed in file.claims]})
-        output.say(
-            f"{claims}: {len(file.claims)} claims, all of them valid"
-            if len(file.claims) > 1
-            else f"{claims}: 1 claim, valid"
-        )
+        counted = "1 claim," if len(file.claims) == 1 else f"{len(file.claims)} claims, all of them"
+        output.say(f"{claims}: {counted} valid")
         return
     runs, interrupted = _gathered(gate, output)
     result = _concluded(file, runs, ledger=ledger, interrupted=interrupted, seed=seed, allow=bool(allow), strict=strict)

@@ -106,20 +106,16 @@ def matrix_sentence(cells: Sequence[Result]) -> str:
         text += " that repeats allow to test" if untested else ""
         text += f" together {words}, p = {controls['together_p']:.2g}"
     if measured:
-        worst = max(measured, key=_damage)
+        worst = max(measured, key=lambda c: (c["low"] > c["reference"], c["damage"]))
         clear = sum(c["low"] > c["reference"] for c in measured)
         on = worst["method"] + ("" if worst["epsilon"] is None else f" at epsilon {worst['epsilon']:g}")
         text += (
             f". In {clear} the attack's whole interval lies above what needs no attack. The worst is "
-            f"{worst['attack']} by the {worst['adversary']} on {on}: {worst['success']:.3f}, "
+            f"{worst['attack']} by the {worst['adversary']} on {on}: {worst['success']:.3f} "
+            f"({worst['low']:.3f} to {worst['high']:.3f}), "
             f"where {worst['reference']:.3f} needs no attack"
         )
     return text + "."
-
-
-def _damage(cell: Result) -> float:
-    damage: float = cell["damage"]
-    return damage
 
 
 def unmeasured_cell(state: str, reason: str) -> dict[str, Any]:

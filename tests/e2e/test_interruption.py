@@ -72,10 +72,29 @@ def test_an_interrupted_training_says_how_to_go_on(tool, tmp_path):
     )
 
 
-def wait_for_checkpoint(process: subprocess.Popen, out: Path) -> None:
-    """Return once the training of `process` has saved itself under `out`."""
+def test_an_interrupted_audit_says_how_to_go_on(tool, tmp_path):
+    out = tmp_path / "runs"
+    audit = ("audit", "--method", "dpzv", "--set", "top_model=false", "--runs", "100000", "--chunk", "4")
+    process = subprocess.Popen(
+        [*tool.command, *audit, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=tool.environment,
+        preexec_fn=ordinary_interrupt,
+    )
+    wait_for_checkpoint(process, out, "audits/*/*.npz")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    go_on = "the same command with --resume goes on from there"
+    assert said == f"dpzv-audit: interrupted; what was done is kept in {out / 'audits'}; {go_on}\n"
+
+
+def wait_for_checkpoint(process: subprocess.Popen, out: Path, pattern: str = "checkpoints/*.safetensors") -> None:
+    """Return once what `process` does has saved itself under `out`."""
     limit = time.monotonic() + 300
-    while not list(out.glob("checkpoints/*.safetensors")):
+    while not list(out.glob(pattern)):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < limit
         time.sleep(0.05)

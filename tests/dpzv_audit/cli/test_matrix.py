@@ -177,10 +177,12 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
 
 def test_the_sentence_counts_failures():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "controls_hold": True}
-    measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "reference": 0.1, "damage": 0.4}
+    measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "high": 0.6, "reference": 0.1, "damage": 0.4}
     text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}])
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
-    assert "a by the client on m: 0.500" in text
+    assert "a by the client on m: 0.500 (0.400 to 0.600)" in text
+    unsure = {**measured, "method": "n", "success": 1.0, "low": 0.02, "high": 1.0, "damage": 1.0}
+    assert "The worst is a by the client on m" in matrix_sentence([unsure, measured])
     assert "negative controls" not in text
     assert "the 1 negative controls together are at chance, p = 0.3" in matrix_sentence(
         [{**measured, "control_p": 0.3}]
