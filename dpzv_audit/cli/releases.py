@@ -68,7 +68,13 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
             schedule, given["dataset_size"], rounds=given["rounds"], distinct_ids=given.get("distinct_ids", False)
         )
     defaults = {"sampler": "shuffled", "server_update": "none", "clip": 1.0}
-    return Release(**{**defaults, **given, "sigma": sigma})
+    try:
+        return Release(**{**defaults, **given, "sigma": sigma})
+    except InputError as error:
+        key, _, rest = str(error).partition(" ")
+        if key not in given:
+            raise
+        raise InputError(f"--{key.replace('_', '-')} {rest}") from None
 
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
@@ -149,6 +155,7 @@ def sigma_of(
     if noise_multiplier is None and flags.get("clip") is None:
         raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
     if sigma is not None:
+        check_positive("--sigma", sigma)
         return sigma
     if noise_multiplier is not None:
         check_positive("--noise-multiplier", noise_multiplier)
