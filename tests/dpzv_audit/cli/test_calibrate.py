@@ -93,7 +93,7 @@ def test_example_of_the_help_runs_as_printed():
         (f"--epsilon 1 --solve rounds {SIZES}", "--rounds is what --solve rounds seeks"),
         ("--epsilon 1 --solve rounds --batch-size 2 --dataset-size 9 --clip 1", "--sigma is missing"),
         ("--epsilon 1 --batch-size 2 --dataset-size 9 --rounds 3", "--clip is missing"),
-        ("--epsilon 1 --batch-size 20 --dataset-size 9 --rounds 3 --clip 1", "batch_size is 20"),
+        ("--epsilon 1 --batch-size 20 --dataset-size 9 --rounds 3 --clip 1", "--batch-size is 20"),
         ("--epsilon 1 --clip 1", "--batch-size is missing"),
         ("--epsilon 1 --method dpzv-sound --dataset-size 1408 --solve rounds", "--method plans its rounds"),
     ],
