@@ -13,6 +13,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
+from dpzv_audit.data.files import memory_available
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.models import Architecture, Layout, dimension, initial_parameters
 
@@ -60,8 +61,12 @@ class ParameterStack:
     ) -> ParameterStack:
         """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
 
-        Parameters that are `given` (pre-trained ones) start there in every replica instead.
+        Parameters that are `given` (pre-trained ones) start there in every replica instead. Raises `MemoryError` where
+        this machine has not the memory to draw them in: the system might end the process, and say nothing.
         """
+        needed, had = 2 * 8 * len(replicas) * dimension(layout), memory_available()  # in double precision, and stacked
+        if had is not None and needed > had:
+            raise MemoryError(f"{len(replicas)} models of {dimension(layout)} parameters, of {had} bytes that are free")
         drawn = tuple(item for item in layout if item[0] not in given)
         rows = [torch.from_numpy(initial_parameters(drawn, stream(seed, Purpose.INIT, party, k))) for k in replicas]
         flat = torch.stack(rows).to(device=device, dtype=dtype)

@@ -147,3 +147,18 @@ def test_safetensors_hold_every_parameter_of_every_replica():
     inputs = torch.randn(5, 4, dtype=torch.float64)
     expected = evaluator_for(MLP((4, 3)), stack=2).forward(stacks["client1"], inputs.expand(2, -1, -1))[1]
     assert torch.allclose(functional_call(module, state, (inputs,)), expected)
+
+
+@pytest.mark.parametrize("free", [None, 2 * 8 * 3 * 170, 2 * 8 * 3 * 170 - 1])
+def test_models_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkeypatch, free):
+    monkeypatch.setattr("mechanisms.parameters.memory_available", lambda: free)
+    layout = (("0.weight", (10, 16)), ("0.bias", (10,)))
+
+    def drawn():
+        return ParameterStack.initial(layout, seed=0, party=1, replicas=(0, 1, 2), dtype=torch.float32, device="cpu")
+
+    if free == 2 * 8 * 3 * 170 - 1:
+        with pytest.raises(MemoryError, match="3 models of 170 parameters, of 8159 bytes that are free"):
+            drawn()
+    else:
+        assert drawn().flat.shape == (3, 170)
