@@ -29,7 +29,7 @@ TRAINING = (
     (("--seed", "-1"), ["--seed is -1", "at least 0"]),
     (("--device", "gpu"), ["--device is 'gpu'", "cuda"]),
     (("--method", "split", "--epsilon", "1"), ["--epsilon", "split", "no noise"]),
-    (("--attack-set", "repeats=1"), ["--attack-set is 'repeats'", "none to choose from"]),
+    (("--attack-set", "repeats=1"), ["--attack-set is 'repeats'", "nothing to choose from"]),
     (("--attack", "label_norm", "--rule", "first-negative"), ["--rule is 'first-negative'", "label_direct alone"]),
     (("--dataset", "mnist"), ["--data-dir", "DPZV_AUDIT_DATA"]),
     (("--dataset", "mnist", "--data-dir", "nowhere"), ["--data-dir is nowhere", "does not exist"]),
