@@ -76,3 +76,18 @@ def test_the_command_measures_a_section_and_writes_the_page(tmp_path):
     wrong = subprocess.run([*command[:2], "estimaters"], capture_output=True, text=True, timeout=300, check=False)
     assert wrong.returncode == 2
     assert "no section estimaters; there are replicas, " in wrong.stderr
+
+
+def test_throughput_is_measured_on_workers_too(bench, monkeypatch):
+    import throughput
+
+    from dpzv_audit.auditing.games.definition import Game
+    from dpzv_audit.auditing.games.real import RealTrials
+    from dpzv_audit.auditing.workers import Workers
+    from dpzv_audit.data import load
+    from mechanisms import METHODS
+
+    monkeypatch.setattr(throughput, "CHUNK", 2)
+    trials = RealTrials(Game(config=METHODS["dpzv"].configure(batch_size=512)), load("digits"))
+    assert throughput.rate_here(trials, 1) > 0.0
+    assert throughput.rate_on(Workers(kind="loky", jobs=2), trials, 2) > 0.0
