@@ -67,6 +67,7 @@ CELL: Shape = {
     "high": "number",
     "reference": "number",
     "damage": "number",
+    "control": "number",
     "certified": "number",
     "controls_hold": "flag",
     "control_p": "number",

@@ -2,6 +2,7 @@
 
 from reports.matrix import ROOMY, heat_map, section
 from reports.model import Picture, Table
+from reports.render import render_markdown
 
 CELL = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None}
 MEASURED = {
@@ -13,6 +14,8 @@ MEASURED = {
     "high": 0.7,
     "reference": 0.1,
     "damage": 0.56,
+    "control": 0.111,
+    "certified": 1.25,
     "controls_hold": True,
     "accuracy": 0.9,
     "run": "cells/a-m/report.html",
@@ -46,6 +49,12 @@ def test_numbers_lead_to_their_runs_and_nowhere_else():
         known = {"cells": [{**MEASURED, "run": path}]}
         assert "xlink:href" not in heat_map(known)
         assert tables(known)["Cells by damage, the worst first"].rows[0][-1] == "–"
+
+
+def test_the_page_has_every_number_of_a_cell():
+    page = render_markdown({"schema": "dpzv-audit/matrix/1", "dataset": "d", "cells": [MEASURED]})
+    (row,) = (line for line in page.splitlines() if line.startswith("| a, client | m |"))
+    assert row.startswith("| a, client | m | 0.560 | 0.600 (0.500 to 0.700) | 0.100 | 0.111 | 1.25 | 0.900 |")
 
 
 def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
