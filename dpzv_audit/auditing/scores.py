@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,7 +26,16 @@ _HEADER = re.compile(r"[^\W\d][\w .-]*")
 FILE_LIMIT = 1 << 30
 """The most bytes of a score file, and of the array in an archive: a hundred million scores."""
 LINE_LIMIT = 1 << 20
-DAMAGED = (ValueError, EOFError, NotImplementedError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile)
+DAMAGED = (
+    ValueError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
 """What a damaged NPY or NPZ file raises."""
 _RIGHT = "must be a finite number"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -19,6 +20,16 @@ from dpzv_audit.errors import InputError
 
 HEADER_BYTES = 4096
 """The most bytes of an array file before its data."""
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    UnicodeDecodeError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What reading a damaged archive raises."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ def read_npz(path: Path, expected: Mapping[str, Expected]) -> dict[str, npt.NDAr
     try:
         with zipfile.ZipFile(path) as archive:
             return {key: _read_array(path, archive, key, right) for key, right in expected.items()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except DAMAGED as error:
         raise InputError(f"{path}: is truncated or no npz file ({' '.join(str(error).split())})") from error
     except OSError as error:
         raise unreadable(path, error) from error

@@ -37,6 +37,14 @@ def test_arrays_come_back_and_others_are_left_alone(tmp_path):
         np.testing.assert_array_equal(found[key], array)
 
 
+def test_a_name_that_is_no_text_is_damage(tmp_path):
+    content = bytearray(saved(tmp_path / "x.npz", **good()).read_bytes())
+    content[7] |= 0x08  # the local header says that the name is UTF-8
+    content[30] = 0x8C  # which its first byte is not
+    (tmp_path / "x.npz").write_bytes(content)
+    assert "is truncated or no npz file" in refused(tmp_path / "x.npz")
+
+
 def test_pickled_objects_are_never_read(tmp_path):
     path = saved(tmp_path / "x.npz", a=np.array([print] * 12, dtype=object).reshape(3, 4), b=good()["b"])
     assert "a holds pickled objects" in refused(path)
