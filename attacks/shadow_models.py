@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from attacks.contract import AttackSetting
-from attacks.membership_mail import MailReader
+from attacks.membership_mail import LARGEST, MailReader
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
@@ -137,15 +137,15 @@ def confidences(
 ) -> np.ndarray:
     """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
 
-    `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-1e6 where a model has
-    no finite answer.
+    `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-`LARGEST` where a model
+    has no finite answer.
     """
     logits = logits_of(trained, data, config, blocks, device=device).double()
     place = torch.from_numpy(labels).to(device).expand(len(logits), -1).unsqueeze(2)
     own = logits.gather(2, place).squeeze(2)
     others = logits.scatter(2, place, -torch.inf).logsumexp(2)
     found: np.ndarray = (own - others).cpu().numpy()
-    finite: np.ndarray = np.clip(np.nan_to_num(found, nan=0.0), -1e6, 1e6)
+    finite: np.ndarray = np.clip(np.nan_to_num(found, nan=0.0), -LARGEST, LARGEST)
     return finite
 
 

@@ -64,10 +64,12 @@ class ParameterStack:
         Parameters that are `given` (pre-trained ones) start there in every replica instead. Raises `MemoryError` where
         this machine has not the memory to draw them in: the system might end the process, and say nothing.
         """
-        needed, had = 2 * 8 * len(replicas) * dimension(layout), memory_available()  # in double precision, and stacked
-        if had is not None and needed > had:
-            raise MemoryError(f"{len(replicas)} models of {dimension(layout)} parameters, of {had} bytes that are free")
         drawn = tuple(item for item in layout if item[0] not in given)
+        each = 2 * 8 * dimension(drawn)  # in double precision, as rows and as a stack of them
+        each += dtype.itemsize * dimension(layout) if given else 0
+        had = memory_available()
+        if had is not None and len(replicas) * each > had:
+            raise MemoryError(f"{len(replicas)} models of {dimension(layout)} parameters, of {had} bytes that are free")
         rows = [torch.from_numpy(initial_parameters(drawn, stream(seed, Purpose.INIT, party, k))) for k in replicas]
         flat = torch.stack(rows).to(device=device, dtype=dtype)
         if not given:

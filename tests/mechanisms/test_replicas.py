@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -162,3 +164,15 @@ def test_models_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkey
             drawn()
     else:
         assert drawn().flat.shape == (3, 170)
+
+
+def test_parameters_that_are_given_take_their_own_memory_and_no_draw(monkeypatch):
+    layout = (("0.weight", (10, 16)), ("0.bias", (10,)))
+    given = {"0.weight": torch.zeros(10, 16)}
+    needed = 3 * (2 * 8 * 10 + 4 * 170)
+    for free in (needed, needed - 1):
+        monkeypatch.setattr("mechanisms.parameters.memory_available", lambda free=free: free)
+        with nullcontext() if free == needed else pytest.raises(MemoryError):
+            ParameterStack.initial(
+                layout, seed=0, party=1, replicas=(0, 1, 2), dtype=torch.float32, device="cpu", given=given
+            )
