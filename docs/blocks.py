@@ -2,15 +2,18 @@
 
 A comment on the line above a fenced block says how its commands are tested (`tests/docs/test_commands.py`):
 
-    <!-- run: now -->                 by the ordinary tests, as printed; what a console block shows is compared
-    <!-- run: now with --trials 2 --> by the ordinary tests with these arguments added; as printed by `pytest -m slow`
-    <!-- run: slow -->                by `pytest -m slow`, as printed: also what no comment means
-    <!-- run: data -->                the same where DPZV_AUDIT_DATA names the data sets, in a link called data
-    <!-- run: never, REASON -->       not at all
+    <!-- run: now -->                   by the ordinary tests, as printed; what a console block shows is compared
+    <!-- run: now with --trials 2 -->   by the ordinary tests with these arguments added; as printed by `pytest -m slow`
+    <!-- run: slow -->                  by `pytest -m slow`, as printed: also what no comment means
+    <!-- run: small with --epochs 1 --> by the ordinary tests with these arguments added; as printed, which takes long,
+                                        only by whoever makes the page anew
+    <!-- run: slow small with ... -->   the same by `pytest -m slow`
+    <!-- run: elsewhere, FILE ... -->   not from here: the file runs it
 
-`, exit 1` says which code a block ends with where it is not 0, `, needs MODULE` what must be installed. Whatever a
-comment says, every command must be one that the command line takes. A python block runs where a text block follows,
-with what it prints.
+`on data` after the first words (`slow on data`, `small on data with ...`): where DPZV_AUDIT_DATA names the data sets,
+in a link called data. `, exit 1` says which code a block ends with where it is not 0, `, needs MODULE` what must be
+installed. Arguments are added to each `dpzv-audit` and to each script of `tests`. Whatever a comment says, every
+command must be one that the command line takes. A python block runs where a text block follows, with what it prints.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 HOW = re.compile(
-    r"(?P<when>now|slow|data|never)(?: with (?P<extra>.*?))?(?:, exit (?P<code>\d+))?(?:, needs (?P<needs>\w+))?"
-    r"(?:, (?P<why>.+))?"
+    r"(?P<when>now|slow small|small|slow|elsewhere)(?P<data> on data)?(?: with (?P<extra>.*?))?"
+    r"(?:, exit (?P<code>\d+))?(?:, needs (?P<needs>\w+))?(?:, (?P<why>.+))?"
 )
 SHELLS = ("sh", "console")
 MARK = "@@@ end of output @@@"
@@ -49,19 +52,30 @@ class Block:
     line: int
     language: str
     text: str
-    when: Literal["now", "slow", "data", "never"] = "slow"
+    when: Literal["now", "small", "slow", "slow small", "elsewhere"] = "slow"
+    data: bool = False
     extra: str = ""
     code: int = 0
     needs: str | None = None
+    why: str = ""
     printed: str | None = None
 
     @property
     def can_run(self) -> bool:
         """Whether what it needs is there."""
-        data = self.when != "data" or "DPZV_AUDIT_DATA" in os.environ
-        return (
-            self.when != "never" and data and (self.needs is None or importlib.util.find_spec(self.needs) is not None)
-        )
+        if self.when == "elsewhere" or (self.data and "DPZV_AUDIT_DATA" not in os.environ):
+            return False
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+
+    @property
+    def only_small(self) -> bool:
+        """Whether tests never run it as printed."""
+        return self.when.endswith("small")
+
+    def runs(self, *, slow: bool) -> bool:
+        """Whether the ordinary tests run it, or the slow ones, where what it needs is there."""
+        command = self.language in SHELLS or (self.language == "python" and self.printed is not None)
+        return command and self.when != "elsewhere" and (slow or self.when in ("now", "small"))
 
     @property
     def where(self) -> str:
@@ -84,7 +98,7 @@ def _found(page: Path, text: str) -> Iterator[tuple[Block, re.Match[str]]]:
     for found in FENCE.finditer(text):
         line = text.count("\n", 0, found.start("language")) + 1
         how = HOW.fullmatch(found["how"] or "slow")
-        if how is None or (how["when"] == "never") != bool(how["why"]):
+        if how is None or (how["when"] == "elsewhere") != bool(how["why"]) or _without_size(how):
             raise ValueError(f"{page.name}:{line}: <!-- run: {found['how']} --> is none that docs/blocks.py knows")
         printed = found["printed"]
         yield (
@@ -94,13 +108,20 @@ def _found(page: Path, text: str) -> Iterator[tuple[Block, re.Match[str]]]:
                 language=found["language"],
                 text=found["text"],
                 when=how["when"],  # type: ignore[arg-type]
+                data=bool(how["data"]),
                 extra=how["extra"] or "",
                 code=int(how["code"] or 0),
                 needs=how["needs"],
+                why=how["why"] or "",
                 printed=None if printed is None else printed.split("\n", 3)[3].removesuffix("```"),
             ),
             found,
         )
+
+
+def _without_size(how: re.Match[str]) -> bool:
+    """Whether a comment asks for a small run and does not say how small, or says so where nothing small is run."""
+    return bool(how["extra"]) != how["when"].endswith("small") and how["when"] != "now"
 
 
 def commands(console: str) -> list[str]:
@@ -130,25 +151,34 @@ def arguments(text: str) -> list[list[str]]:
     return found
 
 
-def prepare(folder: Path) -> dict[str, str]:
+def prepare(folder: Path, *, checkout: bool = False) -> dict[str, str]:
     """Put into `folder` what pages take for granted, and return the environment in which their commands run.
 
-    There are the examples, the benchmarks, the data sets under `data` where there are any, and before everything else
-    on the path a `dpzv-audit` that runs the package of this Python.
+    There are the examples, the benchmarks, the pages' pictures, the data sets under `data` where there are any, and
+    before everything else on the path a `dpzv-audit` and a `python` that run this Python. With `checkout` the packages
+    and all tests stand there too, and are what runs.
     """
-    for name in ("examples", "tests/bench"):
+    packages = ("dpzv_audit", "mechanisms", "attacks", "reports", "tests") if checkout else ("tests/bench",)
+    for name in ("examples", "docs/images", *packages):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    if checkout:
+        shutil.copy(ROOT / "pyproject.toml", folder)
     if data := os.environ.get("DPZV_AUDIT_DATA"):
         (folder / "data").symlink_to(Path(data).resolve())
     tools = folder / ".tools"
     tools.mkdir()
     python = shlex.quote(sys.executable)
-    (tools / "dpzv-audit").write_text(f'#!/bin/sh\nexec {python} -P -m dpzv_audit "$@" $MORE_ARGUMENTS\n')
-    (tools / "dpzv-audit").chmod(0o755)
+    for name, script in (
+        ("dpzv-audit", f'exec {python} -P -m dpzv_audit "$@" $MORE_ARGUMENTS'),
+        ("python", f'case $1 in tests/*) exec {python} "$@" $MORE_ARGUMENTS ;; *) exec {python} "$@" ;; esac'),
+    ):
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
     path = os.pathsep.join((str(tools), str(Path(sys.executable).parent), os.environ["PATH"]))
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
     home = {"DPZV_AUDIT_CACHE": str(folder / ".cache"), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
-    return {"PYTHONPATH": str(ROOT), **kept, **home, "PATH": path}
+    found = {"PYTHONPATH": str(folder)} if checkout else {}
+    return {"PYTHONPATH": str(ROOT), **kept, **home, "PATH": path, **found}
 
 
 @dataclass(frozen=True)
@@ -160,8 +190,8 @@ class Ran:
 
 
 def run(block: Block, folder: Path, environment: dict[str, str], *, extra: str = "", limit: float | None = None) -> Ran:
-    """Run a shell block in `folder`, `extra` added to every `dpzv-audit`, or a python block; console blocks go on
-    after a command that fails, others stop."""
+    """Run a shell block in `folder`, `extra` added to what takes it, or a python block; console blocks go on after a
+    command that fails, others stop."""
     wanted = commands(block.text)
     if block.language == "console":
         script = "\n".join(f"{command}\ncode=$?; echo '{MARK}'; (exit $code)" for command in wanted)
@@ -200,7 +230,7 @@ def refreshed(page: Path, folder: Path) -> str:
     text, environment = page.read_text(encoding="utf-8"), prepare(folder)
     parts, last = [], 0
     for block, found in _found(page, text):
-        if not block.can_run:
+        if not block.can_run or block.only_small:
             continue
         if block.language in SHELLS:
             ran = run(block, folder, environment)

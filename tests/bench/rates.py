@@ -27,12 +27,13 @@ from mechanisms.training_data import TrainingData
 HELD_OUT = 10_000
 
 
-def held_out(data: TrainingData) -> TrainingData:
-    """`data` with its last training records in the place of the test records."""
+def held_out(data: TrainingData, records: int | None) -> TrainingData:
+    """`data` with its last training records in the place of the test records, and `records` of the others."""
     cut = len(data.labels) - HELD_OUT
+    trained = min(records or cut, cut)
     return TrainingData(
-        tuple(block[:cut] for block in data.features),
-        data.labels[:cut].contiguous(),
+        tuple(block[:trained] for block in data.features),
+        data.labels[:trained].contiguous(),
         tuple(block[cut:] for block in data.features),
         data.labels[cut:].contiguous(),
         data.classes,
@@ -66,13 +67,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rates", type=float, nargs="+", help="one rate for all parties, each in turn")
     parser.add_argument("--pairs", nargs="+", help="CLIENT,SERVER rates, each in turn, instead of --rates")
+    parser.add_argument("--records", type=int, help="train on the first of them; by default on all but those held out")
     parser.add_argument("--set", dest="settings", type=setting, nargs="*", default=[])
     arguments = parser.parse_args()
     rates = [tuple(map(float, pair.split(","))) for pair in arguments.pairs or ()] or [
         (rate, rate) for rate in arguments.rates
     ]
     dataset = load(**HALVES, data_dir=arguments.data_dir)
-    data = held_out(TrainingData.of(dataset, dtype=torch.float32, device="cpu"))
+    data = held_out(TrainingData.of(dataset, dtype=torch.float32, device="cpu"), arguments.records)
     method = method_named(arguments.method)
     epochs = arguments.epochs * (1 if arguments.method in SYNCHRONOUS else 2)
     for client_rate, server_rate in rates:

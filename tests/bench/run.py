@@ -200,7 +200,9 @@ def main() -> None:
     if given.output:
         intro = (
             "# Benchmarks\n\nEvery ratio is of two things measured side by side, in turn, in one run. The promises are "
-            f"those that the project set itself before it measured.\n\n    {command}\n\n{machine(given.device)}; "
+            "those that the project set itself before it measured.\n\n"
+            "<!-- run: elsewhere, tests/bench/test_run.py runs a section of it -->\n"
+            f"```sh\n{command}\n```\n\n{machine(given.device)}; "
             f"{minutes:.1f} minutes in all. {summary[1]}\n\n{summary[0]}\n"
         )
         given.output.write_text("\n".join([intro, *pages]), encoding="utf-8")

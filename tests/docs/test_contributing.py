@@ -23,10 +23,7 @@ EXAMPLES = {
 def copy(tmp_path_factory):
     """The packages and their tests with both files in place, and both lines; the environment that runs them."""
     folder = tmp_path_factory.mktemp("contributing")
-    environment = blocks.prepare(folder)
-    for name in ("dpzv_audit", "mechanisms", "attacks", "reports", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    environment = blocks.prepare(folder, checkout=True)
     assert {file for file, _, _ in EXAMPLES.values()} == set(FILES)
     for name, (file, registry, table) in EXAMPLES.items():
         assert f"`{registry}`: import `{name}`, and put `{name}.SPEC,` into `{table}`" in TEXT.replace("\n", " ")
@@ -37,7 +34,7 @@ def copy(tmp_path_factory):
         with_line = entry.sub(rf"\1        {name}.SPEC,\n\2", where.read_text())
         with_line = re.sub(rf"^(from {package} import \(?)", rf"\1{name}, ", with_line, count=1, flags=re.MULTILINE)
         where.write_text(with_line)
-    return folder, {**environment, "PYTHONPATH": str(folder), "DPZV_AUDIT_CACHE": str(folder / ".cache")}
+    return folder, environment
 
 
 def run(copy, command):
@@ -78,3 +75,22 @@ def test_every_command_of_the_page_about_it_runs(copy, name):
     for command in commands:
         run(copy, command)
     assert os.listdir(copy[0] / "dpzv-runs")
+
+
+def test_coverage_is_measured_as_the_page_says(copy):
+    (block,) = (block for block in blocks.blocks(ROOT / "CONTRIBUTING.md") if "coverage run" in block.text)
+    few = block.text.replace("-n 2", "-n 2 tests/dpzv_audit/test_intervals.py").rstrip()
+    assert "is less than fail-under=90" in run(copy, f"{few}; test $? -eq 2")
+
+
+@pytest.mark.slow
+def test_a_page_is_made_anew_as_the_page_says(copy):
+    (block,) = (block for block in blocks.blocks(ROOT / "CONTRIBUTING.md") if "docs/tour.py" in block.text)
+    folder, _ = copy
+    shutil.copytree(ROOT / "docs", folder / "docs", dirs_exist_ok=True)
+    page = block.text.split()[-1]
+    stale = re.sub(r"\d\.\d\d\d", "9.999", (ROOT / page).read_text())
+    assert stale != (ROOT / page).read_text()
+    (folder / page).write_text(stale)
+    run(copy, block.text)
+    assert (folder / page).read_text() == (ROOT / page).read_text()
