@@ -1,6 +1,9 @@
 """Every command of every page: taken by the command line, and run as `docs/blocks.py` says; what it prints is fresh."""
 
+import os
 import re
+import shlex
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -27,12 +30,16 @@ def parsed(words):
     context.command.get_command(context, name).make_context(name, words[1:], parent=context)
 
 
+def in_sentences(text):
+    """What follows `dpzv-audit` in the commands of a page that stand outside its blocks."""
+    return blocks.arguments("\n".join(re.findall(r"(?<!`)`(dpzv-audit [^`]+)`(?!`)", blocks.FENCE.sub("", text))))
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_is_taken(name):
     text = PAGES[name].read_text()
-    inline = "\n".join(re.findall(r"(?<!`)`(dpzv-audit [^`]+)`(?!`)", blocks.FENCE.sub("", text)))
     fenced = "\n".join(block.text for block in blocks.blocks(PAGES[name]))
-    for words in blocks.arguments(inline) + blocks.arguments(fenced):
+    for words in in_sentences(text) + blocks.arguments(fenced):
         if words in (["--help"], ["--version"]):
             continue
         try:
@@ -48,6 +55,34 @@ def test_commands_stand_in_fences(name):
     """An indented block has no language and no comment: nobody could run it."""
     outside = blocks.FENCE.sub("", PAGES[name].read_text())
     assert not re.findall(r"^(?: {4}|\t)(?:\$ )?(?:dpzv-audit|python|pytest) .*", outside, flags=re.MULTILINE)
+
+
+SMALL = {
+    "attack": "--epochs 1 --trials 2 --runs 64",
+    "audit": "--runs 64",
+    "reproduce": "--epochs 1 --seeds 1 --records 500",
+    "train": "--epochs 1 --no-controls",
+}
+WHOLE = sorted(
+    {
+        shlex.join(words)
+        for page in PAGES.values()
+        for words in in_sentences(page.read_text())
+        # One word names a command, and capitals or dots stand for what the reader has.
+        if len(words) > 1 and not any(word.isupper() or "..." in word for word in words)
+    }
+)
+
+
+@pytest.mark.parametrize("command", WHOLE)
+def test_commands_in_sentences_run_at_a_small_size(command, tmp_path):
+    if "--data-dir data" in command and "DPZV_AUDIT_DATA" not in os.environ:
+        pytest.skip("needs DPZV_AUDIT_DATA")
+    environment = blocks.prepare(tmp_path)
+    block = blocks.Block(page=ROOT / "README.md", line=0, language="sh", text=f"dpzv-audit {command}")
+    shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
+    ran = blocks.run(block, tmp_path, environment, extra=SMALL.get(command.split()[0], ""), limit=120)
+    assert ran.code == 0, ran.text
 
 
 def plain(text):
