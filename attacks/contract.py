@@ -20,10 +20,10 @@ from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.evidence import Interval
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
-from mechanisms.federation import TrainedStack
 from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan
 from mechanisms.replicas import Evaluator
+from mechanisms.trained import TrainedStack
 from mechanisms.views import View
 
 

@@ -138,7 +138,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     # An order of its own for each method: controls of several methods that shared one would share its luck.
     order = stream(setting.seed, Purpose.CONTROL, 0, crc32(setting.method.name.encode())).permutation(len(truth))
     moved = _with_first_block(setting, setting.dataset.train.features[0][order])
-    control_run = attacked_run(spec, moved, first_replica=setting.trials)
+    control_run = attacked_run(spec, moved, first_replica=setting.trials, at_once=run.at_once)
     of_moved: Reconstruction = spec.infer(control_run.view, control_run.known)
     shares, n = _shares(of_moved, truth)
     controls = {
@@ -172,6 +172,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             ]
         },
         pictures=pictures(setting.dataset, found, found_quality),
+        at_once=control_run.at_once,
     )
 
 

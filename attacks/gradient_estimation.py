@@ -9,6 +9,7 @@ what theory expects of ridge; a method with noise is trained a second time witho
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from attacks.intervals import cosine_interval
 from attacks.label_direct import channel_of, too_few
 from attacks.metrics import cosine_similarity, relative_error
 from attacks.mount_labels import positive_control
-from attacks.run import ADVERSARY_CLIENT, attacked_run, permuted_labels
+from attacks.run import ADVERSARY_CLIENT, AttackedRun, attacked_run, permuted_labels
 from attacks.truth import GradientTruth
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
@@ -113,16 +114,20 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
 
 def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, estimate, and measure against the true gradients, which an observer of all messages works out."""
-    labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
-    truth = _truth(setting, labels)
-    run = attacked_run(spec, setting, observers=(truth,))
+    run = attacked_run(spec, setting, watch=partial(_truth, setting))
     estimates: GradientEstimates = spec.infer(run.view, run.known)
-    real = truth.gradients()[: len(estimates.best)]
-    permuted = permuted_labels(setting)
-    other = _truth(setting, torch.from_numpy(permuted).to(setting.device))
-    control_run = attacked_run(spec, setting, labels=permuted, first_replica=setting.trials, observers=(other,))
+    real = _gradients(run)[: len(estimates.best)]
+    control_run = attacked_run(
+        spec,
+        setting,
+        labels=permuted_labels(setting),
+        first_replica=setting.trials,
+        watch=partial(_truth, setting),
+        at_once=run.at_once,
+    )
     shuffled: GradientEstimates = spec.infer(control_run.view, control_run.known)
-    of_true_labels = other.label_parts(labels)[: len(shuffled.best)]
+    labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
+    of_true_labels = torch.cat([truth.label_parts(labels) for truth in control_run.watched], 1)[: len(shuffled.best)]
     chance = _cosines(shuffled.best, of_true_labels)
     controls: dict[str, Control] = {
         "shuffled_labels": at_chance(
@@ -146,9 +151,10 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         curves={
             CURVE: [
                 *curve(estimates, real, run.known, setting.confidence),
-                *_without_noise(spec, setting, run.known.sigma),
+                *_without_noise(spec, setting, run),
             ]
         },
+        at_once=control_run.at_once,
     )
 
 
@@ -192,16 +198,15 @@ def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
     return expected_cosine(queries, records * classes, noise_to_signal=known.sigma * records / norm)
 
 
-def _without_noise(spec: AttackSpec, setting: AttackSetting, sigma: float) -> list[Row]:
+def _without_noise(spec: AttackSpec, setting: AttackSetting, noisy: AttackedRun) -> list[Row]:
     """The rows of ridge for the same training without the noise; none where there was no noise."""
-    if not isinstance(setting.config, DPZVConfig) or sigma == 0.0:
+    if not isinstance(setting.config, DPZVConfig) or noisy.known.sigma == 0.0:
         return []
     config = setting.config.model_copy(update={"sigma": 0.0})
     quietly = replace(setting, config=config, progress=None)
-    truth = _truth(quietly, torch.from_numpy(setting.dataset.train.labels).to(setting.device))
-    run = attacked_run(spec, quietly, observers=(truth,))
+    run = attacked_run(spec, quietly, watch=partial(_truth, quietly), at_once=noisy.at_once)
     estimates: GradientEstimates = spec.infer(run.view, run.known)
-    rows = curve(estimates, truth.gradients()[: len(estimates.best)], run.known, setting.confidence)
+    rows = curve(estimates, _gradients(run)[: len(estimates.best)], run.known, setting.confidence)
     return [{**row, "estimator": NOISELESS} for row in rows if row["estimator"] == KNOWN]
 
 
@@ -218,6 +223,11 @@ def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
 def _interval(cosines: np.ndarray, confidence: float) -> Interval:
     clusters = cosines.mean(0) if cosines.shape[1] > 1 else cosines[:, 0]
     return cosine_interval(clusters, cosines.size, confidence)
+
+
+def _gradients(run: AttackedRun) -> Tensor:
+    """True gradients (answers, K, B, c) of all replicas."""
+    return torch.cat([truth.gradients() for truth in run.watched], 1)
 
 
 def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:

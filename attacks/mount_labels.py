@@ -31,7 +31,7 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels, classes = setting.dataset.train.labels, setting.dataset.classes
     run = attacked_run(spec, setting)
     guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run, coins = _control_run(spec, setting)
+    control_run, coins = _control_run(spec, setting, run.at_once)
     guessed_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
     game, no_game = guess_coins(guessed_in_control, coins)
     shuffled = correctness(guessed_in_control, true_ids(guessed_in_control, control_run), labels)
@@ -68,15 +68,23 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             name: tuple(float(rate) for rate in found.mean(1))
             for name, found in {"success": correct, "shuffled_labels": shuffled, **less}.items()
         },
+        at_once=control_run.at_once,
     )
 
 
-def _control_run(spec: AttackSpec, setting: AttackSetting) -> tuple[AttackedRun, LabelCoins]:
+def _control_run(spec: AttackSpec, setting: AttackSetting, at_once: int | None) -> tuple[AttackedRun, LabelCoins]:
     """The same attack on trainings of their own, on labels dealt by coins."""
     replicas = range(setting.trials, 2 * setting.trials)
     per_class = spec.own_options(setting)["labels_per_class"] if spec.few_labels else None
     coins = label_coins(setting, replicas=replicas, granted_per_class=per_class)
-    run = attacked_run(spec, setting, labels=coins.labels, granted=coins.granted, first_replica=setting.trials)
+    run = attacked_run(
+        spec,
+        setting,
+        labels=coins.labels,
+        granted=coins.granted,
+        first_replica=setting.trials,
+        at_once=at_once,
+    )
     return run, coins
 
 
@@ -85,7 +93,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels = setting.dataset.train.labels
     run = attacked_run(spec, setting)
     guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run, coins = _control_run(spec, setting)
+    control_run, coins = _control_run(spec, setting, run.at_once)
     found_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
     game, no_game = guess_coins(found_in_control, coins)
     shuffled = _areas(found_in_control, control_run, labels)
@@ -132,6 +140,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         },
         game=game,
         no_game=no_game,
+        at_once=control_run.at_once,
     )
 
 

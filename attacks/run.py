@@ -12,14 +12,16 @@ from torch import Tensor
 
 from attacks.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, OwnParty, SomeFeatures
 from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.halving import in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import TrainedStack, architectures_of
+from mechanisms.federation import architectures_of
 from mechanisms.messages import Observer
 from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan, plan
 from mechanisms.replicas import evaluator_for
+from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
 
@@ -31,7 +33,7 @@ _CONTROLS_CLIENT = ("client", "malicious-client")
 
 @dataclass(frozen=True)
 class AttackedRun:
-    """A stack of trainings that was attacked; `log` holds the true batch ids, for scoring alone."""
+    """Trainings that were attacked; `log` holds the true batch ids, and `watched` what else was kept: for scoring."""
 
     view: View
     known: Knowledge
@@ -40,6 +42,20 @@ class AttackedRun:
     plan: Plan | None
     repeats: int
     """How many answers the adversary got about each batch of its first pass."""
+    watched: tuple[Any, ...] = ()
+    """The further observer of each stack that trained, in the order of the replicas."""
+    at_once: int | None = None
+    """How many trainings memory sufficed for at a time, None where for all."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One stack of an attacked run."""
+
+    view: View
+    log: BatchLog
+    trained: TrainedStack
+    watched: Any
 
 
 def attacked_run(
@@ -49,9 +65,10 @@ def attacked_run(
     labels: np.ndarray | None = None,
     granted: FewLabels | None = None,
     first_replica: int = 0,
-    observers: Sequence[Observer] = (),
+    watch: Callable[[Tensor], Observer] | None = None,
+    at_once: int | None = None,
 ) -> AttackedRun:
-    """Train `setting.trials` replicas with the adversary in place.
+    """Train `setting.trials` replicas with the adversary in place, in ever smaller stacks where memory runs out.
 
     Args:
         spec: The attack, which may play a client.
@@ -59,7 +76,9 @@ def attacked_run(
         labels: (trials, N) training labels in place of the true ones: labels permuted before training.
         granted: Labels that the threat model grants; by default drawn from those that are trained on.
         first_replica: Number of the first replica: an attack and its control must not share their luck.
-        observers: Observers beside the adversary's, such as one that keeps the truth for scoring.
+        watch: Makes one more observer of a stack, which keeps the truth for scoring, of the labels (N,) or (K, N) that
+            it trains on.
+        at_once: How many trainings at a time are known to fit into memory, None where nothing is known.
 
     Raises:
         InputError: The configuration does not fit the attack or the data.
@@ -71,20 +90,31 @@ def attacked_run(
     plays = setting.adversary in _CONTROLS_CLIENT
     adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
     attacked = (ADVERSARY_CLIENT,) if plays or setting.method.downlink == "gradient" else None
-    recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
     replicas = range(first_replica, first_replica + setting.trials)
-    behaviours = dict(spec.behave(setting, replicas))
+    behaviours = spec.behave(setting, replicas)
     the_plan = _plan(setting, behaviours)
-    trained = train(
-        data,
-        config,
-        seed=setting.seed,
-        replicas=replicas,
-        behaviours=behaviours or None,
-        observers=(recorder, log, *observers),
-        device=setting.device,
-        progress=setting.progress,
-    )
+
+    def part(first: int, last: int) -> _Part:
+        recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
+        some = data if labels is None or labels.ndim == 1 else replace(data, labels=data.labels[first:last])
+        watching = None if watch is None else watch(some.labels)
+        trained = train(
+            some,
+            config,
+            seed=setting.seed,
+            replicas=replicas[first:last],
+            behaviours=spec.behave(setting, replicas[first:last]) or None,
+            observers=(recorder, log) if watching is None else (recorder, log, watching),
+            device=setting.device,
+            progress=setting.progress,
+        )
+        return _Part(recorder.view, log, trained, watching)
+
+    # What adversaries see of batches that differ in size cannot be put side by side.
+    sizes_differ = config.sampler == "poisson"
+    found = [(part(0, setting.trials), None)] if sizes_differ else list(in_pieces(part, 0, setting.trials, at_once))
+    parts = [one for one, _ in found]
+    trained = TrainedStack.joined([one.trained for one in parts])
     options = spec.own_options(setting)
     if spec.few_labels and granted is None:
         granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
@@ -109,8 +139,16 @@ def attacked_run(
     )
     if setting.adversary == "server":
         known = replace(known, some=some_features(data, setting, options["known_records"]))
-    repeats = behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1
-    return AttackedRun(recorder.view, known, log, trained, the_plan, repeats)
+    return AttackedRun(
+        view=View.joined([one.view for one in parts]),
+        known=known,
+        log=BatchLog.joined([one.log for one in parts]),
+        trained=trained,
+        plan=the_plan,
+        repeats=behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1,
+        watched=tuple(one.watched for one in parts),
+        at_once=found[-1][1],
+    )
 
 
 def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:

@@ -19,9 +19,9 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.halving import in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig, train
-from mechanisms.federation import TrainedStack, logits_of
-from mechanisms.messages import Ledger
+from mechanisms.federation import logits_of
 from mechanisms.parameters import ParameterStack
+from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 
 
@@ -121,7 +121,7 @@ def train_all(
     confidence, outside, members = (
         np.concatenate([getattr(run, name) for run in runs]) for name in ("confidence", "outside", "members")
     )
-    trained = only(joined([run.trained for run in runs]), kept)
+    trained = only(TrainedStack.joined([run.trained for run in runs]), kept)
     return ShadowRun(confidence, outside, members, trained), pieces[-1][1]
 
 
@@ -161,22 +161,4 @@ def only(trained: TrainedStack, count: int) -> TrainedStack:
         server=first(trained.server),
         correct=trained.correct[:count],
         loss=trained.loss[:count],
-    )
-
-
-def joined(parts: Sequence[TrainedStack]) -> TrainedStack:
-    """One stack of the replicas of several, in their order."""
-
-    def together(stacks: Sequence[ParameterStack]) -> ParameterStack:
-        return ParameterStack(torch.cat([stack.flat for stack in stacks]), stacks[0].layout)
-
-    if len(parts) == 1:
-        return parts[0]
-    return replace(
-        parts[0],
-        clients=tuple(together(same) for same in zip(*(part.clients for part in parts), strict=True)),
-        server=together([part.server for part in parts]),
-        correct=np.concatenate([part.correct for part in parts]),
-        loss=np.concatenate([part.loss for part in parts]),
-        ledger=Ledger.joined([part.ledger for part in parts]),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor
 from dpzv_audit.errors import InputError
 from mechanisms.behaviours import ClientBehaviour, GradientBehaviour
 from mechanisms.config import TrainingConfig
-from mechanisms.messages import SERVER, Channel, Ledger, Message, Observer
+from mechanisms.messages import SERVER, Channel, Message, Observer
 from mechanisms.models import Architecture, default_architectures
 from mechanisms.parameters import ParameterStack
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.replicas import Evaluator, embeddings_of, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
 from mechanisms.servers import cross_entropy, server_of
+from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.transformer import TransformerModel
 
@@ -42,34 +43,6 @@ class ClientState:
             self.batch = self.batches.next()
         self.rounds += 1
         return self.batch
-
-
-@dataclass(frozen=True)
-class TrainedStack:
-    """What K trainings gave: models, accuracy, costs and the facts an accountant needs.
-
-    `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,);
-    `participations` is the largest number of rounds, over all clients, that a record was in (None where that is
-    random: `uniform` and `poisson` sampling).
-    """
-
-    clients: tuple[ParameterStack, ...]
-    server: ParameterStack
-    correct: np.ndarray
-    loss: np.ndarray
-    ledger: Ledger
-    rounds: int
-    rounds_by_client: tuple[int, ...]
-    participations: int | None
-    history: tuple[tuple[int, float, float], ...] = field(default=())
-    """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
-    traffic: tuple[tuple[int, int], ...] = field(default=())
-    """Bytes (up, down) sent by the end of each epoch of `history`, the table's filling included."""
-
-    @property
-    def accuracy(self) -> np.ndarray:
-        """Test accuracy of each replica, (K,)."""
-        return np.asarray(self.correct.mean(1))
 
 
 class Federation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -43,6 +43,19 @@ class Message:
     """Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number."""
     sizes: tuple[int, ...] | None = None
     """How many of the B places of `ids` hold a record, by replica; None: all do. Padding is simulated, never sent."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Message]) -> Message:
+        """The message of a stack whose replicas trained in several: `parts` in the order of the replicas.
+
+        Raises:
+            ValueError: Batches differ in size (Poisson sampling): payloads are not padded.
+        """
+        first = parts[0]
+        if any(part.sizes is not None for part in parts):
+            raise ValueError("messages about batches that differ in size cannot be joined")
+        ids = None if first.ids is None else torch.cat([part.ids for part in parts if part.ids is not None])
+        return replace(first, payload=torch.cat([part.payload for part in parts]), ids=ids)
 
     @property
     def nbytes(self) -> Bytes:

@@ -9,10 +9,10 @@ import torch
 
 from mechanisms.config import TrainingConfig
 from mechanisms.dpzv import DPZVRun
-from mechanisms.federation import TrainedStack
 from mechanisms.messages import Observer
 from mechanisms.method import Run
 from mechanisms.registry import new_run
+from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData
 
 Progress = Callable[[int], None]

@@ -49,6 +49,22 @@ class View:
     messages: list[Message] = field(default_factory=list)
     notes: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
 
+    @classmethod
+    def joined(cls, parts: Sequence[View]) -> View:
+        """The view of a stack whose replicas trained in several: `parts` in the order of the replicas.
+
+        Raises:
+            ValueError: Batches differ in size (Poisson sampling).
+        """
+        if len(parts) == 1:
+            return parts[0]
+        messages = [Message.joined(same) for same in zip(*(part.messages for part in parts), strict=True)]
+        notes = {
+            key: [torch.cat(same) for same in zip(*(part.notes[key] for part in parts), strict=True)]
+            for key in parts[0].notes
+        }
+        return cls(parts[0].adversary, messages, notes)
+
     def received(self, kind: str) -> list[Message]:
         """Messages of `kind` that the server sent, in order."""
         return [m for m in self.messages if m.kind == kind and m.sender == SERVER]
@@ -109,6 +125,15 @@ class BatchLog:
         self._kind = kind
         self._clients = clients
         self._ids: list[torch.Tensor] = []
+
+    @classmethod
+    def joined(cls, parts: Sequence[BatchLog]) -> BatchLog:
+        """The log of a stack whose replicas trained in several: `parts` in the order of the replicas."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = cls(parts[0]._kind, parts[0]._clients)
+        whole._ids = [torch.cat(same) for same in zip(*(part._ids for part in parts), strict=True)]
+        return whole
 
     def on_message(self, message: Message) -> None:
         """Keep the ids beside answers of the logged kind to the logged clients."""

@@ -15,7 +15,7 @@ from dpzv_audit.evaluation.common import Result
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.runs import environment
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.federation import TrainedStack
+from mechanisms.trained import TrainedStack
 
 
 def utility_section(

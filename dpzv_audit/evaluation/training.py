@@ -13,10 +13,10 @@ from dpzv_audit.evaluation.sentences import train_sentence
 from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig, train
 from mechanisms.calibration import AUDIENCE, channel_of
 from mechanisms.controls import tuned_frozen_clients
-from mechanisms.federation import TrainedStack
 from mechanisms.messages import Message
 from mechanisms.plan import plan
 from mechanisms.staleness import StalenessObserver
+from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 
 

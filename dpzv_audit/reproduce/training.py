@@ -15,7 +15,7 @@ from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Column, Result, Setting
 from mechanisms import MethodSpec, TrainingConfig, method_named, train
 from mechanisms.controls import RATE_GRID, frozen_clients
-from mechanisms.federation import TrainedStack
+from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 
 MEGABYTE = 1e6

@@ -1,0 +1,60 @@
+"""What K trainings gave, as one stack: models, test accuracy, costs, and the facts that an accountant needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from mechanisms.messages import Ledger
+from mechanisms.parameters import ParameterStack
+
+
+@dataclass(frozen=True)
+class TrainedStack:
+    """What K trainings gave: models, accuracy, costs and the facts an accountant needs.
+
+    `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,);
+    `participations` is the largest number of rounds, over all clients, that a record was in (None where that is
+    random: `uniform` and `poisson` sampling).
+    """
+
+    clients: tuple[ParameterStack, ...]
+    server: ParameterStack
+    correct: np.ndarray
+    loss: np.ndarray
+    ledger: Ledger
+    rounds: int
+    rounds_by_client: tuple[int, ...]
+    participations: int | None
+    history: tuple[tuple[int, float, float], ...] = field(default=())
+    """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
+    traffic: tuple[tuple[int, int], ...] = field(default=())
+    """Bytes (up, down) sent by the end of each epoch of `history`, the table's filling included."""
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Test accuracy of each replica, (K,)."""
+        return np.asarray(self.correct.mean(1))
+
+    @classmethod
+    def joined(cls, parts: Sequence[TrainedStack]) -> TrainedStack:
+        """One stack of the replicas of several, in their order; the means over replicas in `history` are left out."""
+
+        def together(stacks: Sequence[ParameterStack]) -> ParameterStack:
+            return ParameterStack(torch.cat([stack.flat for stack in stacks]), stacks[0].layout)
+
+        if len(parts) == 1:
+            return parts[0]
+        return replace(
+            parts[0],
+            clients=tuple(together(same) for same in zip(*(part.clients for part in parts), strict=True)),
+            server=together([part.server for part in parts]),
+            correct=np.concatenate([part.correct for part in parts]),
+            loss=np.concatenate([part.loss for part in parts]),
+            ledger=Ledger.joined([part.ledger for part in parts]),
+            history=(),
+            traffic=(),
+        )

@@ -1,0 +1,108 @@
+"""Attacks where memory runs out: their trainings are done in halves, and every number stays what it was."""
+
+import pytest
+import torch
+
+from attacks import ATTACKS
+from attacks import run as attacked
+from dpzv_audit.evidence import to_jsonable
+from mechanisms.messages import Message
+from mechanisms.views import Adversary, View
+
+from .conftest import random_dataset, small_setting
+
+TRIALS = 5
+
+
+def numbers(outcome):
+    """Every number of an outcome that a report shows."""
+    kept = ("success", "baselines", "controls", "measures", "by_trial", "curves", "game")
+    found = [to_jsonable({name: getattr(outcome, name) for name in kept})]
+    flat = []
+    while found:
+        value = found.pop()
+        if isinstance(value, dict):
+            found += [value[key] for key in sorted(value)]
+        elif isinstance(value, list | tuple):
+            found += value
+        elif isinstance(value, float | int):
+            flat.append(float(value))
+    return flat
+
+
+@pytest.mark.parametrize(
+    ("attack", "method", "options"),
+    [
+        ("label_direct", "dpzv", {"sigma": 0.1}),
+        ("label_direct", "split", {"adversary": "eavesdropper"}),
+        ("label_probe", "dpzv", {"sigma": 0.1}),
+        ("label_scalar", "dpzv", {"sigma": 0.1}),
+        pytest.param("label_completion_active", "split", {}, marks=pytest.mark.slow),  # heads are trained, again
+        ("gradient_estimation", "dpzv", {"sigma": 0.1}),
+        ("gradient_estimation", "czofo", {}),
+        ("feature_inversion", "dpzv", {"sigma": 0.1}),
+    ],
+)
+def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attack, method, options, monkeypatch):
+    """Planted: no more than two trainings fit. In double precision even the order of sums tells nothing apart."""
+    more = {"labels_per_class": 1} if attack.startswith("label_completion") else {}
+    data = random_dataset(records=40)
+    options = dict(options)
+    adversary = options.pop("adversary", ATTACKS[attack].adversaries[0])
+    setting = small_setting(
+        ATTACKS[attack],
+        method,
+        data,
+        options={"dtype": "float64", **options},
+        options_of_attack=more,
+        adversary=adversary,
+        trials=TRIALS,
+        with_positive=False,
+    )
+    whole = ATTACKS[attack].mount(setting)
+    assert whole.at_once is None
+    train, stacks = attacked.train, []
+
+    def too_small(*arguments, replicas, **options):
+        stacks.append(len(replicas))
+        if len(replicas) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return train(*arguments, replicas=replicas, **options)
+
+    monkeypatch.setattr(attacked, "train", too_small)
+    halved = ATTACKS[attack].mount(setting)
+    assert halved.at_once == 2
+    assert stacks[:7] == [TRIALS, 2, 2, 1, 2, 2, 1]  # the control starts with what fits
+    assert len(numbers(whole)) > 10
+    assert numbers(halved) == pytest.approx(numbers(whole), rel=1e-6, abs=1e-9, nan_ok=True)
+    assert halved.trained.ledger == whole.trained.ledger
+    assert halved.trained.correct.shape == whole.trained.correct.shape
+    assert torch.allclose(halved.trained.server.flat, whole.trained.server.flat, rtol=1e-6)
+
+
+def test_batches_that_differ_in_size_are_not_joined():
+    """Under Poisson sampling payloads of different stacks have different widths: no number is made of them."""
+    views = [
+        View(Adversary("client", (1,)), [Message(0, 0, 1, "gradient", torch.ones(1, 3, 2), sizes=(3,))])
+        for _ in range(2)
+    ]
+    with pytest.raises(ValueError, match="differ in size"):
+        View.joined(views)
+
+
+def test_a_poisson_training_that_does_not_fit_is_not_halved(monkeypatch):
+    data = random_dataset(records=40)
+    spec = ATTACKS["label_completion"]
+    options = {"sampler": "poisson", "sigma": 0.1}
+    setting = small_setting(spec, "dpzv", data, options=options, options_of_attack={"labels_per_class": 1})
+
+    tried = []
+
+    def full(*arguments, replicas, **options):
+        tried.append(len(replicas))
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(attacked, "train", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        spec.mount(setting)
+    assert tried == [setting.trials]
