@@ -73,7 +73,10 @@ def check_positive(name: str, value: float) -> float:
 def check_probability(name: str, value: float) -> float:
     """Return `value` if it lies strictly between 0 and 1; raise `InputError` naming `name` otherwise."""
     if not (_is_finite(value) and 0.0 < value < 1.0):
-        raise InputError(f"{name} is {value}, must lie strictly between 0 and 1")
+        # Pure DP is an (epsilon, delta) claim at every delta.
+        pure = "; for pure DP, which holds at every delta, give a tiny one such as 1e-9"
+        advice = pure if value == 0 and name.lstrip("-") == "delta" else ""
+        raise InputError(f"{name} is {value}, must lie strictly between 0 and 1{advice}")
     return value
 
 

@@ -247,7 +247,7 @@ def test_example_of_the_help_runs_as_printed():
         (BASE + " --sigma 1 --server-update adam", "--server-update is 'adam'"),
         (BASE + " --sigma 1 --clip-rule x", "must be one of symmetric, paper-one-sided"),
         (BASE + " --sigma 1 --ids x", "must be one of secret, public"),
-        (BASE + " --sigma 1 --delta 0", "--delta is 0"),
+        (BASE + " --sigma 1 --delta 0", "--delta is 0.0, must lie strictly between 0 and 1; for pure DP"),
         (BASE + " --sigma -1", "--sigma is -1"),
         (BASE + " --claim-epsilon -1", "--claim-epsilon is -1"),
         (BASE + " --sigma 1 --rounds 0", "--rounds is 0"),
