@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attacks.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, OwnParty, SomeFeatures
+from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import in_pieces
 from dpzv_audit.seeds import Purpose, stream
@@ -82,10 +83,14 @@ def attacked_run(
 
     Raises:
         InputError: The configuration does not fit the attack or the data.
+        MemoryError: Not even the log of batches would fit.
     """
     check_count("--trials", setting.trials)
     check_count("--queries", setting.queries)
     config, dataset = setting.config, setting.dataset
+    shared = 1 if setting.method.downlink == "gradient" else dataset.clients
+    ids = setting.trials * config.epochs * len(dataset.train) // shared
+    check_memory(8 * ids, f"batch ids of {setting.trials} trainings")
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
     plays = setting.adversary in _CONTROLS_CLIENT
     adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)

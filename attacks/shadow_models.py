@@ -60,7 +60,10 @@ def _rows(records: Records, rows: np.ndarray) -> Records:
 
 def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
     """Fair coins (K, pairs), each replica's from a stream of its own."""
-    coins: np.ndarray = np.stack([stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs) for k in replicas])
+    # All of it at once: more than memory holds is refused here, before hours of drawing.
+    coins: np.ndarray = np.empty((len(replicas), pairs), dtype=np.int64)
+    for row, k in zip(coins, replicas, strict=True):
+        row[:] = stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs)
     return coins
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from dpzv_audit.data.files import memory_available
+from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.models import Architecture, Layout, dimension, initial_parameters
 
@@ -62,14 +62,12 @@ class ParameterStack:
         """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
 
         Parameters that are `given` (pre-trained ones) start there in every replica instead. Raises `MemoryError` where
-        this machine has not the memory to draw them in: the system might end the process, and say nothing.
+        this machine has not the memory to draw them in.
         """
         drawn = tuple(item for item in layout if item[0] not in given)
         each = 2 * 8 * dimension(drawn)  # in double precision, as rows and as a stack of them
         each += dtype.itemsize * dimension(layout) if given else 0
-        had = memory_available()
-        if had is not None and len(replicas) * each > had:
-            raise MemoryError(f"{len(replicas)} models of {dimension(layout)} parameters, of {had} bytes that are free")
+        check_memory(len(replicas) * each, f"{len(replicas)} models of {dimension(layout)} parameters")
         rows = [torch.from_numpy(initial_parameters(drawn, stream(seed, Purpose.INIT, party, k))) for k in replicas]
         flat = torch.stack(rows).to(device=device, dtype=dtype)
         if not given:

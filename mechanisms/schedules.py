@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
@@ -128,6 +129,9 @@ class BatchStream:
             self.next()
 
     def _draw(self, block: int) -> list[Batch]:
+        rounds = self._records // self._batch_size if self._sampler == "shuffled" else _BLOCK
+        each = rounds * (self._records if self._sampler == "poisson" else 8 * self._batch_size)
+        check_memory(2 * each * len(self._replicas), f"batches of {len(self._replicas)} trainings")  # rows and a stack
         drawn = [self._draw_one(stream(self._seed, Purpose.BATCHES, self._client, k, block)) for k in self._replicas]
         if self._sampler != "poisson":
             ids = torch.from_numpy(np.stack(drawn))

@@ -108,6 +108,13 @@ def memory_available() -> int | None:
     return min((number for number in found if number is not None), default=None)
 
 
+def check_memory(needed: int, what: str) -> None:
+    """Raise `MemoryError` where `needed` bytes for `what` are not free: the system might end the process instead."""
+    had = memory_available()
+    if had is not None and needed > had:
+        raise MemoryError(f"{what}: {needed} bytes, of {had} that are free")
+
+
 def _kernel_available(path: Path) -> int | None:
     try:
         lines = path.read_text(encoding="ascii").splitlines()

@@ -153,14 +153,14 @@ def test_safetensors_hold_every_parameter_of_every_replica():
 
 @pytest.mark.parametrize("free", [None, 2 * 8 * 3 * 170, 2 * 8 * 3 * 170 - 1])
 def test_models_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkeypatch, free):
-    monkeypatch.setattr("mechanisms.parameters.memory_available", lambda: free)
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: free)
     layout = (("0.weight", (10, 16)), ("0.bias", (10,)))
 
     def drawn():
         return ParameterStack.initial(layout, seed=0, party=1, replicas=(0, 1, 2), dtype=torch.float32, device="cpu")
 
     if free == 2 * 8 * 3 * 170 - 1:
-        with pytest.raises(MemoryError, match="3 models of 170 parameters, of 8159 bytes that are free"):
+        with pytest.raises(MemoryError, match="3 models of 170 parameters: 8160 bytes, of 8159 that are free"):
             drawn()
     else:
         assert drawn().flat.shape == (3, 170)
@@ -171,7 +171,7 @@ def test_parameters_that_are_given_take_their_own_memory_and_no_draw(monkeypatch
     given = {"0.weight": torch.zeros(10, 16)}
     needed = 3 * (2 * 8 * 10 + 4 * 170)
     for free in (needed, needed - 1):
-        monkeypatch.setattr("mechanisms.parameters.memory_available", lambda free=free: free)
+        monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda free=free: free)
         with nullcontext() if free == needed else pytest.raises(MemoryError):
             ParameterStack.initial(
                 layout, seed=0, party=1, replicas=(0, 1, 2), dtype=torch.float32, device="cpu", given=given

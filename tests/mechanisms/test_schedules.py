@@ -218,3 +218,13 @@ def test_compute_times_against_an_exact_simulation(times):
 def test_a_client_twice_as_fast_is_active_twice_as_often():
     counts = Counter(islice(by_compute_times([1.0, 2.0]), 3000))
     assert counts == {1: 2000, 2: 1000}
+
+
+@pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
+def test_batches_that_memory_cannot_hold_are_refused_before_they_are_drawn(sampler, monkeypatch):
+    stream = BatchStream(sampler, records=100, batch_size=10, seed=0, client=1, replicas=range(3))
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: 1000)
+    with pytest.raises(MemoryError, match="batches of 3 trainings: .* bytes, of 1000 that are free"):
+        stream.next()
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: None)
+    assert stream.next().ids.shape[0] == 3
