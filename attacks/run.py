@@ -13,11 +13,11 @@ from torch import Tensor
 from attacks.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, OwnParty, SomeFeatures
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.halving import in_pieces
+from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import architectures_of
+from mechanisms.federation import architectures_of, rounds_of
 from mechanisms.messages import Observer
 from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan, plan
@@ -88,9 +88,12 @@ def attacked_run(
     check_count("--trials", setting.trials)
     check_count("--queries", setting.queries)
     config, dataset = setting.config, setting.dataset
-    shared = 1 if setting.method.downlink == "gradient" else dataset.clients
-    ids = setting.trials * config.epochs * len(dataset.train) // shared
-    check_memory(8 * ids, f"batch ids of {setting.trials} trainings")
+    rounds = rounds_of(config, len(dataset.train))
+    # Of an asynchronous method a client has a share of the rounds; the least that any log holds.
+    check_memory(
+        8 * setting.trials * (rounds // dataset.clients) * config.batch_size,
+        f"batch ids of {setting.trials} trainings",
+    )
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
     plays = setting.adversary in _CONTROLS_CLIENT
     adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
@@ -111,7 +114,7 @@ def attacked_run(
             behaviours=spec.behave(setting, replicas[first:last]) or None,
             observers=(recorder, log) if watching is None else (recorder, log, watching),
             device=setting.device,
-            progress=setting.progress,
+            progress=as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds),
         )
         return _Part(recorder.view, log, trained, watching)
 

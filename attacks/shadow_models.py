@@ -16,10 +16,10 @@ from attacks.membership_mail import LARGEST, MailReader
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.halving import in_pieces
+from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig, train
-from mechanisms.federation import logits_of
+from mechanisms.federation import logits_of, rounds_of
 from mechanisms.parameters import ParameterStack
 from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
@@ -116,8 +116,12 @@ def train_all(
     for all.
     """
 
+    rounds = rounds_of(setting.config, coins.shape[1])
+
     def piece(first: int, last: int) -> ShadowRun:
-        return train_on_coins(pool, setting, coins[first:last], replicas=range(first, last))
+        shown = as_share(setting.progress, (first, last), of=len(coins), rounds=rounds)
+        part = replace(setting, progress=shown)
+        return train_on_coins(pool, part, coins[first:last], replicas=range(first, last))
 
     pieces = list(in_pieces(piece, 0, len(coins)))
     runs = [run for run, _ in pieces]

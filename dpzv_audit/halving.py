@@ -32,6 +32,16 @@ def in_pieces(
             place = stop
 
 
+def as_share(
+    progress: Callable[[int], None] | None, piece: tuple[int, int], *, of: int, rounds: int
+) -> Callable[[int], None] | None:
+    """Progress of a piece, from `rounds` that each of its trainings takes, as progress of all `of` trainings."""
+    if progress is None:
+        return None
+    first, last = piece
+    return lambda done: progress((first * rounds + (last - first) * done) // of)
+
+
 def shortage(at_once: int | None) -> dict[str, str]:
     """What a result says where memory sufficed for no more than `at_once` trainings; nothing where it did for all."""
     if at_once is None:

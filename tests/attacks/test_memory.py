@@ -109,7 +109,7 @@ def test_a_poisson_training_that_does_not_fit_is_not_halved(monkeypatch):
 
 
 def test_trials_whose_batch_ids_alone_memory_cannot_hold_are_refused_before_training(monkeypatch):
-    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: 8 * 5 * 6 * 40 - 1)
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: 8 * 5 * (6 * 5 // 3) * 8 - 1)
     setting = small_setting(ATTACKS["label_direct"], "split", random_dataset(records=40), trials=5)
-    with pytest.raises(MemoryError, match="batch ids of 5 trainings: 9600 bytes, of 9599 that are free"):
+    with pytest.raises(MemoryError, match="batch ids of 5 trainings: 3200 bytes, of 3199 that are free"):
         ATTACKS["label_direct"].mount(setting)

@@ -224,7 +224,7 @@ def test_a_client_twice_as_fast_is_active_twice_as_often():
 def test_batches_that_memory_cannot_hold_are_refused_before_they_are_drawn(sampler, monkeypatch):
     stream = BatchStream(sampler, records=100, batch_size=10, seed=0, client=1, replicas=range(3))
     monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: 1000)
-    with pytest.raises(MemoryError, match="batches of 3 trainings: .* bytes, of 1000 that are free"):
+    with pytest.raises(MemoryError, match=r"batches of 3 trainings: .* bytes, of 1000 that are free"):
         stream.next()
     monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: None)
     assert stream.next().ids.shape[0] == 3
