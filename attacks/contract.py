@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,14 @@ class OwnParty:
     features: Tensor
     held_out: Tensor
     evaluator: Evaluator
-    initial: ParameterStack
     trained: ParameterStack
+    start: Callable[[], ParameterStack]
+    """Makes its model before training, which few attacks ask for."""
+
+    @cached_property
+    def initial(self) -> ParameterStack:
+        """Its model before training, made when it is first asked for."""
+        return self.start()
 
 
 @dataclass(frozen=True)

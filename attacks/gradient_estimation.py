@@ -151,7 +151,7 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         curves={
             CURVE: [
                 *curve(estimates, real, run.known, setting.confidence),
-                *_without_noise(spec, setting, run),
+                *_without_noise(spec, setting, control_run),
             ]
         },
         at_once=control_run.at_once,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,8 +18,8 @@ from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.config import DPZVConfig
-from mechanisms.federation import architectures_of, rounds_of
-from mechanisms.messages import Observer
+from mechanisms.federation import architectures_of, pretrained, rounds_of
+from mechanisms.messages import IdsTogether, Observer
 from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan, plan
 from mechanisms.replicas import evaluator_for
@@ -49,6 +50,13 @@ class AttackedRun:
     """How many trainings memory sufficed for at a time, None where for all."""
 
 
+class Watcher(Observer, Protocol):
+    """An observer that lets go of what it needs no more when the training has ended."""
+
+    def finish(self) -> None:
+        """Called once, after the last message."""
+
+
 @dataclass(frozen=True)
 class _Part:
     """One stack of an attacked run."""
@@ -66,10 +74,12 @@ def attacked_run(
     labels: np.ndarray | None = None,
     granted: FewLabels | None = None,
     first_replica: int = 0,
-    watch: Callable[[Tensor], Observer] | None = None,
+    watch: Callable[[Tensor], Watcher] | None = None,
     at_once: int | None = None,
 ) -> AttackedRun:
     """Train `setting.trials` replicas with the adversary in place, in ever smaller stacks where memory runs out.
+
+    Under Poisson sampling, where batches differ in size and views cannot be joined, always in one stack.
 
     Args:
         spec: The attack, which may play a client.
@@ -83,17 +93,15 @@ def attacked_run(
 
     Raises:
         InputError: The configuration does not fit the attack or the data.
-        MemoryError: Not even the log of batches would fit.
+        MemoryError: Not even one training, or the log of batches of all, would fit; `RuntimeError` where torch says so.
     """
     check_count("--trials", setting.trials)
     check_count("--queries", setting.queries)
     config, dataset = setting.config, setting.dataset
     rounds = rounds_of(config, len(dataset.train))
-    # Of an asynchronous method a client has a share of the rounds; the least that any log holds.
-    check_memory(
-        8 * setting.trials * (rounds // dataset.clients) * config.batch_size,
-        f"batch ids of {setting.trials} trainings",
-    )
+    # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
+    batches = max(1, rounds // dataset.clients // setting.queries)
+    check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
     plays = setting.adversary in _CONTROLS_CLIENT
     adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
@@ -104,8 +112,10 @@ def attacked_run(
 
     def part(first: int, last: int) -> _Part:
         recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
-        some = data if labels is None or labels.ndim == 1 else replace(data, labels=data.labels[first:last])
+        some = data if labels is None else replace(data, labels=data.labels[first:last])
         watching = None if watch is None else watch(some.labels)
+        if setting.progress is not None:
+            setting.progress(first * rounds // setting.trials)
         trained = train(
             some,
             config,
@@ -116,6 +126,8 @@ def attacked_run(
             device=setting.device,
             progress=as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds),
         )
+        if watching is not None:
+            watching.finish()
         return _Part(recorder.view, log, trained, watching)
 
     # What adversaries see of batches that differ in size cannot be put side by side.
@@ -147,10 +159,11 @@ def attacked_run(
     )
     if setting.adversary == "server":
         known = replace(known, some=some_features(data, setting, options["known_records"]))
+    together = IdsTogether()
     return AttackedRun(
-        view=View.joined([one.view for one in parts]),
+        view=View.joined([one.view for one in parts], together),
         known=known,
-        log=BatchLog.joined([one.log for one in parts]),
+        log=BatchLog.joined([one.log for one in parts], together),
         trained=trained,
         plan=the_plan,
         repeats=behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1,
@@ -185,16 +198,18 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack,
     config, place = setting.config, ADVERSARY_CLIENT - 1
     models, _ = architectures_of(data, config)
     evaluator = evaluator_for(models[place], stack=len(replicas), device=setting.device)
-    initial = ParameterStack.initial(
+    start = partial(
+        ParameterStack.initial,
         evaluator.layout,
         seed=setting.seed,
         party=ADVERSARY_CLIENT,
         replicas=replicas,
         dtype=dtype_of(config),
         device=setting.device,
+        given=pretrained(models[place]),
     )
     return OwnParty(
-        ADVERSARY_CLIENT, data.features[place], data.test_features[place], evaluator, initial, trained.clients[place]
+        ADVERSARY_CLIENT, data.features[place], data.test_features[place], evaluator, trained.clients[place], start
     )
 
 

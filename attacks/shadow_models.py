@@ -14,6 +14,7 @@ import torch
 from attacks.contract import AttackSetting
 from attacks.membership_mail import LARGEST, MailReader
 from attacks.run import ADVERSARY_CLIENT
+from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.halving import as_share, in_pieces
@@ -59,8 +60,8 @@ def _rows(records: Records, rows: np.ndarray) -> Records:
 
 
 def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
-    """Fair coins (K, pairs), each replica's from a stream of its own."""
-    # All of it at once: more than memory holds is refused here, before hours of drawing.
+    """Fair coins (K, pairs), each replica's from a stream of its own; `MemoryError` where they do not fit."""
+    check_memory(8 * len(replicas) * pairs, f"coins of {len(replicas)} trainings")
     coins: np.ndarray = np.empty((len(replicas), pairs), dtype=np.int64)
     for row, k in zip(coins, replicas, strict=True):
         row[:] = stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs)

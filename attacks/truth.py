@@ -53,6 +53,10 @@ class GradientTruth:
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """What parties know by themselves is not needed."""
 
+    def finish(self) -> None:
+        """Let go of the table of outputs, which is larger than the gradients worked out from it."""
+        self._latest = None
+
     def gradients(self) -> Tensor:
         """Per-record gradients (answers, K, B, classes)."""
         return torch.stack(self._found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -88,7 +89,7 @@ class Federation:
         return self.records // self.batch_size
 
     def _initial(
-        self, evaluator: Evaluator, seed: int, party: int, given: Mapping[str, Tensor] | None = None
+        self, evaluator: Evaluator, seed: int, party: int, given: Mapping[str, Tensor] = MappingProxyType({})
     ) -> ParameterStack:
         return (
             ParameterStack.initial(
@@ -98,7 +99,7 @@ class Federation:
                 replicas=self.replicas,
                 dtype=self.dtype,
                 device=self.device,
-                given=given or {},
+                given=given,
             )
             if evaluator.layout
             else ParameterStack(torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ())
@@ -108,8 +109,7 @@ class Federation:
         self, number: int, features: Tensor, model: Architecture, config: TrainingConfig, seed: int
     ) -> ClientState:
         evaluator = evaluator_for(model, stack=self.stack, device=self.device)
-        given = model.pretrained() if isinstance(model, TransformerModel) else None
-        parameters = self._initial(evaluator, seed, number, given)
+        parameters = self._initial(evaluator, seed, number, pretrained(model))
         batches = BatchStream(
             config.sampler,
             records=self.records,
@@ -258,6 +258,11 @@ def logits_of(
 def _momentum_buffer(parameters: ParameterStack, momentum: float) -> Tensor:
     """Zeros of the parameters' shape, or nothing where there is no momentum: a client's memory is then its model's."""
     return torch.zeros_like(parameters.flat) if momentum else parameters.flat.new_empty(0)
+
+
+def pretrained(model: Architecture) -> Mapping[str, Tensor]:
+    """Parameters of `model` by name that do not start at random."""
+    return model.pretrained() if isinstance(model, TransformerModel) else {}
 
 
 def rounds_of(config: TrainingConfig, records: int) -> int:

@@ -45,17 +45,20 @@ class Message:
     """How many of the B places of `ids` hold a record, by replica; None: all do. Padding is simulated, never sent."""
 
     @classmethod
-    def joined(cls, parts: Sequence[Message]) -> Message:
+    def joined(cls, parts: Sequence[Message], together: IdsTogether) -> Message:
         """The message of a stack whose replicas trained in several: `parts` in the order of the replicas.
 
         Raises:
             ValueError: Batches differ in size (Poisson sampling): payloads are not padded.
         """
-        first = parts[0]
         if any(part.sizes is not None for part in parts):
             raise ValueError("messages about batches that differ in size cannot be joined")
-        ids = None if first.ids is None else torch.cat([part.ids for part in parts if part.ids is not None])
-        return replace(first, payload=torch.cat([part.payload for part in parts]), ids=ids)
+        ids = [part.ids for part in parts if part.ids is not None]
+        if ids and len(ids) < len(parts):
+            raise ValueError("of messages with and without ids none is made")
+        return replace(
+            parts[0], payload=torch.cat([part.payload for part in parts]), ids=together(ids) if ids else None
+        )
 
     @property
     def nbytes(self) -> Bytes:
@@ -67,6 +70,21 @@ class Message:
             return whole
         row = whole // self.ids.shape[1]
         return tuple(row * size for size in self.sizes)
+
+
+class IdsTogether:
+    """Ids (K, B) of several stacks as those of one; messages that shared a tensor share one again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], torch.Tensor]] = {}
+
+    def __call__(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The replicas of `parts` in their order."""
+        key = tuple(map(id, parts))
+        if key not in self._known:
+            # With the parts: an id means nothing once its tensor is gone.
+            self._known[key] = parts, torch.cat(list(parts))
+        return self._known[key][1]
 
 
 class Observer(Protocol):

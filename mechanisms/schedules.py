@@ -130,8 +130,9 @@ class BatchStream:
 
     def _draw(self, block: int) -> list[Batch]:
         rounds = self._records // self._batch_size if self._sampler == "shuffled" else _BLOCK
-        each = rounds * (self._records if self._sampler == "poisson" else 8 * self._batch_size)
-        check_memory(2 * each * len(self._replicas), f"batches of {len(self._replicas)} trainings")  # rows and a stack
+        # At most: rows and their stack, and of Poisson's the order and two masks; else ids, places, and both by round.
+        each = 11 * rounds * self._records if self._sampler == "poisson" else 40 * rounds * self._batch_size
+        check_memory(each * len(self._replicas), f"batches of {len(self._replicas)} trainings")
         drawn = [self._draw_one(stream(self._seed, Purpose.BATCHES, self._client, k, block)) for k in self._replicas]
         if self._sampler != "poisson":
             ids = torch.from_numpy(np.stack(drawn))

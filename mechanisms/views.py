@@ -9,7 +9,7 @@ import torch
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import ADVERSARIES
-from mechanisms.messages import SERVER, Message
+from mechanisms.messages import SERVER, IdsTogether, Message
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,24 @@ class View:
     notes: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
 
     @classmethod
-    def joined(cls, parts: Sequence[View]) -> View:
-        """The view of a stack whose replicas trained in several: `parts` in the order of the replicas.
+    def joined(cls, parts: Sequence[View], together: IdsTogether) -> View:
+        """The view of a stack whose replicas trained in several: `parts` in the order of the replicas, used up.
 
         Raises:
             ValueError: Batches differ in size (Poisson sampling).
         """
         if len(parts) == 1:
             return parts[0]
-        messages = [Message.joined(same) for same in zip(*(part.messages for part in parts), strict=True)]
-        notes = {
-            key: [torch.cat(same) for same in zip(*(part.notes[key] for part in parts), strict=True)]
-            for key in parts[0].notes
-        }
-        return cls(parts[0].adversary, messages, notes)
+        whole = cls(parts[0].adversary)
+        # From the end, so that what is joined can be let go: there may be no room for all of it twice.
+        for _ in range(len(parts[0].messages)):
+            whole.messages.append(Message.joined([part.messages.pop() for part in parts], together))
+        whole.messages.reverse()
+        for key, notes in parts[0].notes.items():
+            whole.notes[key] = [torch.cat([part.notes[key].pop() for part in parts]) for _ in range(len(notes))][::-1]
+        if any(part.messages or any(part.notes.values()) for part in parts):
+            raise ValueError("views of different lengths cannot be joined")
+        return whole
 
     def received(self, kind: str) -> list[Message]:
         """Messages of `kind` that the server sent, in order."""
@@ -127,12 +131,16 @@ class BatchLog:
         self._ids: list[torch.Tensor] = []
 
     @classmethod
-    def joined(cls, parts: Sequence[BatchLog]) -> BatchLog:
-        """The log of a stack whose replicas trained in several: `parts` in the order of the replicas."""
+    def joined(cls, parts: Sequence[BatchLog], together: IdsTogether) -> BatchLog:
+        """The log of a stack whose replicas trained in several: `parts` in the order of the replicas.
+
+        Raises:
+            ValueError, RuntimeError: The logs differ in length, or their batches in size (Poisson sampling).
+        """
         if len(parts) == 1:
             return parts[0]
         whole = cls(parts[0]._kind, parts[0]._clients)
-        whole._ids = [torch.cat(same) for same in zip(*(part._ids for part in parts), strict=True)]
+        whole._ids = [together(same) for same in zip(*(part._ids for part in parts), strict=True)]
         return whole
 
     def on_message(self, message: Message) -> None:

@@ -126,6 +126,15 @@ def _kernel_available(path: Path) -> int | None:
 def _group_available(folder: Path) -> int | None:
     try:
         most, used = ((folder / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
-        return max(0, int(most) - int(used))
+        # Pages of files count as used, and are given up as soon as anybody needs the room.
+        return max(0, int(most) - int(used) + _group_reclaimable(folder))
     except (OSError, ValueError):  # no such group, or one without a limit ("max")
         return None
+
+
+def _group_reclaimable(folder: Path) -> int:
+    try:
+        lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith(("inactive_file ", "active_file ")))
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -159,6 +159,12 @@ def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
     assert halved.trained.correct.shape == whole.trained.correct.shape == (7, 4)
 
 
+def test_coins_that_memory_cannot_hold_are_refused_before_they_are_drawn(monkeypatch):
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: 8 * 3 * 10 - 1)
+    with pytest.raises(MemoryError, match="coins of 3 trainings: 240 bytes, of 239 that are free"):
+        coins_of(0, range(3), 10)
+
+
 def test_confidence_is_the_log_odds_of_the_label():
     data = random_dataset(records=20)
     setting = small_setting(ATTACKS["membership_loss"], "split", data, options={"top_model": False, "batch_size": 5})

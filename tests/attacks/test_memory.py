@@ -6,7 +6,7 @@ import torch
 from attacks import ATTACKS
 from attacks import run as attacked
 from dpzv_audit.evidence import to_jsonable
-from mechanisms.messages import Message
+from mechanisms.messages import IdsTogether, Message
 from mechanisms.views import Adversary, View
 
 from .conftest import random_dataset, small_setting
@@ -37,7 +37,8 @@ def numbers(outcome):
         ("label_direct", "split", {"adversary": "eavesdropper"}),
         ("label_probe", "dpzv", {"sigma": 0.1}),
         ("label_scalar", "dpzv", {"sigma": 0.1}),
-        pytest.param("label_completion_active", "split", {}, marks=pytest.mark.slow),  # heads are trained, again
+        ("label_completion", "vafl", {}),
+        ("label_completion_active", "split", {}),
         ("gradient_estimation", "dpzv", {"sigma": 0.1}),
         ("gradient_estimation", "czofo", {}),
         ("feature_inversion", "dpzv", {"sigma": 0.1}),
@@ -45,7 +46,7 @@ def numbers(outcome):
 )
 def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attack, method, options, monkeypatch):
     """Planted: no more than two trainings fit. In double precision even the order of sums tells nothing apart."""
-    more = {"labels_per_class": 1} if attack.startswith("label_completion") else {}
+    more = {"labels_per_class": 1, "steps": 20} if attack.startswith("label_completion") else {}
     data = random_dataset(records=40)
     options = dict(options)
     adversary = options.pop("adversary", ATTACKS[attack].adversaries[0])
@@ -87,7 +88,23 @@ def test_batches_that_differ_in_size_are_not_joined():
         for _ in range(2)
     ]
     with pytest.raises(ValueError, match="differ in size"):
-        View.joined(views)
+        View.joined(views, IdsTogether())
+
+
+def test_views_of_different_lengths_are_not_joined_and_ids_stay_shared():
+    ids = [torch.tensor([[3, 1]]), torch.tensor([[0, 2]])]
+
+    def view(k, count):
+        return View(
+            Adversary("client", (1,)), [Message(r, 0, 1, "scalar", torch.ones(1), ids[k]) for r in range(count)]
+        )
+
+    whole = View.joined([view(0, 3), view(1, 3)], IdsTogether())
+    assert [message.round for message in whole.messages] == [0, 1, 2]
+    assert whole.messages[0].ids.tolist() == [[3, 1], [0, 2]]
+    assert whole.messages[0].ids is whole.messages[2].ids
+    with pytest.raises(ValueError, match="different lengths"):
+        View.joined([view(0, 2), view(1, 3)], IdsTogether())
 
 
 def test_a_poisson_training_that_does_not_fit_is_not_halved(monkeypatch):

@@ -220,11 +220,14 @@ def test_a_client_twice_as_fast_is_active_twice_as_often():
     assert counts == {1: 2000, 2: 1000}
 
 
-@pytest.mark.parametrize("sampler", ["shuffled", "uniform", "poisson"])
-def test_batches_that_memory_cannot_hold_are_refused_before_they_are_drawn(sampler, monkeypatch):
+@pytest.mark.parametrize(
+    ("sampler", "needed"),
+    [("shuffled", 40 * 10 * 10 * 3), ("uniform", 40 * 64 * 10 * 3), ("poisson", 11 * 64 * 100 * 3)],
+)
+def test_batches_that_memory_cannot_hold_are_refused_before_they_are_drawn(sampler, needed, monkeypatch):
     stream = BatchStream(sampler, records=100, batch_size=10, seed=0, client=1, replicas=range(3))
-    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: 1000)
-    with pytest.raises(MemoryError, match=r"batches of 3 trainings: .* bytes, of 1000 that are free"):
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: needed - 1)
+    with pytest.raises(MemoryError, match=f"batches of 3 trainings: {needed} bytes, of {needed - 1} that are free"):
         stream.next()
-    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: None)
+    monkeypatch.setattr("dpzv_audit.data.files.memory_available", lambda: needed)
     assert stream.next().ids.shape[0] == 3

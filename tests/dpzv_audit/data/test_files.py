@@ -24,6 +24,10 @@ def test_memory_is_what_a_control_group_leaves(tmp_path, most, left):
     (tmp_path / "memory.max").write_text(most)
     (tmp_path / "memory.current").write_text("600\n")
     assert files._group_available(tmp_path) == left
+    (tmp_path / "memory.stat").write_text("anon 300\nfile 290\ninactive_file 100\nactive_file 50\nslab 10\n")
+    assert files._group_available(tmp_path) == (None if left is None else int(most) - 600 + 150)
+    (tmp_path / "memory.stat").write_text("inactive_file\n")
+    assert files._group_available(tmp_path) == left
 
 
 @pytest.mark.parametrize(
