@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from attacks import ATTACKS
+from attacks.contract import AttackSetting
+from attacks.run import attacked_run
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data.pretrained import PretrainedTokenizer, read_pretrained
@@ -95,6 +98,16 @@ def test_every_client_starts_at_the_pretrained_encoder_and_a_head_of_its_own(fol
         assert not torch.isclose(stack.views["head.weight"][0], stack.views["head.weight"][1]).any()
     first, second = (stack.views["head.weight"] for stack in trained.clients[:2])
     assert not torch.isclose(first, second).any()
+
+
+def test_what_an_attack_calls_untrained_is_the_pretrained_start(folder, dataset):
+    """At a rate of 0 the trained model is the start: the baseline of label completion must be this one."""
+    config = METHODS["vafl"].configure(**{**SMALL, "client_rate": 0.0}, transformer=folder)
+    setting = AttackSetting(
+        method=METHODS["vafl"], config=config, dataset=dataset, trials=2, options={"labels_per_class": 1}
+    )
+    run = attacked_run(ATTACKS["label_completion"], setting)
+    assert torch.equal(run.known.own.initial.flat, run.trained.clients[0].flat)
 
 
 def test_a_stack_is_its_replicas_and_a_record_does_not_depend_on_its_batch(folder):
