@@ -6,14 +6,15 @@ A comment on the line above a fenced block says how its commands are tested (`te
     <!-- run: now with --trials 2 -->   by the ordinary tests with these arguments added; as printed by `pytest -m slow`
     <!-- run: slow -->                  by `pytest -m slow`, as printed: also what no comment means
     <!-- run: small with --epochs 1 --> by the ordinary tests with these arguments added; as printed, which takes long,
-                                        only by whoever makes the page anew
+                                        by hand alone
     <!-- run: slow small with ... -->   the same by `pytest -m slow`
     <!-- run: elsewhere, FILE ... -->   not from here: the file runs it
 
 `on data` after the first words (`slow on data`, `small on data with ...`): where DPZV_AUDIT_DATA names the data sets,
 in a link called data. `, exit 1` says which code a block ends with where it is not 0, `, needs MODULE` what must be
-installed. Arguments are added to each `dpzv-audit` and to each script of `tests`. Whatever a comment says, every
-command must be one that the command line takes. A python block runs where a text block follows, with what it prints.
+installed, `, in a checkout` that the packages and tests must stand there. Arguments are added to each `dpzv-audit` and
+to each script of `tests`. Whatever a comment says, every command must be one that the command line takes. A python
+block runs where a text block follows, with what it prints.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FENCE = re.compile(
 )
 HOW = re.compile(
     r"(?P<when>now|slow small|small|slow|elsewhere)(?P<data> on data)?(?: with (?P<extra>.*?))?"
-    r"(?:, exit (?P<code>\d+))?(?:, needs (?P<needs>\w+))?(?:, (?P<why>.+))?"
+    r"(?:, exit (?P<code>\d+))?(?:, needs (?P<needs>\w+))?(?P<checkout>, in a checkout)?(?:, (?P<why>.+))?"
 )
 SHELLS = ("sh", "console")
 MARK = "@@@ end of output @@@"
@@ -57,6 +58,7 @@ class Block:
     extra: str = ""
     code: int = 0
     needs: str | None = None
+    checkout: bool = False
     why: str = ""
     printed: str | None = None
 
@@ -112,6 +114,7 @@ def _found(page: Path, text: str) -> Iterator[tuple[Block, re.Match[str]]]:
                 extra=how["extra"] or "",
                 code=int(how["code"] or 0),
                 needs=how["needs"],
+                checkout=bool(how["checkout"]),
                 why=how["why"] or "",
                 printed=None if printed is None else printed.split("\n", 3)[3].removesuffix("```"),
             ),
@@ -177,8 +180,8 @@ def prepare(folder: Path, *, checkout: bool = False) -> dict[str, str]:
     path = os.pathsep.join((str(tools), str(Path(sys.executable).parent), os.environ["PATH"]))
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
     home = {"DPZV_AUDIT_CACHE": str(folder / ".cache"), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
-    found = {"PYTHONPATH": str(folder)} if checkout else {}
-    return {"PYTHONPATH": str(ROOT), **kept, **home, "PATH": path, **found}
+    own = {"PYTHONPATH": str(folder)} if checkout else {}
+    return {"PYTHONPATH": str(ROOT), **kept, **home, "PATH": path, **own}
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def test_commands_in_sentences_run_at_a_small_size(command, tmp_path):
     environment = blocks.prepare(tmp_path)
     block = blocks.Block(page=ROOT / "README.md", line=0, language="sh", text=f"dpzv-audit {command}")
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
-    ran = blocks.run(block, tmp_path, environment, extra=SMALL.get(command.split()[0], ""), limit=120)
+    ran = blocks.run(block, tmp_path, environment, extra=SMALL.get(command.split()[0], ""), limit=600)
     assert ran.code == 0, ran.text
 
 
@@ -97,20 +97,20 @@ def go_through(page, folder, *, slow):
     wanted = [block for block in blocks.blocks(page) if block.runs(slow=slow)]
     if not any(block.can_run for block in wanted):
         pytest.skip("needs DPZV_AUDIT_DATA, or a library that is not installed")
-    environment = blocks.prepare(folder, checkout=any("tests/mutation" in block.text for block in wanted))
+    environment = blocks.prepare(folder, checkout=any(block.checkout for block in wanted))
     for block in wanted:
         if not block.can_run:
             continue
         extra = block.extra if block.only_small or not slow else ""
-        ran = blocks.run(block, folder, environment, extra=extra, limit=1200 if slow else 120)
+        ran = blocks.run(block, folder, environment, extra=extra, limit=1200 if slow else 600)
         assert "Traceback" not in ran.text, f"{block.where}\n{ran.text}"
-        if extra:
+        if extra and not block.only_small:  # of fewer runs a claim may be refuted, or not
             assert ran.code in (0, 1), f"{block.where}\n{ran.text}"
-        elif block.language == "console":
+        elif block.language == "console" and not extra:
             assert plain(ran.text) == plain(block.text), f"{block.where} is stale: python docs/tour.py {page}"
         else:
             assert ran.code == block.code, f"{block.where}\n{ran.text}"
-            if block.printed is not None:
+            if block.printed is not None and not extra:
                 assert plain(ran.text) == plain(block.printed), f"{block.where} is stale: python docs/tour.py {page}"
 
 
@@ -140,7 +140,9 @@ def test_code_in_pages_is_code(name, tmp_path):
 def test_what_runs_elsewhere_says_where(name):
     for block in blocks.blocks(PAGES[name]):
         if block.when == "elsewhere":
-            assert (ROOT / block.why.split()[0]).is_file(), f"{block.where}: {block.why}"
+            file = block.why.split()[0]
+            known = name in (ROOT / file).read_text() or file in block.text
+            assert known, f"{block.where}: {file} knows nothing of {name}"
 
 
 def test_a_comment_that_nobody_knows_is_refused(tmp_path):
