@@ -51,12 +51,16 @@ class MethodSpec:
     defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def configure(self, **options: object) -> TrainingConfig:
-        """The configuration with this method's defaults and the given `options`; `InputError` on a wrong one."""
+        """The configuration with this method's defaults and the given `options`; `InputError` on a wrong one.
+
+        Noise that is given by hand as `sigma` claims nothing unless `epsilon` is given too.
+        """
         known = self.config.model_fields
         for key in options:
             if key not in known:
                 raise unknown_name(f"option of method {self.name}", key, known)
-        return build_config(self.config, {**self.defaults, **options})
+        by_hand = {"epsilon": None} if "epsilon" in known and options.get("sigma") is not None else {}
+        return build_config(self.config, {**self.defaults, **by_hand, **options})
 
     def protects(self, config: TrainingConfig) -> str:
         """Words on which channel the noise of `config` protects, for every result."""

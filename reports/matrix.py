@@ -38,7 +38,7 @@ def section(known: Mapped) -> Section | None:
         )
         attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
         if attacks:
-            caption += f" Left out, since no method here is open to them: {'; '.join(attacks)}."
+            caption += f" Left out, since they apply to no method on this data set: {'; '.join(attacks)}."
         if methods:
             caption += f" Left out, since no attack here applies to them: {'; '.join(methods)}."
         blocks.append(Picture(name="figure-matrix", svg=drawing, alt=label_of(drawing), caption=caption))

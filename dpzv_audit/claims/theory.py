@@ -19,7 +19,7 @@ from mechanisms.plan import plan
 _NO_NOISE = Theory(
     speaks=True,
     gap=NO_NOISE,
-    explanations={NO_NOISE: "no noise is added to what the server sends, so no finite epsilon holds"},
+    explanations={NO_NOISE: "no noise is added to what the server sends, so no upper bound is known"},
 )
 
 

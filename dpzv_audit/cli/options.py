@@ -58,7 +58,10 @@ CalibrationOption = Annotated[
 SigmaOption = Annotated[
     float | None,
     typer.Option(
-        "--sigma", metavar="X", help="Standard deviation of the noise on the scalar; overrides --calibration."
+        "--sigma",
+        metavar="X",
+        help="Standard deviation of the noise on the scalar; overrides --calibration, and claims nothing without "
+        "--epsilon.",
     ),
 ]
 SetOption = Annotated[

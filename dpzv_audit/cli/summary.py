@@ -222,7 +222,8 @@ def _privacy_rows(table: Table, privacy: Mapping[str, Any]) -> None:
     lower = privacy.get("not_audited", privacy["verdict"] or "")
     if privacy["empirical_lower"] is not None:
         given = f", {privacy['given']}" if privacy["given"] else ""
-        lower = f"{100 * privacy['confidence']:g}% confidence{given}; claim {privacy['verdict'] or 'none'}"
+        verdict = f"; claim {privacy['verdict']}" if privacy["verdict"] else ""
+        lower = f"{100 * privacy['confidence']:g}% confidence{given}{verdict}"
     table.add_row("epsilon at least", _number(privacy["empirical_lower"], np.floor), lower)
 
 

@@ -31,7 +31,7 @@ from mechanisms import DPZVConfig, ProtectedConfig, TrainingConfig
 from mechanisms.plan import Plan
 
 NO_NOISE = "no-noise"
-_NO_NOISE_WHY = "no noise is added to what the server sends, so no finite epsilon holds"
+_NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
 _UNAUDITED = (
     "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
 )

@@ -79,7 +79,7 @@ def train_sentence(method: str, utility: Result, privacy: Result) -> str:
 def privacy_sentence(privacy: Result) -> str:
     """What is known about epsilon against the adversary, in one sentence."""
     if privacy["gap"] == NO_NOISE:
-        return "No noise is added to what the server sends, so no finite epsilon holds."
+        return "No noise is added to what the server sends, so no upper bound is known."
     adversary, claimed, lower = privacy["adversary"], privacy["claimed"], privacy["empirical_lower"]
     upper = privacy["upper"]
     parts = []

@@ -122,8 +122,11 @@ def _scalars(rows: Sequence[Result], adversary: str) -> list[str]:
         return [f"{who} is at chance in all {len(found)} rows, {level}"]
     parts = []
     if above:
-        shares = [r["success"]["value"] for r in above]
-        parts.append(f"is above chance in {len(above)} of {len(found)} rows ({min(shares):.3f} to {max(shares):.3f})")
+        shares, prior = [r["success"]["value"] for r in above], above[0]["baselines"]["prior"]
+        parts.append(
+            f"is above what class frequencies give ({prior:.4f}) in {len(above)} of {len(found)} rows "
+            f"({min(shares):.3f} to {max(shares):.3f})"
+        )
     if below:
         parts.append(f"is below it in {len(below)} of {len(found)} rows ({listed([r['label'] for r in below])})")
     rest = [r["label"] for r in found if r not in above and r not in below]

@@ -137,3 +137,11 @@ def test_a_configuration_has_one_run(make_dataset):
 def test_configs_cannot_be_changed():
     with pytest.raises(Exception, match="frozen"):
         DPZVConfig().clip = 1.0
+
+
+@pytest.mark.parametrize("method", ["dpzv", "dpzv-sound"])
+def test_noise_by_hand_claims_nothing_unless_a_claim_is_given_too(method):
+    spec = METHODS[method]
+    assert spec.configure().epsilon == spec.configure(sigma=None).epsilon == 1.0
+    assert spec.configure(sigma=0.1).epsilon is None
+    assert spec.configure(sigma=0.1, epsilon=2.0).epsilon == 2.0

@@ -38,7 +38,7 @@ def test_an_attack_that_applies_to_no_method_is_named_once_and_not_drawn():
     assert ">a, client<" in drawing
     assert ">b, client<" not in drawing
     (picture,) = (block for block in section(known).blocks if isinstance(block, Picture))
-    assert "Left out, since no method here is open to them: b, client." in picture.caption
+    assert "Left out, since they apply to no method on this data set: b, client." in picture.caption
     assert tables(known)["Attacks that do not apply"].rows == (("b, client", "all", "no mail"),)
     assert tables(known)["Cells that failed"].rows == (("a, client", "n", "no luck"),)
 
