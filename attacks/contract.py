@@ -21,6 +21,7 @@ from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.evidence import Interval
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
+from mechanisms.federation import rounds_of
 from mechanisms.parameters import ParameterStack
 from mechanisms.plan import Plan
 from mechanisms.replicas import Evaluator
@@ -223,6 +224,11 @@ class Positive:
     least: float
 
 
+def attack_and_control(spec: AttackSpec, setting: AttackSetting) -> int:
+    """Rounds of an attacked training and of its control."""
+    return 2 * rounds_of(setting.config, len(setting.dataset.train))
+
+
 Behave = Callable[[AttackSetting, range], Mapping[int, Behaviour]]
 Mount = Callable[["AttackSpec", AttackSetting], AttackOutcome]
 
@@ -258,6 +264,8 @@ class AttackSpec:
     and what it finds after training on permuted labels is a baseline, which says how much features alone do."""
     few_labels: bool = False
     """Whether the threat model grants `labels_per_class` training labels of each class."""
+    rounds: Callable[[AttackSpec, AttackSetting], int] = attack_and_control
+    """Rounds that its progress counts to."""
     reads: tuple[str, ...] | None = None
     """Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from attacks.contract import AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
 from attacks.membership_loss import population_of
-from attacks.mount_membership import mount_membership, overfitted
+from attacks.mount_membership import membership_rounds, mount_membership, overfitted
 from mechanisms.views import View
 
 PSEUDO_COUNT = 8.0
@@ -66,6 +66,7 @@ SPEC = AttackSpec(
     adversaries=("release", "client"),
     infer=infer,
     mounted_by=mount_membership,
+    rounds=membership_rounds,
     positive=Positive("membership_lira on an overfitted run without noise: must be 0.65 at least", overfitted, 0.65),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 64, "variant": "online"},

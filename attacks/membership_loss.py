@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from attacks.contract import AttackSetting, AttackSpec, Knowledge, Population, Positive, unfit_sampler
-from attacks.mount_membership import mount_membership, overfitted
+from attacks.mount_membership import membership_rounds, mount_membership, overfitted
 from dpzv_audit.errors import InputError
 from mechanisms.views import View
 
@@ -43,6 +43,7 @@ SPEC = AttackSpec(
     adversaries=("release", "client"),
     infer=infer,
     mounted_by=mount_membership,
+    rounds=membership_rounds,
     positive=Positive("membership_loss on an overfitted run without noise: must be 0.55 at least", overfitted, 0.55),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 2},

@@ -11,7 +11,7 @@ import numpy as np
 
 from attacks.contract import AttackSpec, Knowledge, Positive
 from attacks.membership_loss import population_of
-from attacks.mount_membership import mount_membership, overfitted
+from attacks.mount_membership import membership_rounds, mount_membership, overfitted
 from mechanisms.views import View
 
 
@@ -45,6 +45,7 @@ SPEC = AttackSpec(
     adversaries=("release",),
     infer=infer,
     mounted_by=mount_membership,
+    rounds=membership_rounds,
     positive=Positive("membership_rmia on an overfitted run without noise: must be 0.55 at least", overfitted, 0.55),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},

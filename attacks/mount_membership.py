@@ -17,13 +17,18 @@ from attacks.membership_mail import sharing_own_block
 from attacks.metrics import auc_interval, low_rates, trial_areas
 from attacks.mount_labels import positive_control
 from attacks.run import ADVERSARY_CLIENT
-from attacks.shadow_models import ShadowRun, coins_of, pool_of, train_all, trained_on
+from attacks.shadow_models import ShadowRun, coins_of, pool_of, rounds_on_half, train_all, trained_on
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import check_count
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.config import DPZVConfig
 from mechanisms.plan import Plan, plan
 from mechanisms.views import Adversary, View
+
+
+def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
+    """Rounds that targets and shadow models, one stack, take together."""
+    return rounds_on_half(setting, spec.own_options(setting)["pool"])
 
 
 def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:

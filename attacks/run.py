@@ -114,8 +114,9 @@ def attacked_run(
         recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
         some = data if labels is None else replace(data, labels=data.labels[first:last])
         watching = None if watch is None else watch(some.labels)
-        if setting.progress is not None:
-            setting.progress(first * rounds // setting.trials)
+        progress = as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds)
+        if progress is not None:
+            progress(0)
         trained = train(
             some,
             config,
@@ -124,7 +125,7 @@ def attacked_run(
             behaviours=spec.behave(setting, replicas[first:last]) or None,
             observers=(recorder, log) if watching is None else (recorder, log, watching),
             device=setting.device,
-            progress=as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds),
+            progress=progress,
         )
         if watching is not None:
             watching.finish()

@@ -42,8 +42,7 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
     Raises:
         InputError: The data have fewer, or half of them is less than a batch.
     """
-    dataset = setting.dataset
-    size = min(size, len(dataset.train)) // 2 * 2
+    dataset, size = setting.dataset, _pool_size(setting, size)
     if size // 2 < setting.config.batch_size:
         raise InputError(
             f"option pool gives {size // 2} records to train on, must be at least the batch of "
@@ -51,6 +50,15 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
         )
     rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(len(dataset.train))[:size])
     return replace(dataset, train=_rows(dataset.train, rows))
+
+
+def _pool_size(setting: AttackSetting, size: int) -> int:
+    return min(size, len(setting.dataset.train)) // 2 * 2
+
+
+def rounds_on_half(setting: AttackSetting, size: int) -> int:
+    """Rounds of a training on half of a pool of `size` records: all replicas take them together."""
+    return rounds_of(setting.config, _pool_size(setting, size) // 2)
 
 
 def _rows(records: Records, rows: np.ndarray) -> Records:
@@ -116,7 +124,6 @@ def train_all(
     Of what was trained the first `kept` replicas stay. Also returns how many memory sufficed for at a time, None where
     for all.
     """
-
     rounds = rounds_of(setting.config, coins.shape[1])
 
     def piece(first: int, last: int) -> ShadowRun:

@@ -35,7 +35,14 @@ def in_pieces(
 def as_share(
     progress: Callable[[int], None] | None, piece: tuple[int, int], *, of: int, rounds: int
 ) -> Callable[[int], None] | None:
-    """Progress of a piece, from `rounds` that each of its trainings takes, as progress of all `of` trainings."""
+    """Progress of a piece as that of all: told r of its `rounds`, `progress` hears how many r are worth of all `of`.
+
+    Args:
+        progress: Hears of 0 to `rounds` rounds; None where nobody listens, and then None is returned.
+        piece: First and last number of the piece's trainings, as `in_pieces` gives them.
+        of: How many trainings there are.
+        rounds: Rounds that each takes.
+    """
     if progress is None:
         return None
     first, last = piece

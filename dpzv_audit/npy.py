@@ -1,9 +1,12 @@
-"""Reads one NPY array (numpy's format 1.0 or 2.0) without pickle, its header held against the bytes that are there."""
+"""Reads an NPY array (numpy's format 1.0 or 2.0) without pickle, its header held against the bytes that are there."""
 
 from __future__ import annotations
 
 import math
+import struct
 import warnings
+import zipfile
+import zlib
 from tokenize import TokenError
 from typing import IO, Any
 
@@ -22,6 +25,17 @@ _HEADER_ERRORS = (
     RecursionError,
     KeyError,
 )
+
+DAMAGED_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    UnicodeDecodeError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What a damaged archive of arrays (NPZ) raises where it is opened or read from."""
 
 
 def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:

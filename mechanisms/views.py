@@ -54,10 +54,12 @@ class View:
         """The view of a stack whose replicas trained in several: `parts` in the order of the replicas, used up.
 
         Raises:
-            ValueError: Batches differ in size (Poisson sampling).
+            ValueError: The views differ in length, or their batches in size (Poisson sampling).
         """
         if len(parts) == 1:
             return parts[0]
+        if len({part._lengths() for part in parts}) > 1:
+            raise ValueError("views of different lengths cannot be joined")
         whole = cls(parts[0].adversary)
         # From the end, so that what is joined can be let go: there may be no room for all of it twice.
         for _ in range(len(parts[0].messages)):
@@ -65,9 +67,10 @@ class View:
         whole.messages.reverse()
         for key, notes in parts[0].notes.items():
             whole.notes[key] = [torch.cat([part.notes[key].pop() for part in parts]) for _ in range(len(notes))][::-1]
-        if any(part.messages or any(part.notes.values()) for part in parts):
-            raise ValueError("views of different lengths cannot be joined")
         return whole
+
+    def _lengths(self) -> tuple[int, frozenset[tuple[tuple[int, str], int]]]:
+        return len(self.messages), frozenset((key, len(values)) for key, values in self.notes.items())
 
     def received(self, kind: str) -> list[Message]:
         """Messages of `kind` that the server sent, in order."""

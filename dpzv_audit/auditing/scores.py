@@ -7,9 +7,7 @@ import json
 import math
 import os
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.npy import read_npy
+from dpzv_audit.npy import DAMAGED_ARCHIVE, read_npy
 
 Scores = NDArray[np.float64]
 
@@ -26,16 +24,7 @@ _HEADER = re.compile(r"[^\W\d][\w .-]*")
 FILE_LIMIT = 1 << 30
 """The most bytes of a score file, and of the array in an archive: a hundred million scores."""
 LINE_LIMIT = 1 << 20
-DAMAGED = (
-    ValueError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    MemoryError,
-    struct.error,
-    zlib.error,
-    zipfile.BadZipFile,
-)
+DAMAGED = (ValueError, MemoryError, *DAMAGED_ARCHIVE)
 """What a damaged NPY or NPZ file raises."""
 _RIGHT = "must be a finite number"
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +15,10 @@ import numpy.typing as npt
 
 from dpzv_audit.data.files import unreadable
 from dpzv_audit.errors import InputError
+from dpzv_audit.npy import DAMAGED_ARCHIVE
 
 HEADER_BYTES = 4096
 """The most bytes of an array file before its data."""
-DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    UnicodeDecodeError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-)
-"""What reading a damaged archive raises."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +39,7 @@ def read_npz(path: Path, expected: Mapping[str, Expected]) -> dict[str, npt.NDAr
     try:
         with zipfile.ZipFile(path) as archive:
             return {key: _read_array(path, archive, key, right) for key, right in expected.items()}
-    except DAMAGED as error:
+    except DAMAGED_ARCHIVE as error:
         raise InputError(f"{path}: is truncated or no npz file ({' '.join(str(error).split())})") from error
     except OSError as error:
         raise unreadable(path, error) from error

@@ -36,7 +36,7 @@ def attack_result(
         InputError: The attack does not apply, or the configuration does not fit the data.
     """
     reporter = reporter or silent()
-    setting = _with_progress(setting, reporter)
+    setting = _with_progress(spec, setting, reporter)
     outcome = spec.mount(setting)
     trained_on = outcome.dataset or setting.dataset
     certified = _certified(outcome, setting)
@@ -143,7 +143,6 @@ def _frozen_control(setting: AttackSetting, dataset: VerticalDataset, at_once: i
     return {"frozen-clients": control_section(setting.config.server_rate, correct, setting.confidence)}
 
 
-def _with_progress(setting: AttackSetting, reporter: Reporter) -> AttackSetting:
-    rounds = setting.config.epochs * (len(setting.dataset.train) // setting.config.batch_size)
-    done = reporter.stage(f"attack {setting.method.name} and its control", 2 * rounds)
+def _with_progress(spec: AttackSpec, setting: AttackSetting, reporter: Reporter) -> AttackSetting:
+    done = reporter.stage(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
     return replace(setting, progress=continuous(done))

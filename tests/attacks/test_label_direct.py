@@ -1,14 +1,15 @@
 """Direct label inference through the real training paths, with its controls."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from attacks import attack_named
-from attacks.contract import AttackSetting, LabelGuesses
-from attacks.curious import DUMMY_STD, QueryingClient
+from attacks.contract import LabelGuesses
+from attacks.curious import QueryingClient
 from attacks.label_direct import (
     Channel,
     from_gradients,
@@ -17,43 +18,20 @@ from attacks.label_direct import (
     from_wire,
 )
 from attacks.mount_labels import correctness
-from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
 from mechanisms import METHODS, train
-from mechanisms.behaviours import Turn
-from mechanisms.config import DPZVConfig
-from mechanisms.schedules import BatchStream
 from mechanisms.training_data import TrainingData
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
 
-CONFIDENCE = 1 - 1e-4
-"""Every interval here misses the truth with probability at most 1e-4."""
-
-
-def dataset(records=48, clients=3, classes=4, seed=0):
-    generator = np.random.default_rng(seed)
-
-    def part(count):
-        blocks = tuple(generator.uniform(-1, 1, (count, 3)).astype(np.float32) for _ in range(clients))
-        return Records(features=blocks, labels=generator.integers(classes, size=count))
-
-    return VerticalDataset("random", part(records), part(4), classes, "random blocks", {})
+from .conftest import CONFIDENCE, random_dataset, small_setting
 
 
 def mount_label_direct(of):
     return attack_named("label_direct").mount(of)
 
 
-def setting(method="dpzv", data=None, *, options=None, **rest):
-    spec = METHODS[method]
-    base = {"top_model": False, "batch_size": 8, "epochs": 6}
-    if spec.config is DPZVConfig:
-        base["calibration"] = "none"
-    config = spec.configure(**{**base, **(options or {})})
-    return AttackSetting(
-        method=spec, config=config, dataset=data or dataset(), confidence=CONFIDENCE, **{"trials": 4, **rest}
-    )
+setting = partial(small_setting, attack_named("label_direct"))
 
 
 GRADIENT = [name for name, spec in METHODS.items() if spec.downlink == "gradient"]
@@ -68,7 +46,7 @@ def test_first_order_gradients_give_every_label(classes, batch_size, rule, adver
     outcome = mount_label_direct(
         setting(
             "split",
-            dataset(classes=classes),
+            random_dataset(classes=classes),
             options={"batch_size": batch_size, "epochs": 1},
             rule=rule,
             adversary=adversary,
@@ -241,7 +219,7 @@ def test_a_batch_of_one_record_is_known_after_as_many_queries_as_classes():
     """Exact at q >= dimension without noise: four classes, four queries of a batch of one, float64."""
     outcome = mount_label_direct(
         setting(
-            data=dataset(records=20),
+            data=random_dataset(records=20),
             options={"batch_size": 1, "epochs": 18, "dtype": "float64", "smoothing": 1e-5},
             queries=6,
         )
@@ -253,7 +231,7 @@ def test_a_batch_of_one_record_is_known_after_as_many_queries_as_classes():
 def test_noise_hides_what_queries_would_show():
     """The same attack against a scalar whose noise is a hundred times the signal is at chance: exact binomial, 1e-4."""
     quiet = setting(
-        data=dataset(records=20),
+        data=random_dataset(records=20),
         options={"batch_size": 1, "epochs": 18, "dtype": "float64", "smoothing": 1e-5, "sigma": 100.0},
         queries=6,
         trials=40,
@@ -347,50 +325,6 @@ def test_the_registry_says_who_can_mount_it_and_on_what():
         spec.check("release", {})
     with pytest.raises(InputError, match=r"--attack is 'label_drect': did you mean 'label_direct'"):
         attack_named("label_drect")
-
-
-def turn(own_round, replicas=2, batch=5, width=3, dtype=torch.float64):
-    drawn = BatchStream("shuffled", records=20, batch_size=batch, seed=0, client=1, replicas=range(replicas)).next()
-    return Turn(0, 1, own_round, drawn, (replicas, 2, batch, width), dtype, "cpu")
-
-
-def test_a_querying_client_asks_about_each_batch_at_one_point_with_fresh_directions():
-    client = QueryingClient(1, queries=3, smoothing=1e-2, steps_per_pass=2, seed=0, replicas=(0, 1))
-    assert client.first_pass_repeats == 3
-    sent = [client.uploads(turn(t)) for t in range(6)]
-    assert all(s.shape == (2, 2, 5, 3) for s in sent)
-    centres = [s.mean(1) for s in sent]
-    directions = [(s[:, 0] - s[:, 1]) / 2e-2 for s in sent]
-    assert torch.allclose(centres[0], centres[1], rtol=1e-12)
-    assert torch.allclose(centres[0], centres[2], rtol=1e-12)
-    assert not torch.isclose(centres[0], centres[3]).any()
-    for i in range(6):
-        for j in range(i):
-            assert not torch.isclose(directions[i], directions[j]).any()
-    assert not torch.isclose(directions[0][0], directions[0][1]).any()
-    # 180 standard normal numbers: the sum of squares is chi-square, 110 to 267 at level 1e-4.
-    numbers = torch.stack(directions)
-    assert 110 < (numbers**2).sum() < 267
-    assert torch.stack(centres).std() == pytest.approx(DUMMY_STD, rel=0.35)
-    assert client.uploads(turn(6)) is None
-
-
-def test_a_one_sided_client_sends_the_point_itself_and_one_step_beside_it():
-    options = {"queries": 2, "smoothing": 1e-2, "steps_per_pass": 2, "seed": 0, "replicas": (0, 1)}
-    one, two = QueryingClient(1, **options, one_sided=True), QueryingClient(1, **options)
-    sent, pair = one.uploads(turn(0)), two.uploads(turn(0))
-    assert torch.allclose(sent[:, 0], pair.mean(1), rtol=1e-12)
-    assert torch.equal(sent[:, 0], one.uploads(turn(1))[:, 0])
-    # The same direction, from the point and not around it.
-    assert torch.allclose(sent[:, 1], pair[:, 0], rtol=1e-12)
-    assert one.uploads(turn(4)) is None
-
-
-def test_a_replicas_queries_do_not_depend_on_the_stack():
-    both = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(0, 5))
-    alone = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(5,))
-    for t in range(4):
-        assert torch.equal(both.uploads(turn(t))[1], alone.uploads(turn(t, replicas=1))[0])
 
 
 def test_the_attack_needs_its_view_alone():

@@ -1,4 +1,4 @@
-"""What one record's label can do to what is released: sensitivity, noise, enforced limits, and nothing else."""
+"""What one record's label can do to what is released: sensitivity, noise, and nothing else."""
 
 import math
 
@@ -13,20 +13,13 @@ from dpzv_audit.seeds import Purpose
 from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
 from mechanisms.messages import SERVER
-from mechanisms.schedules import Batch
+
+from .worlds import SMALL, Saturating, saturated, two_worlds
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
 
-SMALL = {"batch_size": 4, "epochs": 2, "embedding": 2, "hidden": 5, "dtype": "float64", "sigma": 0.0, "clip": 0.2}
 UPDATES = ["sgd", "zo", "joint-zo", "frozen"]
-
-
-def two_worlds(dataset, record, other):
-    """Labels (2, N) that differ at `record` alone."""
-    labels = np.tile(dataset.train.labels, (2, 1))
-    labels[1, record] = (labels[0, record] + other) % dataset.classes
-    return labels
 
 
 def scalars_of_both(make_run, steps, config, labels, dataset, seed=0, rounds=1, **options):
@@ -56,27 +49,6 @@ def test_one_label_moves_the_noiseless_scalar_by_at_most_2c_over_b(
     assert difference <= 2 * clip / config.batch_size * (1 + 1e-12)
     if record not in log.messages[-1].ids[0]:
         assert difference == 0.0
-
-
-class Saturating:
-    """Sends embeddings that raise the first logit for `record` by far more than the clip, and zeros for the others.
-
-    Works where the server sums; every client does the same.
-    """
-
-    first_pass_repeats = 1
-
-    def __init__(self, record, size=5.0):
-        self.record, self.size = record, size
-
-    def uploads(self, turn):
-        plus = torch.zeros(*turn.batch.ids.shape, turn.shape[-1], dtype=turn.dtype)
-        plus[..., 0] = self.size * (turn.batch.ids == self.record)
-        return torch.stack((plus, -plus), 1)
-
-
-def saturated(record, clients=3):
-    return {m: Saturating(record) for m in range(1, clients + 1)}
 
 
 def test_a_saturating_record_reaches_2c_over_b(make_run, make_dataset, steps):
@@ -234,127 +206,6 @@ def test_equal_released_scalars_mean_equal_server_states(make_run, make_dataset,
     assert (scalars[:, 0] - scalars[:, 1]).abs().max() <= 2e-12 / config.batch_size * (1 + 1e-3)
     flat = run.federation.server_parameters.flat
     assert torch.allclose(flat[0], flat[1], rtol=0, atol=1e-10)
-
-
-class Repeating:
-    """A batch stream that cheats: one record again and again."""
-
-    def __init__(self, ids, replicas=1, records=8):
-        row = torch.tensor(ids)
-        self.ids = row.repeat(replicas, 1)
-        self.places = (self.ids + torch.arange(replicas).unsqueeze(1) * records).flatten()
-
-    def next(self):
-        return Batch(self.ids, self.ids.flatten(), self.places)
-
-
-def cheated(make_run, make_dataset, steps, ids, rounds=1, **options):
-    """Shift of the scalars (rounds,) between the labels 0 and 1 of record 3 when client 1 names `ids` every round."""
-    dataset = make_dataset(records=8, clients=1)
-    labels = np.tile(dataset.train.labels, (2, 1))
-    labels[:, 3] = (0, 1)
-    config = DPZVConfig(**{**SMALL, "epochs": 10}, top_model=False, **options)
-    run, log = make_run(config, replicas=(0, 0), labels=labels, dataset=dataset, behaviours=saturated(3, clients=1))
-    run.federation.clients[0].batches = Repeating(ids, replicas=2)
-    steps(run, rounds)
-    scalars = torch.stack(log.payloads("scalar"))
-    return (scalars[:, 1] - scalars[:, 0]) / (2 * config.clip / config.batch_size)
-
-
-@pytest.mark.parametrize(("ids", "copies"), [([3, 3, 3, 3], 4), ([3, 1, 3, 2], 2), ([1, 2, 4, 3], 1)])
-def test_distinct_ids_are_enforced_against_a_client_that_repeats_a_record(ids, copies, make_run, make_dataset, steps):
-    unlimited = cheated(make_run, make_dataset, steps, ids)
-    assert unlimited.tolist() == pytest.approx([copies])
-    assert cheated(make_run, make_dataset, steps, ids, distinct_ids=True).tolist() == pytest.approx([1.0])
-
-
-@pytest.mark.parametrize("cap", [1, 3])
-def test_the_participation_cap_is_enforced_over_rounds(cap, make_run, make_dataset, steps):
-    shifts = cheated(make_run, make_dataset, steps, [3, 1, 3, 2], rounds=6, distinct_ids=True, participation_cap=cap)
-    assert shifts.tolist() == pytest.approx([1.0] * cap + [0.0] * (6 - cap))
-    free = cheated(make_run, make_dataset, steps, [1, 2, 4, 3], rounds=6)
-    assert free.tolist() == pytest.approx([1.0] * 6)
-
-
-def test_the_cap_counts_all_clients_rounds_and_each_replica_apart(make_run, make_dataset, steps):
-    config = DPZVConfig(**{**SMALL, "epochs": 12, "participation_cap": 2, "batch_size": 4})
-    run, log = make_run(config, replicas=(0, 1), records=8, behaviours=saturated(99))
-    steps(run)
-    counts = run._counts[:-1].view(2, 8)
-    drawn = torch.zeros(2, 8, dtype=torch.int64)
-    for message in (m for m in log.messages if m.kind == "scalar"):
-        drawn.scatter_add_(1, message.ids, torch.ones_like(message.ids))
-    assert (drawn > 2).all()
-    assert (counts == 2).all()
-
-
-@pytest.mark.parametrize("update", ["sgd", "zo", "dp-sgd"])
-def test_a_record_past_the_cap_no_longer_moves_the_server(update, make_run, make_dataset, steps):
-    dataset = make_dataset(records=8, clients=1)
-    labels = two_worlds(dataset, 3, 1)
-    config = DPZVConfig(
-        **{**SMALL, "epochs": 10, "server_update": update},
-        participation_cap=1,
-        distinct_ids=True,
-        server_noise_multiplier=1.0,
-    )
-    run, _ = make_run(config, replicas=(0, 0), labels=labels, dataset=dataset)
-    run.federation.clients[0].batches = Repeating([3, 3, 3, 3], replicas=2)
-    run._counts[:-1].view(2, 8)[:, 3] = 1
-    steps(run, 4)
-    flat = run.federation.server_parameters.flat
-    assert torch.equal(flat[0], flat[1])
-
-
-def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar(make_run, make_dataset, steps):
-    """Padded ids are real records that were not drawn: poison their places, and nothing that counts may change."""
-    options = {**SMALL, "sampler": "poisson", "participation_cap": 100, "client_rate": 0.0, "server_update": "sgd"}
-
-    class Poison:
-        first_pass_repeats = 1
-
-        def __init__(self, value):
-            self.value = value
-
-        def uploads(self, turn):
-            generator = torch.Generator().manual_seed(turn.round)
-            both = torch.randn(turn.shape, generator=generator, dtype=turn.dtype)
-            return both.masked_fill((turn.batch.weights == 0)[:, None, :, None], self.value)
-
-    results = []
-    for value in (0.0, 1e3):
-        behaviours = {m: Poison(value) for m in (1, 2, 3)}
-        run, log = make_run(DPZVConfig(**options), records=8, behaviours=behaviours)
-        steps(run)
-        fed = run.federation
-        scalars = torch.stack(log.payloads("scalar"))
-        results.append((scalars, fed.table[:-1], run._counts[:-1], fed.server_parameters.flat))
-    padded = sum(int((m.ids < 0).sum()) for m in log.messages if m.kind == "scalar")
-    assert padded > 0
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-    drawn = sum(int((m.ids >= 0).sum()) for m in log.messages if m.kind == "scalar")
-    assert int(results[0][2].sum()) == drawn
-
-
-def test_the_poisson_divisor_is_b_whatever_the_size(make_run, steps):
-    """Every record saturates at +C, so the scalar is (size of the batch) C / B."""
-
-    class AllUp:
-        first_pass_repeats = 1
-
-        def uploads(self, turn):
-            plus = torch.full((*turn.batch.ids.shape, turn.shape[-1]), 5.0, dtype=turn.dtype)
-            plus[..., 0] = -5.0  # every label is 0, so the loss at h+ is the larger
-            return torch.stack((plus, -plus), 1)
-
-    config = DPZVConfig(**{**SMALL, "sampler": "poisson", "top_model": False, "epochs": 20})
-    labels = np.zeros(8, dtype=np.int64)
-    run, log = make_run(config, records=8, labels=labels, behaviours={m: AllUp() for m in (1, 2, 3)})
-    steps(run)
-    sizes = torch.stack([(m.ids >= 0).sum(1) for m in log.messages if m.kind == "scalar"])
-    scalars = torch.stack(log.payloads("scalar"))
-    assert len(sizes.unique()) > 2
-    assert torch.allclose(scalars, sizes.double() * config.clip / config.batch_size, rtol=1e-12)
 
 
 @pytest.mark.parametrize("update", UPDATES)

@@ -1,12 +1,16 @@
 """Poisson sampling: batches of random size are padded, and padding neither costs bytes nor carries anything over."""
 
+import numpy as np
 import pytest
 import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
+from mechanisms.config import DPZVConfig
 from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from .worlds import SMALL as NOISELESS
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}
 RECORD_ROWS = {"embeddings", "gradient"}
@@ -99,3 +103,54 @@ def test_bytes_count_records_not_padding(method, make_dataset):
     sizes = {together.ledger.of(place).up for place in range(3)}
     assert len(sizes) > 1
     assert together.ledger.up == round(sum(together.ledger.of(place).up for place in range(3)) / 3)
+
+
+def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar(make_run, make_dataset, steps):
+    """Padded ids are real records that were not drawn: poison their places, and nothing that counts may change."""
+    options = {**NOISELESS, "sampler": "poisson", "participation_cap": 100, "client_rate": 0.0, "server_update": "sgd"}
+
+    class Poison:
+        first_pass_repeats = 1
+
+        def __init__(self, value):
+            self.value = value
+
+        def uploads(self, turn):
+            generator = torch.Generator().manual_seed(turn.round)
+            both = torch.randn(turn.shape, generator=generator, dtype=turn.dtype)
+            return both.masked_fill((turn.batch.weights == 0)[:, None, :, None], self.value)
+
+    results = []
+    for value in (0.0, 1e3):
+        behaviours = {m: Poison(value) for m in (1, 2, 3)}
+        run, log = make_run(DPZVConfig(**options), records=8, behaviours=behaviours)
+        steps(run)
+        fed = run.federation
+        scalars = torch.stack(log.payloads("scalar"))
+        results.append((scalars, fed.table[:-1], run._counts[:-1], fed.server_parameters.flat))
+    padded = sum(int((m.ids < 0).sum()) for m in log.messages if m.kind == "scalar")
+    assert padded > 0
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    drawn = sum(int((m.ids >= 0).sum()) for m in log.messages if m.kind == "scalar")
+    assert int(results[0][2].sum()) == drawn
+
+
+def test_the_poisson_divisor_is_b_whatever_the_size(make_run, steps):
+    """Every record saturates at +C, so the scalar is (size of the batch) C / B."""
+
+    class AllUp:
+        first_pass_repeats = 1
+
+        def uploads(self, turn):
+            plus = torch.full((*turn.batch.ids.shape, turn.shape[-1]), 5.0, dtype=turn.dtype)
+            plus[..., 0] = -5.0  # every label is 0, so the loss at h+ is the larger
+            return torch.stack((plus, -plus), 1)
+
+    config = DPZVConfig(**{**NOISELESS, "sampler": "poisson", "top_model": False, "epochs": 20})
+    labels = np.zeros(8, dtype=np.int64)
+    run, log = make_run(config, records=8, labels=labels, behaviours={m: AllUp() for m in (1, 2, 3)})
+    steps(run)
+    sizes = torch.stack([(m.ids >= 0).sum(1) for m in log.messages if m.kind == "scalar"])
+    scalars = torch.stack(log.payloads("scalar"))
+    assert len(sizes.unique()) > 2
+    assert torch.allclose(scalars, sizes.double() * config.clip / config.batch_size, rtol=1e-12)
