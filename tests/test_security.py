@@ -59,6 +59,7 @@ ALLOWED = {
     ("dpzv_audit/data/archives.py", "import gzip"): "reads members into memory, bounded; extracts nothing",
     ("dpzv_audit/data/archives.py", ".extractfile"): "a member as a stream; nothing is put on the disk",
     ("dpzv_audit/data/npz.py", "import zipfile"): "reads arrays that its caller bounds; extracts nothing",
+    ("dpzv_audit/npy.py", "import zipfile"): "the exception of a damaged archive",
     ("dpzv_audit/auditing/scores.py", "import zipfile"): "reads one array, bounded; extracts nothing",
     ("dpzv_audit/auditing/storage.py", "import zipfile"): "reads chunks that the tool wrote; extracts nothing",
     ("dpzv_audit/auditing/storage.py", "import shutil"): "removes the folder of a finished audit",
