@@ -112,7 +112,7 @@ def attacked_run(
 
     def part(first: int, last: int) -> _Part:
         recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
-        some = data if labels is None else replace(data, labels=data.labels[first:last])
+        some = data.of_replicas(first, last)
         watching = None if watch is None else watch(some.labels)
         progress = as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds)
         if progress is not None:

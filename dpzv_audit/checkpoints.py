@@ -27,17 +27,41 @@ class FileCheckpoints:
         self.path = folder / f"{key}.safetensors"
         self._key = key
         self._resume = resume
+        self._stacks: list[FileCheckpoints] = []
         self.epochs = 0
-        """Epochs of the run that are kept so far."""
-        self.resumed_at = 0
-        """Epochs that were kept when this process took the run up; 0 where it started it."""
+        """Epochs that are kept so far; of a run in stacks, those of the one stack that was tried first."""
+        self._resumed_at = 0
+
+    def of_stack(self, first: int, last: int, trainings: int) -> FileCheckpoints:
+        """Where those at places `first` to `last` of the run's `trainings` keep theirs: a file of their own if not all.
+
+        What is said of the run counts theirs from now on.
+        """
+        if last - first == trainings:
+            return self
+        stack = FileCheckpoints(self.path.parent, f"{self._key}-{first}-{last}", resume=self._resume)
+        self._stacks.append(stack)
+        return stack
+
+    @property
+    def resumed_at(self) -> int:
+        """Epochs that were kept when this process took the run up, or last a stack of it; 0 where it started it."""
+        return next((stack.resumed_at for stack in reversed(self._stacks) if stack.resumed_at), self._resumed_at)
+
+    def kept(self, epochs: int) -> str | None:
+        """What is kept of a run of `epochs` epochs, in words; None where nothing is."""
+        done = [stack.epochs for stack in self._stacks if stack.epochs]
+        if done:
+            files = self.path.with_name(f"{self._key}-*{self.path.suffix}")
+            return f"memory ran out, but {sum(done)} epochs of {len(done)} smaller stacks are kept in {files}"
+        return f"{self.epochs} of {epochs} epochs are kept in {self.path}" if self.epochs else None
 
     def load(self, run: Run) -> History:
         """See `mechanisms.training.Checkpoints.load`; without a checkpoint the run starts from the beginning."""
         if not self._resume or not self.path.exists():
             return []
         history = load_checkpoint(run, self.path.read_bytes(), self._key)
-        self.epochs = self.resumed_at = len(history)
+        self.epochs = self._resumed_at = len(history)
         return history
 
     def save(self, run: Run, history: History) -> None:
@@ -55,6 +79,7 @@ class FileCheckpoints:
 
     def remove(self) -> None:
         """Forget the run: it is done."""
-        self.path.unlink(missing_ok=True)
+        for path in (self.path, *self.path.parent.glob(f"{self._key}-*{self.path.suffix}")):
+            path.unlink(missing_ok=True)
         if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
             self.path.parent.rmdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from dpzv_audit.errors import out_of_memory
 
@@ -32,6 +32,12 @@ def in_pieces(
             place = stop
 
 
+@overload
+def as_share(progress: None, piece: tuple[int, int], *, of: int, rounds: int) -> None: ...
+@overload
+def as_share(
+    progress: Callable[[int], None], piece: tuple[int, int], *, of: int, rounds: int
+) -> Callable[[int], None]: ...
 def as_share(
     progress: Callable[[int], None] | None, piece: tuple[int, int], *, of: int, rounds: int
 ) -> Callable[[int], None] | None:

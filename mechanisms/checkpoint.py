@@ -18,6 +18,7 @@ from dpzv_audit.errors import InputError
 from mechanisms.federation import Federation
 from mechanisms.messages import Ledger
 from mechanisms.method import Run
+from mechanisms.parameters import serialized
 from mechanisms.training import History
 
 _FORMAT = "dpzv-audit/checkpoint/3"
@@ -25,8 +26,6 @@ _FORMAT = "dpzv-audit/checkpoint/3"
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
     """The state of `run` and its history as the bytes of a safetensors file; `key` says which run it belongs to."""
-    from safetensors.torch import save
-
     fed = run.federation
     facts = {
         "format": _FORMAT,
@@ -44,7 +43,7 @@ def save_checkpoint(run: Run, history: History, key: str) -> bytes:
     # Tensors that share memory cannot be saved together, hence the clones.
     tensors = {name: t.detach().cpu().clone() for name, t in _tensors(run).items()}
     text = json.dumps(facts)
-    return save(tensors, {"facts": text, "sha256": _digest(text, tensors)})
+    return serialized(tensors, {"facts": text, "sha256": _digest(text, tensors)})
 
 
 def load_checkpoint(run: Run, data: bytes, key: str) -> History:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from dpzv_audit.halving import in_pieces
 from mechanisms.config import TrainingConfig
 from mechanisms.federation import Federation, rounds_of
 from mechanisms.perturbation import momentum_step
@@ -30,7 +31,14 @@ class FrozenControl:
 
     server_rate: float
     correct: np.ndarray
-    train_accuracy: float
+    right: int
+    """How many of `guesses` about training records, in all replicas, are right."""
+    guesses: int
+
+    @property
+    def train_accuracy(self) -> float:
+        """Accuracy in training over all replicas."""
+        return self.right / self.guesses
 
 
 @torch.no_grad()
@@ -42,8 +50,29 @@ def frozen_clients(
     seed: int,
     replicas: Sequence[int] = (0,),
     device: str = "cpu",
+    at_once: int | None = None,
 ) -> FrozenControl:
-    """Train the server alone at `rate` for as many rounds, batches and momentum as `config` says."""
+    """Train the server alone at `rate` for as many rounds, batches and momentum as `config` says.
+
+    At most `at_once` replicas at a time, and half as many from where memory runs out, to the same numbers.
+    """
+
+    def piece(first: int, last: int) -> FrozenControl:
+        some = data.of_replicas(first, last)
+        return _frozen_stack(some, config, rate, seed=seed, replicas=replicas[first:last], device=device)
+
+    pieces = [control for control, _ in in_pieces(piece, 0, len(replicas), at_once)]
+    return FrozenControl(
+        rate,
+        np.concatenate([control.correct for control in pieces]),
+        right=sum(control.right for control in pieces),
+        guesses=sum(control.guesses for control in pieces),
+    )
+
+
+def _frozen_stack(
+    data: TrainingData, config: TrainingConfig, rate: float, *, seed: int, replicas: Sequence[int], device: str
+) -> FrozenControl:
     fed = Federation(data, config, seed=seed, replicas=replicas, device=device)
     fed.fill_table()
     for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
@@ -58,7 +87,7 @@ def frozen_clients(
     rows = fed.table[:-1].unflatten(0, (fed.stack, fed.records))[:, :shown]
     guesses = fed.server.forward(fed.server_parameters, rows).argmax(2)
     labels = data.labels[..., :shown]
-    return FrozenControl(rate, correct, float((guesses == labels).to(torch.float64).mean()))
+    return FrozenControl(rate, correct, int((guesses == labels).sum()), guesses.numel())
 
 
 def tuned_frozen_clients(
@@ -69,15 +98,17 @@ def tuned_frozen_clients(
     replicas: Sequence[int] = (0,),
     device: str = "cpu",
     progress: Callable[[int], None] | None = None,
+    at_once: int | None = None,
 ) -> tuple[FrozenControl, FrozenControl]:
     """(at the method's own rate, at the best of that and `RATE_GRID`); the best is chosen by training accuracy.
 
-    Test records decide nothing, so the tuned control is an honest number.
+    `at_once` is as in `frozen_clients`. Test records decide nothing, so the tuned control is an honest number.
     """
     tried = []
     for rate in (config.server_rate, *(r for r in RATE_GRID if r != config.server_rate)):
-        tried.append(frozen_clients(data, config, rate=rate, seed=seed, replicas=replicas, device=device))
+        tried.append(
+            frozen_clients(data, config, rate=rate, seed=seed, replicas=replicas, device=device, at_once=at_once)
+        )
         if progress is not None:
             progress(len(tried))
-    finite = [c for c in tried if np.isfinite(c.train_accuracy)]
-    return tried[0], max(finite, key=lambda control: control.train_accuracy)
+    return tried[0], max(tried, key=lambda control: control.train_accuracy)

@@ -18,6 +18,8 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.models import Architecture, Layout, dimension, initial_parameters
 
 Views = dict[str, Tensor]
+_COPIES = 3
+"""How often a safetensors file is in memory while it is made: its tensors, the file, and the bytes that we get."""
 
 
 def views_of(flat: Tensor, layout: Layout) -> Views:
@@ -94,8 +96,15 @@ def module_of(architecture: Architecture, parameters: ParameterStack, replica: i
 
 def to_safetensors(stacks: dict[str, ParameterStack]) -> bytes:
     """All parameters of all replicas as a safetensors file: `party/name` of shape (K, *shape)."""
-    from safetensors.torch import save
-
-    return save(
+    return serialized(
         {f"{party}/{name}": view.contiguous() for party, stack in stacks.items() for name, view in stack.views.items()}
     )
+
+
+def serialized(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    """A safetensors file of `tensors`; `MemoryError` where there is no room for the copies that it takes."""
+    from safetensors.torch import save
+
+    # A library in Rust that gets no memory ends the process: whether there is enough for its copies is seen here.
+    torch.empty(_COPIES * sum(tensor.nbytes for tensor in tensors.values()), dtype=torch.uint8)
+    return bytes(save(dict(tensors), None if metadata is None else dict(metadata)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -54,6 +54,12 @@ class TrainingData:
             dataset.classes,
             getattr(dataset, "vocabulary", None),
         )
+
+    def of_replicas(self, first: int, last: int) -> TrainingData:
+        """What the replicas at places `first` to `last` of a stack train on."""
+        labels = self.labels if self.labels.dim() == 1 else self.labels[first:last]
+        selection = None if self.selection is None else self.selection[first:last]
+        return replace(self, labels=labels, selection=selection)
 
     def batch_labels(self, batch: Batch) -> Tensor:
         """Labels (K, B) of `batch`."""

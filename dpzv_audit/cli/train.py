@@ -144,6 +144,7 @@ def train(
     train_table(output.console, shown)
     output.say(result["sentence"])
     output.say(f"What the noise protects: {result['protects']}.")
+    output.memory(result)
     output.path(saved["run"])
 
 
@@ -153,10 +154,9 @@ def _kept(checkpoints: FileCheckpoints, epochs: int) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        done = checkpoints.epochs
-        kept = f"{done} of {epochs} epochs are kept in {checkpoints.path}"
+        kept = checkpoints.kept(epochs)
         go_on = "the same command with --resume goes on from there"
-        raise Interrupted(f"{kept}; {go_on}" if done else "no epoch was done, so nothing is kept") from None
+        raise Interrupted(f"{kept}; {go_on}" if kept else "no epoch was done, so nothing is kept") from None
 
 
 def _peak_memory_mb() -> float:

@@ -17,9 +17,9 @@ from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence import to_jsonable
-from dpzv_audit.halving import in_pieces, shortage
+from dpzv_audit.halving import shortage
 from mechanisms.config import DPZVConfig, ProtectedConfig
-from mechanisms.controls import FrozenControl, frozen_clients
+from mechanisms.controls import frozen_clients
 from mechanisms.training_data import TrainingData, dtype_of
 
 DEFAULT_DELTA = 1e-5
@@ -126,21 +126,16 @@ def _set_up(spec: AttackSpec) -> Mapping[str, str]:
 
 def _frozen_control(setting: AttackSetting, dataset: VerticalDataset, at_once: int | None) -> Result:
     """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
-    data = TrainingData.of(dataset, dtype=dtype_of(setting.config), device=setting.device)
-
-    def piece(first: int, last: int) -> FrozenControl:
-        return frozen_clients(
-            data,
-            setting.config,
-            rate=setting.config.server_rate,
-            seed=setting.seed,
-            replicas=range(first, last),
-            device=setting.device,
-        )
-
-    pieces = [control for control, _ in in_pieces(piece, 0, setting.trials, at_once)]
-    correct = np.concatenate([control.correct for control in pieces])
-    return {"frozen-clients": control_section(setting.config.server_rate, correct, setting.confidence)}
+    control = frozen_clients(
+        TrainingData.of(dataset, dtype=dtype_of(setting.config), device=setting.device),
+        setting.config,
+        rate=setting.config.server_rate,
+        seed=setting.seed,
+        replicas=range(setting.trials),
+        device=setting.device,
+        at_once=at_once,
+    )
+    return {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}
 
 
 def _with_progress(spec: AttackSpec, setting: AttackSetting, reporter: Reporter) -> AttackSetting:

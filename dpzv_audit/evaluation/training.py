@@ -6,32 +6,36 @@ from typing import Any
 
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, Stage, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import train_sentence
-from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig, train
+from dpzv_audit.halving import shortage
+from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig
 from mechanisms.calibration import AUDIENCE, channel_of
 from mechanisms.controls import tuned_frozen_clients
-from mechanisms.messages import Message
+from mechanisms.federation import rounds_of
+from mechanisms.messages import Message, Observer
 from mechanisms.plan import plan
+from mechanisms.stacks import train_in_stacks
 from mechanisms.staleness import StalenessObserver
 from mechanisms.trained import TrainedStack
+from mechanisms.training import Progress
 from mechanisms.training_data import TrainingData, dtype_of
 
 
 class RoundWatcher:
-    """Moves a stage on while an epoch is under way, about a thousand times in a training of `rounds`."""
+    """Tells `progress` of rounds while an epoch is under way, about a thousand times in a training of `rounds`."""
 
-    def __init__(self, stage: Stage, rounds: int) -> None:
-        self._stage = stage
+    def __init__(self, progress: Progress, rounds: int) -> None:
+        self._progress = progress
         self._every = max(1, rounds // 1000)
         self._next = 0
 
     def on_message(self, message: Message) -> None:
         """Report the rounds before the message's, now and then."""
         if message.round >= self._next:
-            self._stage(message.round)
+            self._progress(message.round)
             self._next = message.round + self._every
 
 
@@ -51,24 +55,32 @@ def train_result(
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
 
     With `checkpoints` the run is saved after every epoch and may be taken up again: the result is then that of a run
-    that was never interrupted.
+    that was never interrupted. Where memory runs out, ever fewer trainings go on at a time, to the same numbers.
+
+    Raises:
+        InputError: The configuration does not fit the data.
+        MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
     reporter = reporter or silent()
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
-    rounds = config.epochs * (len(dataset.train) // config.batch_size)
-    staleness = StalenessObserver(len(dataset.train), dataset.clients, rounds)
+    rounds = rounds_of(config, len(dataset.train))
     stage = reporter.stage(f"train {method.name}", rounds)
-    trained = train(
+    staleness: dict[int, StalenessObserver] = {}
+
+    def observe(first: int, share: Progress) -> tuple[Observer, ...]:
+        staleness[first] = StalenessObserver(len(dataset.train), dataset.clients, rounds)
+        return staleness[first], RoundWatcher(share, rounds)
+
+    trained, at_once = train_in_stacks(
         data,
         config,
         seed=seed,
-        replicas=range(trials),
+        trials=trials,
         device=device,
-        observers=(staleness, RoundWatcher(stage, rounds)),
         progress=stage,
-        evaluate_epochs=True,
-        on_epoch=lambda epoch, accuracy, loss: stage(note=f"epoch {epoch}: accuracy {accuracy:.3f}, loss {loss:.3g}"),
-        checkpoints=checkpoints,
+        observe=observe,
+        on_epoch=lambda note: stage(note=note),
+        checkpoints=lambda first, last: checkpoints.of_stack(first, last, trials) if checkpoints else None,
     )
     compared: dict[str, Any] = {}
     if controls:
@@ -79,6 +91,7 @@ def train_result(
             replicas=range(trials),
             device=device,
             progress=reporter.stage("controls", 7),
+            at_once=at_once,
         )
         compared = {
             "frozen-clients": control_section(at_rate.server_rate, at_rate.correct, confidence),
@@ -91,6 +104,8 @@ def train_result(
         config, dataset, the_plan, adversary=_faced(config), audit=AuditPlan(runs=0), seed=seed, device=device
     )
     utility = utility_section(trained, dataset, compared, confidence)
+    facts = provenance(config, dataset, seed, device, None)
+    facts["compute"] |= shortage(at_once)
     result = {
         "schema": "dpzv-audit/train/1",
         "method": method.name,
@@ -99,9 +114,9 @@ def train_result(
         "privacy": privacy,
         "sentence": train_sentence(method.name, utility, privacy),
         "tradeoff": tradeoff,
-        "staleness": staleness.summary(),
+        "staleness": staleness[0].summary(),
         **costs(trained, method, config),
-        **provenance(config, dataset, seed, device, None),
+        **facts,
     }
     return result, trained
 

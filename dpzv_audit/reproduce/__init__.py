@@ -138,7 +138,8 @@ def to_markdown(table: PaperTable, result: Result) -> str:
         *(_line([column.cell(row) for column in table.columns]) for row in result["rows"]),
     ]
     remark = table.remark(result["rows"]) if table.remark is not None else ""
-    lines += ["", *(f"- {note}" for note in (remark, *table.notes) if note)]
+    short = [f"{row['label']}: memory {row['memory']}." for row in result["rows"] if row.get("memory")]
+    lines += ["", *(f"- {note}" for note in (remark, *table.notes, *short) if note)]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from attacks.intervals import rate_interval
+from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.halving import shortage
 from dpzv_audit.reproduce.table import Column, Result, Setting
-from mechanisms import MethodSpec, TrainingConfig, method_named, train
+from mechanisms import MethodSpec, TrainingConfig, method_named
 from mechanisms.controls import RATE_GRID, frozen_clients
+from mechanisms.federation import rounds_of
+from mechanisms.stacks import train_in_stacks
 from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 
@@ -65,18 +69,17 @@ def trained_part(
     facts = setting_facts(setting, dataset) | {"method": method.name, "config": config.model_dump(mode="json")}
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
-    def compute(checkpoints: Any) -> Result:
-        trained = train(
+    def compute(checkpoints: FileCheckpoints | None) -> Result:
+        trained, at_once = train_in_stacks(
             data,
             config,
             seed=setting.seed,
-            replicas=range(setting.seeds),
+            trials=setting.seeds,
             device=setting.device,
-            progress=setting.stage(label, config.epochs * (len(dataset.train) // config.batch_size)),
-            evaluate_epochs=True,
-            checkpoints=checkpoints,
+            progress=setting.stage(label, rounds_of(config, data.records)),
+            checkpoints=lambda first, last: checkpoints and checkpoints.of_stack(first, last, setting.seeds),
         )
-        return training_part(trained, passes) | {"protects": method.protects(config)}
+        return training_part(trained, passes) | {"protects": method.protects(config)} | shortage(at_once)
 
     return setting.kept.part(facts, compute)
 

@@ -1,16 +1,23 @@
-"""A memory limit that the system enforces: allocations fail for real, and the audit goes on in halves."""
+"""A memory limit that the system enforces: allocations fail for real, and audits and trainings go on in halves."""
 
+import functools
 import json
+import operator
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-AUDIT = ("audit", "--method", "dpzv", "--epochs", "1", "--batch-size", "256", "--json", "--seed", "0")
-LARGE = (*AUDIT, "--set", "embedding=256", "--runs", "16", "--chunk", "16")
-SMALL = (*AUDIT, "--runs", "2")
+COMMON = ("--method", "dpzv", "--epochs", "1", "--batch-size", "256", "--json", "--seed", "0")
+AUDIT = ("audit", *COMMON, "--set", "embedding=256", "--runs", "16", "--chunk", "16")
+TRAIN = ("train", *COMMON, "--set", "embedding=256", "--trials", "16")
+WARM = {"audit": ("audit", *COMMON, "--runs", "2"), "train": ("train", *COMMON)}
+needs_linux = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="reads the size of its address space from Linux"
+)
 LIMITED = """
 import contextlib
 import io
@@ -41,24 +48,43 @@ sys.exit(code)
 """
 
 
-def limited(tool, kilobytes: int, out: Path) -> subprocess.CompletedProcess:
-    """The audit in a process that gets no more than this beside its libraries, 0 for all; says last what it took."""
-    command = [sys.executable, "-P", "-c", LIMITED, str(kilobytes), " ".join(SMALL), *LARGE, "--out", str(out)]
+def limited(tool, large: Sequence[str], kilobytes: int, out: Path) -> subprocess.CompletedProcess:
+    """`large` in a process that gets no more than this beside its libraries, 0 for all; says last what it took."""
+    warm = " ".join(WARM[large[0]])
+    command = [sys.executable, "-P", "-c", LIMITED, str(kilobytes), warm, *large, "--out", str(out)]
     return subprocess.run(command, capture_output=True, text=True, env=tool.environment, timeout=300, check=False)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the size of its address space from Linux")
-def test_where_the_system_refuses_memory_an_audit_goes_on_in_halves_to_the_same_scores(tool, tmp_path):
-    whole = limited(tool, 0, tmp_path / "whole")
+def whole_and_halved(tool, large: Sequence[str], tmp_path: Path) -> tuple[dict, dict]:
+    """The results of `large` with all the memory that it takes, and with half of that."""
+    whole = limited(tool, large, 0, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
-    halved = limited(tool, int(whole.stderr.split()[-1]) // 2, tmp_path / "halved")
+    halved = limited(tool, large, int(whole.stderr.split()[-1]) // 2, tmp_path / "halved")
     assert halved.returncode == 0, halved.stderr
     a, b = json.loads(whole.stdout), json.loads(halved.stdout)
     assert "memory" not in a["compute"]
     assert b["compute"]["memory"].startswith("ran out: from then on ")
+    return a, b
+
+
+@needs_linux
+def test_where_the_system_refuses_memory_an_audit_goes_on_in_halves_to_the_same_scores(tool, tmp_path):
+    a, b = whole_and_halved(tool, AUDIT, tmp_path)
     # Chosen by the scores of the pilot: other scores would give another one.
     chosen, again = (
         float(re.search(r"score is above ([-\d.e]+)", r["privacy"]["estimators"][0]["threshold_rule"])[1])
         for r in (a, b)
     )
     assert again == pytest.approx(chosen, rel=1e-4)
+
+
+@needs_linux
+def test_where_the_system_refuses_memory_trainings_go_on_in_halves_to_the_same_numbers(tool, tmp_path):
+    a, b = whole_and_halved(tool, TRAIN, tmp_path)
+    assert b["utility"]["test_accuracy"]["n"] == a["utility"]["test_accuracy"]["n"]
+    for where in (("test_accuracy", "value"), ("final_loss",), ("controls", "frozen-clients-tuned", "value")):
+        one, other = (functools.reduce(operator.getitem, where, r["utility"]) for r in (a, b))
+        assert other == pytest.approx(one, rel=1e-3)
+    assert b["bytes"] == a["bytes"]
+    assert b["staleness"] == a["staleness"]
+    assert not (tmp_path / "halved" / "checkpoints").exists()
