@@ -90,6 +90,11 @@ def _frozen_stack(
     return FrozenControl(rate, correct, int((guesses == labels).sum()), guesses.numel())
 
 
+def rates_tried(config: TrainingConfig) -> tuple[float, ...]:
+    """Server rates of the controls: the method's own first, then the others of `RATE_GRID`."""
+    return tuple(dict.fromkeys((config.server_rate, *RATE_GRID)))
+
+
 def tuned_frozen_clients(
     data: TrainingData,
     config: TrainingConfig,
@@ -105,7 +110,7 @@ def tuned_frozen_clients(
     `at_once` is as in `frozen_clients`. Test records decide nothing, so the tuned control is an honest number.
     """
     tried = []
-    for rate in (config.server_rate, *(r for r in RATE_GRID if r != config.server_rate)):
+    for rate in rates_tried(config):
         tried.append(
             frozen_clients(data, config, rate=rate, seed=seed, replicas=replicas, device=device, at_once=at_once)
         )

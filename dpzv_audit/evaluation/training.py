@@ -13,7 +13,7 @@ from dpzv_audit.evaluation.sentences import train_sentence
 from dpzv_audit.halving import shortage
 from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig
 from mechanisms.calibration import AUDIENCE, channel_of
-from mechanisms.controls import tuned_frozen_clients
+from mechanisms.controls import rates_tried, tuned_frozen_clients
 from mechanisms.federation import rounds_of
 from mechanisms.messages import Message, Observer
 from mechanisms.plan import plan
@@ -90,7 +90,7 @@ def train_result(
             seed=seed,
             replicas=range(trials),
             device=device,
-            progress=reporter.stage("controls", 7),
+            progress=reporter.stage("controls", len(rates_tried(config))),
             at_once=at_once,
         )
         compared = {

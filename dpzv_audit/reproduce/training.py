@@ -16,7 +16,7 @@ from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.halving import shortage
 from dpzv_audit.reproduce.table import Column, Result, Setting
 from mechanisms import MethodSpec, TrainingConfig, method_named
-from mechanisms.controls import RATE_GRID, frozen_clients
+from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.federation import rounds_of
 from mechanisms.stacks import train_in_stacks
 from mechanisms.trained import TrainedStack
@@ -112,7 +112,7 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     then trained for the row's own length. Rows of one length and one server share their controls.
     """
     short = config.model_copy(update={"epochs": min(config.epochs, TUNING_EPOCHS * passes)})
-    rates = tuple(dict.fromkeys((config.server_rate, *RATE_GRID)))
+    rates = rates_tried(config)
     done = setting.stage("frozen clients", len(rates) + 2)
     tried = []
     for rate in rates:

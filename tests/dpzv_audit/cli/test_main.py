@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -93,11 +94,10 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
 def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
     """Planted: neither nine trainings nor four fit."""
     from attacks import shadow_models
-    from dpzv_audit.evaluation import attacking
-    from mechanisms.controls import frozen_clients
+    from mechanisms import controls
 
     train, asked = shadow_models.train, []
-    frozen = []
+    federation, frozen = controls.Federation, []
 
     def too_small(*arguments, replicas, **options):
         asked.append(len(replicas))
@@ -107,16 +107,55 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
 
     def watched(*arguments, replicas, **options):
         frozen.append(len(replicas))
-        return frozen_clients(*arguments, replicas=replicas, **options)
+        return federation(*arguments, replicas=replicas, **options)
 
     monkeypatch.setattr(shadow_models, "train", too_small)
-    monkeypatch.setattr(attacking, "frozen_clients", watched)
+    monkeypatch.setattr(controls, "Federation", watched)
     size = ("--attack-set", "pool=128", "--attack-set", "shadows=1", "--trials", "4", "--epochs", "1", "--runs", "0")
     assert main(["attack", "--method", "split", "--attack", "membership_loss", *size, "--out", str(tmp_path)]) == 0
     assert asked[:7] == [9, 4, 2, 2, 2, 2, 1]
     assert frozen == [2, 2]
     said = " ".join(capsys.readouterr().out.split())
     assert said.count("Memory ran out: from then on 2 trainings at a time, to the same numbers.") == 1
+
+
+def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monkeypatch, capsys, tmp_path):
+    """Planted: five trials do not fit, two do; the controls start with what fits."""
+    from mechanisms import controls, stacks
+
+    train, federation, frozen = stacks.train, controls.Federation, []
+
+    def too_small(*arguments, replicas, **options):
+        if len(replicas) > 2:
+            raise MemoryError
+        return train(*arguments, replicas=replicas, **options)
+
+    def watched(*arguments, replicas, **options):
+        frozen.append(len(replicas))
+        return federation(*arguments, replicas=replicas, **options)
+
+    command = ["train", "--method", "split", "--trials", "5", "--epochs", "1", "--set", "dtype=float64"]
+    assert main([*command, "--out", str(tmp_path / "whole")]) == 0
+    assert "Memory ran out" not in capsys.readouterr().out
+    monkeypatch.setattr(stacks, "train", too_small)
+    monkeypatch.setattr(controls, "Federation", watched)
+    assert main([*command, "--out", str(tmp_path / "halved")]) == 0
+    assert set(frozen) == {1, 2}
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("Memory ran out: from then on 2 trainings at a time, to the same numbers.") == 1
+    whole, halved = (
+        json.loads(next((tmp_path / name).glob("*/result.json")).read_text()) for name in ("whole", "halved")
+    )
+    assert halved["utility"]["test_accuracy"] == whole["utility"]["test_accuracy"]
+    assert halved["utility"]["controls"] == whole["utility"]["controls"]
+    assert halved["utility"]["history"][0]["loss"] == pytest.approx(whole["utility"]["history"][0]["loss"], rel=1e-9)
+    assert (halved["bytes"], halved["staleness"]) == (whole["bytes"], whole["staleness"])
+    assert not (tmp_path / "halved" / "checkpoints").exists()
+
+
+def test_trials_whose_models_no_memory_holds_are_refused_in_one_line(capsys, tmp_path):
+    assert main(["train", "--trials", "1000000000", "--epochs", "1", "--out", str(tmp_path)]) == 3
+    assert capsys.readouterr().err.startswith("dpzv-audit: error: memory ran out; use fewer --trials")
 
 
 def test_a_setting_that_is_given_twice_is_refused(capsys):
