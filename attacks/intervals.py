@@ -96,6 +96,32 @@ def mean_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interv
     return Interval(value=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
 
 
+def accuracy_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the test accuracy of `correct`, booleans (trainings, records), all trainings on the same test records.
+
+    Of one training it is Clopper-Pearson's interval, over test records, and about that one model alone. Of several it
+    is about the mean over trainings and over records that might have been the test's: the half width is the root of the
+    squares of both Student's t half widths, over means by training and over means by record (Howe, JASA 1974), and the
+    interval no narrower than that over records which are each right or wrong. More trainings do not make it narrower
+    than the records that they share allow. `n` counts records, not guesses.
+
+    Raises:
+        InputError: a shape or confidence other than these.
+    """
+    outcomes = np.asarray(correct, dtype=np.float64)
+    if outcomes.ndim != 2 or outcomes.size == 0:
+        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records) with one of each at least")
+    trainings, records = outcomes.shape
+    right, rate = int(outcomes.sum()), float(outcomes.mean())
+    # Counts of one training's records, rounded outwards.
+    low = float(clopper_pearson(right // trainings, records, confidence)[0])
+    high = float(clopper_pearson(-(-right // trainings), records, confidence)[1])
+    if trainings > 1 and records > 1:
+        half = float(np.hypot(*(_half_width(outcomes.mean(axis), confidence) for axis in (0, 1))))
+        low, high = min(low, max(0.0, rate - half)), max(high, min(1.0, rate + half))
+    return Interval(value=rate, low=low, high=high, n=records, confidence=confidence)
+
+
 def difference_interval(first: ArrayLike, second: ArrayLike, n: int, confidence: float = 0.95) -> Difference:
     """Return the mean of `first - second`, rates (trials,) of the same independent trials, with Student's t interval.
 

@@ -210,12 +210,19 @@ def _control(control: Mapping[str, Any]) -> tuple[str, str]:
     return f"{control['value']:.3f}", f"must be {control['expected']:.3f} at least, n = {control['n']:,}"
 
 
+def _accuracy(rate: Mapping[str, Any]) -> tuple[str, str]:
+    """An accuracy whose interval says what it is over: `n` test records of one model, or them and trainings."""
+    value, words = _measured(rate)
+    trainings = rate["trainings"]
+    return value, f"{words}, " + ("one model" if trainings == 1 else f"{trainings} trainings")
+
+
 def _accuracy_rows(table: Table, utility: Mapping[str, Any]) -> None:
     table.add_section()
-    table.add_row("test accuracy", *_measured(utility["test_accuracy"]))
+    table.add_row("test accuracy", *_accuracy(utility["test_accuracy"]))
     for name, control in utility["controls"].items():
         if isinstance(control, Mapping):
-            value, words = _measured(control)
+            value, words = _accuracy(control)
             table.add_row(f"control: {name}", value, f"{words}, {control['what']}")
         else:
             table.add_row(f"control: {name}", f"{control:.3f}", "")

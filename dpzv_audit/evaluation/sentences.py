@@ -63,6 +63,8 @@ def train_sentence(method: str, utility: Result, privacy: Result) -> str:
     accuracy = utility["test_accuracy"]
     reaches = "diverged (its test loss is no finite number) at" if utility["final_loss"] is None else "reaches"
     text = f"{method} {reaches} {100 * accuracy['value']:.1f}% test accuracy"
+    if accuracy["trainings"] == 1:
+        text += " in this one training"
     tuned = utility["controls"].get("frozen-clients-tuned")
     if tuned:
         if accuracy["low"] > tuned["high"]:

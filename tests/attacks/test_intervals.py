@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 
-from attacks.intervals import clustered_rate, difference_interval, p_value, t_interval
+from attacks.intervals import accuracy_interval, clustered_rate, difference_interval, p_value, t_interval
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson, proportion
 
@@ -82,6 +83,35 @@ def test_differences_without_a_spread_are_judged_by_their_records():
     assert difference_interval([0.8], [0.5], 40).low < one.low
     with pytest.raises(InputError, match="must be one"):
         difference_interval([0.8], [0.5, 0.4], 40)
+
+
+@pytest.mark.parametrize(("trainings", "spread"), [(1, 0.0), (2, 0.3), (4, 0.0), (4, 1.0), (16, 0.3), (16, 1.0)])
+def test_an_accuracy_covers_other_trainings_and_other_test_records(trainings, spread):
+    """1,000 sets of trainings on 100 records whose logits are 1 + N(0, 2) by record + N(0, spread) by training.
+
+    Misses of the mean over both beyond the 1 - 1e-4 quantile of a miss rate of 5% are a bug.
+    """
+    normal, weights = np.polynomial.hermite_e.hermegauss(80)
+    mean = float(expit(1 + np.hypot(2, spread) * normal) @ weights / weights.sum())
+    rng = np.random.default_rng(6)
+    missed = 0
+    for _ in range(1000):
+        logits = 1 + 2 * rng.normal(size=(1, 100)) + spread * rng.normal(size=(trainings, 1))
+        found = accuracy_interval(rng.random((trainings, 100)) < expit(logits))
+        missed += not found.low <= mean <= found.high
+    assert missed <= stats.binom.ppf(1 - 1e-4, 1000, 0.05)
+
+
+def test_an_accuracy_counts_each_test_record_once():
+    """Eight copies of one model say what the one says; of one training it is the exact interval over its records."""
+    one = np.arange(389) < 350
+    found, copies = accuracy_interval(one[None]), accuracy_interval(np.tile(one, (8, 1)))
+    exact = proportion(350, 389)
+    assert found == exact
+    assert copies.n == 389
+    assert copies.low <= exact.low <= exact.high <= copies.high
+    with pytest.raises(InputError, match="trainings, records"):
+        accuracy_interval(one)
 
 
 @pytest.mark.parametrize(
