@@ -20,6 +20,8 @@ def attack_sentence(
     else:
         number = f"{success.value:.3f} ({success.low:.3f} to {success.high:.3f})"
         text = f"{attack} by the {adversary} reaches {number} in {outcome.metric}, {_against(outcome)}"
+    if len(outcome.trained.correct) == 1:
+        text += "; one training says nothing of others: give --trials 3 or more"
     for name, control in outcome.controls.items():
         if not control.holds:
             text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"

@@ -24,11 +24,12 @@ CHEAP = {
     "label_completion_active": {"steps": 150},
     "membership_loss": {"pool": 256},
     "membership_lira": {"pool": 256, "shadows": 16},
-    "membership_rmia": {"pool": 256, "shadows": 16},
+    # So soon no record beats another twice over: all scores would be 0.
+    "membership_rmia": {"pool": 256, "shadows": 16, "gamma": 1.0},
 }
 TRIALS = {"label_probe": 48, "label_norm": 32}
 """More where a trial has few guesses, or luck that all of them share."""
-EPOCHS = {"membership_loss": 40, "membership_lira": 40, "membership_rmia": 40, "label_norm": 10}
+EPOCHS = {"membership_loss": 40, "membership_lira": 40, "membership_rmia": 80, "label_norm": 10}
 
 
 def fitting(name, digits, **rest):
@@ -75,7 +76,7 @@ def test_the_specification_of_an_attack_is_whole(name):
     assert set(spec.adversaries) <= set(ADVERSARIES)
     assert "\n" not in spec.summary
     assert bool(spec.requires) == bool(spec.requires_because)
-    assert 0.5 < spec.positive.least <= 1.0
+    assert (0.3 if name == "feature_inversion" else 0.5) < spec.positive.least <= 1.0  # a correlation: chance is 0
     with pytest.raises(InputError, match=f"{name} is mounted by"):
         spec.check("nobody", {})
     for key, value in spec.requires.items():
@@ -106,7 +107,8 @@ def test_an_attack_that_peeks_at_the_truth_fails_its_negative_control(method, di
         return LabelGuesses(truth[found.ids], found.ids)
 
     spec = replace(honest, infer=peeking)
-    outcome = spec.mount(small_setting(spec, method, digits, options={"batch_size": 64, "epochs": 4}))
+    # By their number: trials that agree in everything count as one guess each.
+    outcome = spec.mount(small_setting(spec, method, digits, options={"batch_size": 64, "epochs": 4}, trials=16))
     assert outcome.success.value == 1.0
     shuffled = outcome.controls["shuffled_labels"]
     assert not shuffled.holds
