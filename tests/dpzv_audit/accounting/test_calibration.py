@@ -182,6 +182,37 @@ def test_what_cannot_be_reached_is_an_answer(changes, unknown, adversary, says):
     assert says in found.reason
 
 
+BATCHES = {"sampler": "shuffled", "dataset_size": 60, "rounds": 40}
+SMALLER_IS_BETTER = [
+    # Noise on rows: a record takes part more often in larger batches, and nothing is won.
+    {"channel": "gradient", "server_update": "frozen", "sigma": 8.0},
+    # Noise on scalars falls with the batch, what the server's own updates cost rises with it.
+    {"server_update": "dp-sgd", "server_noise_multiplier": 8.0, "sigma": 0.05},
+    {"server_update": "dp-sgd", "server_noise_multiplier": 3.0, "sigma": 0.5},
+    {"sigma": 0.05},
+]
+
+
+@pytest.mark.parametrize("changes", SMALLER_IS_BETTER)
+@pytest.mark.parametrize("share", [0.999, 1.001, 1.2])
+def test_a_batch_is_found_where_any_meets_the_target(changes, share):
+    """Every batch from 1 to D tried, and the target just below and just above the least epsilon of all."""
+    template = sampled(**BATCHES, **changes)
+    costs = {
+        size: accounted(replace(template, batch_size=size), "client", "replace-label", 1e-5) for size in range(1, 61)
+    }
+    target = share * min(costs.values())
+    found = calibrate(
+        template, unknown="batch-size", epsilon=target, delta=1e-5, adversary="client", neighbours="replace-label"
+    )
+    assert found.reached == (share > 1.0)
+    if found.reached:
+        assert costs[found.value] <= target
+        assert found.value == 1 or costs[found.value - 1] > target
+    else:
+        assert f"{min(costs.values()):.6g}" in found.reason
+
+
 def test_a_gap_of_the_release_is_named_before_an_accountant_that_does_not_apply():
     made = sampled(server_update="sgd", participation_cap=5, distinct_ids=True)
     found = calibrate(
