@@ -184,7 +184,7 @@ def theorem_5_1(seed: int) -> Case:
 
 
 def paper_secret_ids(seed: int) -> Case:
-    """The paper's formula at the same size against an eavesdropper of padded Poisson batches: right to the last digit."""
+    """The paper's formula at the same size, against an eavesdropper of padded Poisson batches: nearly right."""
     return _paper_case(seed, adversary="eavesdropper", sampler="poisson", clients=1)
 
 
