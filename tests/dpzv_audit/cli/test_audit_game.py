@@ -229,3 +229,27 @@ def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_onc
     assert "memory" not in whole["compute"]
     assert halved["compute"]["memory"] == said
     assert run(*QUICK).stdout.replace("\n", " ").count(f"Memory {said}.") == 1
+
+
+@pytest.mark.parametrize("activation", ["cyclic", "random"])
+def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(activation, answer, tmp_path):
+    """The same flags give the schedule and the sound noise of `train` to the game, played or simulated."""
+    from dpzv_audit.cli.train import train
+
+    trainer = typer.Typer()
+    trainer.command()(train)
+    same = ("--method", "dpzv-sound", "--epsilon", "2", "--batch-size", "128", "--clients", "2", "--seed", "4")
+    same += ("--set", f"activation={activation}")
+    trained = CliRunner().invoke(trainer, [*same, "--epochs", "1", "--out", str(tmp_path), "--json"])
+    deployed = json.loads(trained.stdout)["privacy"]["release"]
+    for relation in ("replace-label", "replace-record", "zero-out"):
+        game = (*same, "--neighbours", relation, "--adversary", "colluding-clients", "--runs", "2")
+        size = ("--dataset-size", "1408", "--rounds", str(deployed["rounds"]))
+        for release in (
+            answer(*game, "--epochs", "1")["privacy"]["release"],
+            answer(*game, "--simulate", *size)["privacy"]["release"],
+        ):
+            assert release["sigma"] == deployed["sigma"]
+            assert release["rounds_by_client"] == deployed["rounds_by_client"]
+            times = 2 if relation == "zero-out" else 1
+            assert release["noise_multiplier"] == pytest.approx(times * deployed["noise_multiplier"])
