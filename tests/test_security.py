@@ -49,7 +49,7 @@ ALLOWED = {
     ("dpzv_audit/cli/listing.py", "importlib.import_module"): "loads a registry, from a fixed table",
     ("dpzv_audit/cli/__init__.py", "import importlib"): "reads the installed version",
     ("dpzv_audit/runs.py", "import importlib"): "reads installed versions",
-    ("dpzv_audit/claims/cache.py", "import importlib"): "reads installed versions, and finds the file of a mechanism",
+    ("dpzv_audit/claims/cache.py", "import importlib"): "reads installed versions",
     ("dpzv_audit/auditing/mechanism_code.py", "import importlib"): "finds the files of a mechanism; runs none of them",
     ("dpzv_audit/auditing/mechanism.py", "import importlib"): "--mechanism pkg.mod:name, which the user names",
     ("dpzv_audit/auditing/mechanism.py", "importlib.import_module"): "--mechanism pkg.mod:name, which the user names",
