@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
@@ -57,14 +58,19 @@ class _TooLong(BaseException):
     """Raised inside a run that is past its limit; no `except Exception` of the mechanism stops it."""
 
 
+def _look_here() -> None:
+    """Let modules of the current folder be found, as `python -m` does: the user's own module is where the user is."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
 @cache
 def mechanism_from(path: str) -> Any:
     """Import `pkg.mod` and return `factory()` for the path `pkg.mod:factory`; `InputError` where it is none."""
     module_name, separator, name = path.partition(":")
     if not separator or not module_name or not name:
         raise InputError(f"--mechanism is {path!r}, must be pkg.mod:factory or planted:NAME")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does: the user's own module is where the user is
+    _look_here()
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -94,8 +100,9 @@ class MechanismTrials:
     seconds: float
 
     def facts(self) -> dict[str, Any]:
-        """See `Trials.facts`."""
-        return {"trials": "mechanism", "path": self.path, "seed": self.seed}
+        """See `Trials.facts`; what an edited mechanism answers is not put with what it answered before."""
+        _look_here()
+        return {"trials": "mechanism", "path": self.path, "code": code_of(self.path), "seed": self.seed}
 
     def __call__(self, first: int, last: int) -> Arrays:
         """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""

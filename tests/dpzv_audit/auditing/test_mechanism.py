@@ -1,5 +1,6 @@
 """A mechanism of the user's own: the protocol, and every way to misbehave as one line with the evidence kept."""
 
+import importlib
 import sys
 import textwrap
 
@@ -10,6 +11,8 @@ from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect
 from dpzv_audit.auditing.mechanism import MechanismTrials, mechanism_from
 from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.errors import InputError
+from dpzv_audit.evaluation.common import AuditPlan
+from dpzv_audit.evaluation.mechanism import mechanism_outcome
 
 SOURCE = """
 import time
@@ -161,3 +164,37 @@ def test_what_is_no_mechanism_is_one_line(path, words):
     with pytest.raises(InputError, match=words) as caught:
         mechanism_from(path)
     assert "\n" not in str(caught.value)
+
+
+LEAKS = """
+import edited_noise
+class Made:
+    def run(self, world, rng):
+        Made.runs = getattr(Made, "runs", 0) + 1
+        if Made.runs > 44: raise RuntimeError("out of entropy")
+        return 9.0 * world + edited_noise.drawn(rng)
+def made(): return Made()
+"""
+QUIET = LEAKS.replace("9.0 * world", "0.0 * world").replace("runs > 44", "runs > 10 ** 6")
+NOISE = "def drawn(rng): return rng.normal()\n"
+
+
+def test_what_is_kept_is_not_taken_for_that_of_edited_code(tmp_path, monkeypatch):
+    """Scores of two mechanisms, put together, would be a verdict on neither; a helper's code counts as their own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def audited(text, noise=NOISE):
+        (tmp_path / "edited_mechanism.py").write_text(text)
+        (tmp_path / "edited_noise.py").write_text(noise)
+        for name in ("edited_mechanism", "edited_noise"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        mechanism_from.cache_clear()
+        plan = AuditPlan(runs=40, chunk=16, folder=tmp_path / "audits", resume=True)
+        return mechanism_outcome("edited_mechanism:made", plan, epsilon=1.0, delta=1e-5, trial_seconds=30.0).result
+
+    with pytest.raises(MechanismFailed, match="kept for --resume"):
+        audited(LEAKS)
+    assert audited(QUIET)["privacy"]["empirical_lower"] == 0.0
+    audited(QUIET, NOISE.replace("rng.normal()", "100.0 + rng.normal()"))
+    assert len([path for path in (tmp_path / "audits").iterdir() if path.is_dir()]) == 3
