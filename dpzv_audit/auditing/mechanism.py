@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.auditing.mechanism_code import code_of
+from dpzv_audit.auditing.own_process import in_own_process
 from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
@@ -106,6 +107,8 @@ class MechanismTrials:
 
     def __call__(self, first: int, last: int) -> Arrays:
         """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""
+        if threading.current_thread() is not threading.main_thread():
+            return in_own_process(self.path, self.seed, self.seconds, first, last)
         mechanism = mechanism_from(self.path)
         done: tuple[list[Floats], list[Floats]] = ([], [])
         failure: _Misbehaved | None = None
@@ -200,9 +203,9 @@ def _cut(text: str) -> str:
 def _time_limit(seconds: float) -> Iterator[None]:
     """Raise `_TooLong` in the block after `seconds`; where no signal gets through (native code), end the process.
 
-    Signals reach the main thread alone, which is where worker processes run their chunks.
+    Signals reach the main thread alone, which is where chunks run.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+    if not hasattr(signal, "SIGALRM"):
         yield
         return
 

@@ -3,6 +3,7 @@
 import importlib
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dpzv_audit.evaluation.common import AuditPlan
 from dpzv_audit.evaluation.mechanism import mechanism_outcome
 
 SOURCE = """
+import os
 import time
 import numpy as np
 
@@ -68,6 +70,10 @@ def batch(): return Batch()
 class ShortBatch:
     def run_batch(self, world, rng, n): return rng.normal(size=n - 1)
 def short_batch(): return ShortBatch()
+
+class Ends:
+    def run(self, world, rng): os._exit(7)
+def ends(): return Ends()
 
 def nothing(): return object()
 def broken(): raise RuntimeError("no such file")
@@ -164,6 +170,34 @@ def test_what_is_no_mechanism_is_one_line(path, words):
     with pytest.raises(InputError, match=words) as caught:
         mechanism_from(path)
     assert "\n" not in str(caught.value)
+
+
+def in_a_thread(made, first, last):
+    """What the trials answer where no signal reaches, as in the threads of a Dask worker."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(made, first, last).result()
+
+
+def test_a_thread_gives_the_numbers_of_a_process():
+    got, alone = in_a_thread(trials("views", seed=3), 5, 9), trials("views", seed=3)(5, 9)
+    assert got.keys() == alone.keys()
+    assert all(np.array_equal(got[name], alone[name]) for name in alone)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words", "kept"),
+    [
+        ("user_mechanisms:hangs", "failed", "run 11 of the world 'out' took longer than --trial-seconds 0.2", 10),
+        ("user_mechanisms:swallows", "failed", "took longer than --trial-seconds 0.2", 10),
+        ("user_mechanisms:ends", "failed", "runs 1 to 12 took their process down (exit code 7), or one of them", 0),
+        ("user_mechanisms:missing", "input", "has no function 'missing'", 0),
+    ],
+)
+def test_a_limit_holds_in_a_thread_too(path, kind, words, kept):
+    found = in_a_thread(MechanismTrials(path, 0, 0.2), 0, 12)
+    assert found["failure"][0] == kind
+    assert words in found.pop("failure")[1]
+    assert {len(rows) for rows in found.values()} == ({kept} if kept else set())
 
 
 LEAKS = """
