@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from dpzv_audit.claims.betting import success_p_value
 from dpzv_audit.claims.blocks import Block, attack_facts, tradeoff_of
+from dpzv_audit.claims.cache import evidence_key
 from dpzv_audit.claims.evidence import Evidence, Look, Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.looks import full_looks, sequential_looks
@@ -92,6 +93,15 @@ class ClaimRun:
             unaudited=source.unaudited,
             split=split_of(source.stages),
         )
+
+    @property
+    def evidence_key(self) -> str:
+        """What identifies the evidence so far: `key` where it is complete, what it says where it was cut off.
+
+        A run that goes on draws more of the same, which is new evidence: what a cut one decided does not decide it.
+        """
+        evidence = self.evidence()
+        return evidence_key({"claim": self.key, "so far": evidence.to_json()}) if evidence.missing else self.key
 
     def finish(self) -> None:
         """Settle the evidence and let the blocks go."""
