@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpzv_audit.auditing.storage import Arrays, ChunkStore
-from dpzv_audit.auditing.workers import Lane, Workers, lanes_of, worker_died
+from dpzv_audit.auditing.workers import Lane, Workers, failure_of, lanes_of, worker_died
 from dpzv_audit.errors import AuditError, InputError, check_count
 from dpzv_audit.halving import in_pieces
 
@@ -149,7 +149,7 @@ class _Collection:
                 for future in done:
                     lane, span = running.pop(future)
                     free.append(lane)
-                    error = future.exception()
+                    error = failure_of(future)
                     if error is None:
                         self._keep(span, future.result())
                     elif worker_died(error):

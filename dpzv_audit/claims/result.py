@@ -104,7 +104,7 @@ def claim_entry(run: ClaimRun, evidence: Evidence, *, refuted: bool, adjusted: f
         "facts": to_jsonable(dict(evidence.facts)),
         "cached": run.cached,
         "seconds": round(run.seconds, 3),
-        "evidence_key": run.key,
+        "evidence_key": run.evidence_key,
     }
     return {**entry, "sentence": claim_sentence(entry)}
 

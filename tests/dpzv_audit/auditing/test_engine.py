@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from dpzv_audit.auditing import engine
 from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect, run_chunk
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
 from dpzv_audit.auditing.workers import Workers, workers_from
@@ -229,6 +231,42 @@ def test_a_worker_that_dies_costs_its_chunk_alone(tmp_path):
     assert (got.arrays["in_scores"] == np.arange(20)).all()
 
 
+class Cluster:
+    """A lane in this process whose first `gone` chunks end cancelled, as Dask's do where their scheduler goes away."""
+
+    def __init__(self, gone):
+        self.gone, self.new = gone, [self]
+
+    def opened(self):
+        new, self.new = self.new, []
+        return new
+
+    def submit(self, first, last, fitted):
+        future = Future()
+        if self.gone:
+            self.gone -= 1
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        else:
+            future.set_result(run_chunk(Numbers(), first, last, fitted))
+        return future
+
+    def renew(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_a_chunk_that_is_cancelled_is_done_again(monkeypatch):
+    monkeypatch.setattr(engine, "lanes_of", lambda workers, job: Cluster(gone=2))
+    got = collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
+    assert (got.arrays["in_scores"] == np.arange(10)).all()
+    monkeypatch.setattr(engine, "lanes_of", lambda workers, job: Cluster(gone=1000))
+    with pytest.raises(AuditError, match="a worker died 3 times on runs 1 to 4"):
+        collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
+
+
 def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):
     trials = Dies(str(tmp_path / "died"), 6, always=True)
     with pytest.raises(AuditError, match="a worker died 3 times on runs 7 to 9") as caught:
@@ -261,6 +299,7 @@ import sys, time
 from pathlib import Path
 import cloudpickle
 import numpy as np
+from dpzv_audit.auditing import engine
 from dpzv_audit.auditing.engine import Effort, collect
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
 
