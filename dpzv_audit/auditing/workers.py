@@ -87,6 +87,14 @@ def worker_died(error: BaseException) -> bool:
     return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
 
 
+def failure_of(future: Future[Any]) -> BaseException | None:
+    """Return what a future that is done failed with, None where it has a result.
+
+    One that was cancelled, as Dask's are where their scheduler goes away, would raise where it is asked for that.
+    """
+    return CancelledError() if future.cancelled() else future.exception()
+
+
 _held: list[Job] = []
 """In a loky process: its job."""
 

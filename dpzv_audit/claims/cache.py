@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -15,14 +14,13 @@ from typing import Any
 
 from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
-from dpzv_audit.errors import InputError
 from dpzv_audit.sealed import sealed, unsealed
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
 _NO_EVIDENCE_IN = ("dpzv_audit/cli", "dpzv_audit/pytest_plugin.py")
 """Code that shows evidence and makes none: a change there audits nothing again."""
-_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant")
+_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant", "transformers")
 _LARGEST_HASHED = 400_000_000
 
 
@@ -102,17 +100,10 @@ def dataset_digest(name: str, data_dir: Path | None) -> str:
     return f"embedded, scikit-learn {importlib.metadata.version('scikit-learn')}"
 
 
-def code_of(mechanism: str) -> str:
-    """SHA-256 of the Python files of the top-level package, or module, that "package.module:factory" belongs to."""
-    top = mechanism.partition(":")[0].partition(".")[0]
-    spec = importlib.util.find_spec(top)
-    if spec is None:
-        raise InputError(f"mechanism is {mechanism!r}, but there is no module {top!r} on the import path")
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    files = [path for folder in folders for path in folder.rglob("*.py")]
-    if not files and spec.origin is not None and Path(spec.origin).is_file():
-        files = [Path(spec.origin)]
-    return files_digest(files)
+def model_digest(source: str) -> str:
+    """What a pre-trained model is read from: the digest of a folder's files; a name on a hub stands for itself."""
+    folder = Path(source)
+    return files_digest(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else source
 
 
 @dataclass(frozen=True)

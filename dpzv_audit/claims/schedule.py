@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpzv_audit.auditing.engine import MOST_DEATHS
-from dpzv_audit.auditing.workers import Lane, Workers, lanes_of, worker_died
+from dpzv_audit.auditing.workers import Lane, Workers, failure_of, lanes_of, worker_died
 from dpzv_audit.claims.blocks import Block
 from dpzv_audit.claims.evidence import Evidence, Theory
 from dpzv_audit.claims.load import PlacedClaim
@@ -160,7 +160,7 @@ class _Schedule:
         for future in done:
             lane, index, number = running.pop(future)
             free.append(lane)
-            error = future.exception()
+            error = failure_of(future)
             if error is None:
                 self._settle(index, number, future.result())
             elif worker_died(error):

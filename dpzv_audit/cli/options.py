@@ -92,7 +92,7 @@ ChunkOption = Annotated[
         "--chunk",
         metavar="N",
         callback=at_least("--chunk", 1),
-        help="Audit runs of each world done at once; fewer need less memory.",
+        help="Audit runs done at once, half of them in each world; fewer need less memory.",
     ),
 ]
 ConfidenceOption = Annotated[
