@@ -124,4 +124,5 @@ def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | 
         batch_size=config.batch_size,
         participations=participations,
         neighbours="replace-label",
+        server_noise_multiplier=config.server_noise_multiplier if config.server_update == "dp-sgd" else None,
     )

@@ -39,12 +39,15 @@ def sigma_sound(
     batch_size: int,
     participations: int,
     neighbours: NeighbourRelation = "replace-label",
+    server_noise_multiplier: float | None = None,
 ) -> float:
     """Return the least sigma = s sqrt(n) / mu that gives (`epsilon`, `delta`) where the ids are known.
 
-    n = `participations` counts all clients' rounds; s = 2C/B (`zero-out`: C/B).
-    The answer is checked forward: its epsilon is at most `epsilon`. Raises `InputError` for `add-remove`,
-    which is undefined for known ids, and for numbers outside their range.
+    n = `participations` counts all clients' rounds; s = 2C/B (`zero-out`: C/B). Where the server moves by dp-sgd with
+    noise z_s = `server_noise_multiplier` times its clip, each participation costs 1/z_s^2 (4/z_s^2 where a record is
+    replaced) besides, and the scalars get what n of these leave of mu^2. The answer is checked forward: its epsilon is
+    at most `epsilon`. Raises `InputError` for `add-remove`, which is undefined for known ids, for numbers outside
+    their range, and where the server's updates leave nothing.
     """
     check_positive("clip", clip)
     check_count("batch_size", batch_size)
@@ -53,11 +56,19 @@ def sigma_sound(
         allowed = ", ".join(name for name in NEIGHBOURS if name != "add-remove")
         raise InputError(f"neighbours is {neighbours!r}, must be one of {allowed}: known ids show who is there")
     mu = mu_from_epsilon(check_positive("epsilon", epsilon), delta)
-    sensitivity = (1.0 if neighbours == "zero-out" else 2.0) * clip / batch_size
-    sigma = sensitivity * math.sqrt(participations) / mu
+    moved, rounds = 1.0 if neighbours == "zero-out" else 2.0, math.sqrt(participations)
+    sensitivity, server = moved * clip / batch_size, 0.0
+    if server_noise_multiplier is not None:
+        server = rounds * moved / check_positive("server_noise_multiplier", server_noise_multiplier)
+        if server >= mu:
+            raise InputError(
+                f"server_noise_multiplier is {server_noise_multiplier}, must be above {rounds * moved / mu:.6g}: "
+                f"the server's own updates alone would spend epsilon {epsilon}"
+            )
+    sigma = sensitivity * rounds / math.sqrt(mu * mu - server * server)
     for step in range(60):
         # Rounding may leave the forward value an ulp above the target; grow sigma until it is not.
-        if epsilon_from_mu(math.sqrt(participations) * sensitivity / sigma, delta) <= epsilon:
+        if epsilon_from_mu(math.hypot(rounds * sensitivity / sigma, server), delta) <= epsilon:
             return sigma
         sigma *= 1.0 + 2.0 ** (step - 52)
     raise AuditError(f"no sigma found for epsilon = {epsilon}, delta = {delta}")

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from dpzv_audit.accounting import (
     calibrate,
     gdp_exact,
     gdp_paper,
+    mu_from_epsilon,
     sigma_from_paper,
     sigma_sound,
     tightest_sound,
@@ -52,6 +54,29 @@ def test_sound_noise_meets_its_target_and_no_more(epsilon, delta, participations
     assert bound.sound
     assert bound.epsilon.upper == pytest.approx(epsilon, rel=1e-9)
     assert bound.epsilon.upper <= epsilon * (1 + 1e-13)
+
+
+@settings(deadline=None)
+@given(
+    epsilon=st.floats(0.01, 50.0),
+    delta=st.sampled_from([1e-12, 1e-5, 1e-3]),
+    participations=st.integers(1, 5000),
+    neighbours=st.sampled_from(["replace-label", "zero-out"]),
+    share=st.floats(0.001, 0.999),
+)
+def test_sound_noise_leaves_room_for_the_server_s_own_updates(epsilon, delta, participations, neighbours, share):
+    """`share` of mu^2 goes to dp-sgd; none is left where its noise is a hair less than all of mu^2 takes."""
+    moved = 1.0 if neighbours == "zero-out" else 2.0
+    least = moved * math.sqrt(participations) / mu_from_epsilon(epsilon, delta)
+    given_ = {"clip": 2.0, "batch_size": 32, "participations": participations, "neighbours": neighbours}
+    noise = least / math.sqrt(share)
+    sigma = sigma_sound(epsilon, delta, **given_, server_noise_multiplier=noise)
+    made = replace(release(sigma, participations), server_update="dp-sgd", server_noise_multiplier=noise)
+    bound = gdp_exact(made, "client", neighbours, delta)
+    assert bound.sound
+    assert bound.epsilon.upper == pytest.approx(epsilon, rel=1e-9)
+    with pytest.raises(InputError, match=r"server_noise_multiplier is .*, must be above"):
+        sigma_sound(epsilon, delta, **given_, server_noise_multiplier=least * 0.999)
 
 
 @given(epsilon=st.floats(0.01, 50.0), delta=st.sampled_from([1e-12, 1e-5, 1e-3]))
