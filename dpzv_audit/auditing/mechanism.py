@@ -106,7 +106,10 @@ class MechanismTrials:
         return {"trials": "mechanism", "path": self.path, "code": code_of(self.path), "seed": self.seed}
 
     def __call__(self, first: int, last: int) -> Arrays:
-        """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""
+        """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was.
+
+        Threads cannot be interrupted: outside a main one the chunk runs in a process of its own.
+        """
         if threading.current_thread() is not threading.main_thread():
             return in_own_process(self.path, self.seed, self.seconds, first, last)
         mechanism = mechanism_from(self.path)

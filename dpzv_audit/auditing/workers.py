@@ -183,8 +183,9 @@ class _DaskLanes:
             from distributed import Client
         except ImportError as error:
             raise InputError("--executor dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
-        # What goes wrong is said in one line, by whom it stops.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        # What goes wrong is said in one line, by whom it stops. The client has a level of its own.
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._scheduler = scheduler
         try:
             self._client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)

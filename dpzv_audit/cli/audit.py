@@ -178,7 +178,8 @@ def audit(
             "--family": None if family == DEFAULT_FAMILY else family,
             "--trial-seconds": None if trial_seconds == DEFAULT_TRIAL_SECONDS else trial_seconds,
         }
-        _refuse({**training, **game, **running, **claim}, "does not go with --calibrate-check, which has its own")
+        own = "which takes --audits, --estimator, --delta, --confidence and --seed"
+        _refuse({**training, **game, **running, **claim}, f"does not go with --calibrate-check, {own}")
         calibrate_check_command(
             audits=audits,
             delta=DEFAULT_DELTA if delta is None else delta,

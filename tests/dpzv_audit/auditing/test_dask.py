@@ -1,5 +1,6 @@
 """The same chunks on a Dask cluster of real processes, one of which is killed while it works."""
 
+import logging
 import os
 import signal
 import sys
@@ -133,6 +134,8 @@ def test_data_go_to_a_process_once(tmp_path):
 def test_a_scheduler_that_is_not_there_is_one_line():
     with pytest.raises(InputError, match=r"--scheduler is 'tcp://127\.0\.0\.1:1', which cannot be reached"):
         collect(Slow(), 4, Effort(workers=Workers(kind="dask", scheduler="tcp://127.0.0.1:1")))
+    # Nor does Dask add lines of its own where the scheduler goes away later.
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
 
 
 def test_a_run_that_hangs_on_a_cluster_ends_at_its_limit(tmp_path, monkeypatch):

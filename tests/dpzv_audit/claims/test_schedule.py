@@ -9,6 +9,7 @@ from dpzv_audit.claims import schedule
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, place_of
 from dpzv_audit.claims.load import load_claims
+from dpzv_audit.claims.progress import THEORY
 from dpzv_audit.errors import AuditError
 
 CLAIMS = """
@@ -28,7 +29,7 @@ class Cluster:
     """Lanes in this process; the first `gone` tasks end cancelled, as Dask's do where their worker went away."""
 
     def __init__(self, job, gone):
-        self.job, self.gone, self.new = job, gone, [self]
+        self.job, self.gone, self.new, self.tasks = job, gone, [self], 0
 
     def opened(self):
         new, self.new = self.new, []
@@ -36,6 +37,7 @@ class Cluster:
 
     def submit(self, *arguments):
         future = Future()
+        self.tasks += 1
         if self.gone:
             self.gone -= 1
             future.cancel()
@@ -81,3 +83,39 @@ def test_a_task_whose_worker_went_away_is_done_again(on_cluster, tmp_path):
 def test_a_task_whose_workers_always_go_away_is_named(on_cluster):
     with pytest.raises(AuditError, match=r"claims\.toml:2: claim 'one': a worker died 3 times on it"):
         on_cluster(lambda job: Cluster(job, gone=1000))
+
+
+def test_a_worker_that_joins_takes_part(on_cluster, tmp_path):
+    late = []
+
+    class Growing(Cluster):
+        """A second lane opens with the third task of the first."""
+
+        def submit(self, *arguments):
+            if self.tasks == 2:
+                late.append(Cluster(self.job, gone=0))
+                self.new = [late[0]]
+            return super().submit(*arguments)
+
+    assert on_cluster(lambda job: Growing(job, gone=0)) == gathered(tmp_path)
+    assert late[0].tasks > 0
+
+
+def test_what_is_under_way_when_time_is_up_is_cancelled(on_cluster, monkeypatch):
+    """Its slot is wanted for what is still to be done: a worker of a cluster is not ended as one of this machine is."""
+    blocks = []
+
+    class Busy(Cluster):
+        """Does no block in time."""
+
+        def submit(self, *arguments):
+            if arguments[3] == (THEORY, 0):
+                return super().submit(*arguments)
+            blocks.append(Future())
+            return blocks[-1]
+
+    monkeypatch.setattr(schedule._Schedule, "_time_is_up", lambda self: bool(blocks))
+    evidence = on_cluster(lambda job: Busy(job, gone=0), minutes=10.0)
+    assert all(one.missing.startswith("the budget of 10 minutes ended in the ") for one in evidence)
+    assert blocks
+    assert all(block.cancelled() for block in blocks)
