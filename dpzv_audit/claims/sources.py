@@ -12,11 +12,12 @@ from typing import Any
 from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.scores import Scores, load_scores
 from dpzv_audit.claims.blocks import Block
-from dpzv_audit.claims.cache import dataset_digest, files_digest, model_digest
+from dpzv_audit.claims.cache import dataset_digest
 from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.claims.stages import Stage
+from dpzv_audit.data.files import files_digest, model_digest
 from dpzv_audit.errors import InputError
 
 SCORES = "scores"

@@ -199,6 +199,8 @@ def audit(
     if method is None:
         _refuse(training, f"goes with --method; {chosen[0]} trains nothing here")
         _refuse(game, f"goes with --method; {chosen[0]} says itself what the two worlds are")
+    if canary_norm is not None and canary != "state":
+        raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
     if mechanism is None and trial_seconds != DEFAULT_TRIAL_SECONDS:
         raise InputError("--trial-seconds goes with --mechanism, whose single runs may take so long")
     if canaries is not None:

@@ -189,6 +189,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         ),
         (("--method", "dpzv", "--canaries", "9", "--resume"), "--resume goes with runs in both worlds"),
         (("--method", "dpzv", "--audits", "3"), "--audits goes with --calibrate-check"),
+        (("--method", "dpzv", "--canary-norm", "3"), "--canary-norm goes with --canary state, not worst-case"),
         ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
         (("--mechanism", "planted:nothing"), "--mechanism planted:NAME is 'nothing'"),
         (("--mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with --mechanism planted"),
