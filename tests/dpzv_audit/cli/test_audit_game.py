@@ -175,7 +175,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         (("--method", "dpzv", "--adversary", "server"), "owns the labels"),
         (("--method", "dpzv", "--neighbours", "add-remove"), "no game for --neighbours add-remove"),
         (("--method", "dpzv", "--canary", "worse"), "--canary is 'worse'"),
-        (("--method", "dpzv", "--canary-norm", "nan"), "--canary-norm is nan"),
+        (("--method", "dpzv", "--canary", "state", "--canary-norm", "nan"), "--canary-norm is nan"),
         (("--method", "vafl"), "adds no noise"),
         (("--method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
         (("--method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
