@@ -53,6 +53,8 @@ ALLOWED = {
     ("dpzv_audit/auditing/mechanism_code.py", "import importlib"): "finds the files of a mechanism; runs none of them",
     ("dpzv_audit/auditing/mechanism.py", "import importlib"): "--mechanism pkg.mod:name, which the user names",
     ("dpzv_audit/auditing/mechanism.py", "importlib.import_module"): "--mechanism pkg.mod:name, which the user names",
+    ("dpzv_audit/auditing/own_process.py", "import subprocess"): "this Python, on --mechanism pkg.mod:name, no shell",
+    ("dpzv_audit/auditing/own_process.py", "import tempfile"): "a folder of its own for the answer of that process",
     ("dpzv_audit/claims/mechanism_source.py", "import importlib"): "a mechanism of a claims file, with --trust-code",
     ("dpzv_audit/claims/mechanism_source.py", "importlib.import_module"): "a mechanism of a claims file, --trust-code",
     ("dpzv_audit/claims/sources.py", "import importlib"): "lets a mechanism that lies beside a claims file be found",

@@ -102,8 +102,7 @@ def train(
     facts = {
         "method": method,
         "config": choice.config.model_dump(mode="json"),
-        "digests": choice.dataset.digests,
-        "partition": choice.dataset.partition,
+        "data": choice.dataset.fingerprint,
         "seed": seed,
         "trials": trials,
     }

@@ -198,8 +198,25 @@ def test_a_failure_keeps_the_pairs_before_it(tmp_path, kind, error):
         collect(fails, 20, Effort(chunk=5, store=store))
     assert sum(last - first for first, last in store.load()) == 13
     again = Numbers()
-    collect(again, 20, Effort(chunk=5, store=ChunkStore(store.folder, resume=True)))
-    assert again.calls == [(10, 15), (15, 20)]
+    got = collect(again, 20, Effort(chunk=5, store=ChunkStore(store.folder, resume=True)))
+    assert again.calls == [(13, 15), (15, 20)]
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+
+def test_a_chunk_that_fails_again_and_again_is_taken_up_where_it_ended_last(tmp_path):
+    def failing_at(pair):
+        def fails(first, last):
+            return {**Numbers()(first, min(last, pair)), "failure": np.array(["failed", "it broke"])}
+
+        return fails
+
+    for at in (3, 7, 8):
+        with pytest.raises(MechanismFailed, match=f"the {at} pairs of runs before it are kept"):
+            collect(failing_at(at), 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
+    again = Numbers()
+    got = collect(again, 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
+    assert again.calls == [(8, 10), (10, 20)]
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
 
 
 def test_processes_give_the_same_numbers():
