@@ -38,9 +38,8 @@ def code_of(mechanism: str) -> str:
             if name in found or name in _OWN_PACKAGES:
                 continue
             spec = _spec(name)
-            files = {} if spec is None else _files(spec)
-            if files and not any(_in_library(path) for path in files.values()):
-                found[name] = files
+            if spec is not None and not _installed(spec):
+                found[name] = _files(spec)
                 waiting.append(name)
     digest = hashlib.sha256()
     for name in sorted(found):
@@ -59,17 +58,24 @@ def _spec(top: str) -> ModuleSpec | None:
 
 def _files(spec: ModuleSpec) -> dict[str, Path]:
     """The files of a package, or the one of a module, by their places in it; none of what is built in."""
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    files = {path.relative_to(folder).as_posix(): path for folder in folders for path in folder.rglob("*.py")}
+    files: dict[str, Path] = {}
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        within = ((path.relative_to(folder), path) for path in folder.rglob("*.py"))
+        # An environment that lies in the package's folder is no part of it.
+        files |= {at.as_posix(): path for at, path in within if _LIBRARY_FOLDERS.isdisjoint(at.parts)}
     if not files and spec.origin is not None and Path(spec.origin).is_file():
         files = {Path(spec.origin).name: Path(spec.origin)}
     return files
 
 
-def _in_library(path: Path) -> bool:
-    place = path.resolve()
-    standard = (Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
-    return not _LIBRARY_FOLDERS.isdisjoint(place.parts) or any(place.is_relative_to(folder) for folder in standard)
+def _installed(spec: ModuleSpec) -> bool:
+    """Whether a module is of the standard library or an installed package, and nowhere beside it too."""
+    standard = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
+    places = [Path(place).resolve() for place in spec.submodule_search_locations or [spec.origin or ""]]
+    return all(
+        not _LIBRARY_FOLDERS.isdisjoint(place.parts) or any(place.is_relative_to(folder) for folder in standard)
+        for place in places
+    )
 
 
 def _imported(files: dict[str, Path]) -> set[str]:

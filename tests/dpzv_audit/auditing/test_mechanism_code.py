@@ -1,3 +1,4 @@
+import importlib
 import sys
 import types
 
@@ -58,6 +59,28 @@ def test_installed_packages_and_the_tool_itself_are_no_part_of_a_mechanism(proje
     with_library = code_of("own_library:factory")  # named itself, it is the mechanism
     (installed / "own_library.py").write_text("MORE = 3\n")
     assert code_of("own_library:factory") != with_library
+
+
+def test_an_environment_inside_a_package_is_no_part_of_it_and_leaves_the_rest_in(project):
+    installed = project / "own_parts" / ".venv" / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "own_library.py").write_text("")
+    for name in ("own_mechanism:factory", "own_parts:factory"):
+        before = code_of(name)
+        (installed / "own_library.py").write_text(f"MORE = {name!r}\n")
+        assert code_of(name) == before
+        with (project / "own_parts" / "scale.py").open("a") as file:
+            file.write("MORE = 2\n")
+        assert code_of(name) != before
+
+
+def test_a_folder_without_an_init_file_is_a_package_too(project):
+    (project / "own_parts" / "__init__.py").unlink()
+    importlib.invalidate_caches()
+    before = code_of("own_mechanism:factory")
+    with (project / "own_parts" / "scale.py").open("a") as file:
+        file.write("MORE = 2\n")
+    assert code_of("own_mechanism:factory") != before
 
 
 def test_moving_a_line_from_one_file_to_another_is_another_digest(project):
