@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -338,3 +339,8 @@ def test_verify_claim_from_python():
         verify_claim(scores=([1.0, np.nan], [1.0, 2.0]), epsilon=1.0)
     with pytest.raises(InputError, match="both given"):
         verify_claim(scores=scores, mechanism=lambda world, rng: 0.0, epsilon=1.0)
+
+
+def test_workers_elsewhere_find_what_lies_beside_the_file(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert place_of(Path("claims.toml"), root=None, trust_code=False, device="cpu").folder == tmp_path
