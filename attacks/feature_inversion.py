@@ -187,9 +187,9 @@ def _shares(found: Reconstruction, truth: Tensor) -> tuple[np.ndarray, int]:
     real = (truth - truth.mean(0))[found.ids]
     guess = found.features.cpu() - truth.mean(0)
     norms = torch.linalg.vector_norm(guess.flatten(1), dim=1) * torch.linalg.vector_norm(real)
-    # Records are what varies: twenty groups of them, each with its share of the one correlation, mean over trials.
-    groups = GROUPS
     products = (guess * real).sum(2) / norms.clamp(min=1e-300).unsqueeze(1)
+    # Records are what varies: twenty groups of them, each with its share of the one correlation, mean over trials.
+    groups = min(GROUPS, products.shape[1])
     n = products.shape[1] // groups * groups
     shares = products[:, :n].mean(0).view(groups, -1).sum(1) * groups * (products.shape[1] / n)
     return shares.clamp(-1.0, 1.0).numpy(), n
@@ -205,6 +205,10 @@ def unfit(setting: AttackSetting) -> str | None:
     """Why features cannot be decoded."""
     if setting.dataset.train.features[0].dtype != np.float32:
         return "client 1 holds token ids, no features to compare"
+    records = len(setting.dataset.train)
+    known = min(SPEC.own_options(setting)["known_records"], records // 2)
+    if known < 2:
+        return f"of {records} training records the server knows {known}, must be 2 at least to fit a decoder"
     return unfit_sampler(setting)
 
 
