@@ -46,9 +46,9 @@ def infer(view: View, known: Knowledge) -> Reconstruction:
     seen = rows[:, some]
     gram = seen.mT @ seen + PENALTY * len(some) * torch.eye(seen.shape[2], dtype=seen.dtype, device=seen.device)
     weights = torch.linalg.solve(gram, seen.mT @ (features - features.mean(0)))
-    free = torch.ones(known.records, dtype=torch.bool)
+    free = torch.ones(known.records, dtype=torch.bool, device=some.device)
     free[some] = False
-    return Reconstruction(rows[:, free] @ weights + features.mean(0), free.nonzero().squeeze(1))
+    return Reconstruction(rows[:, free] @ weights + features.mean(0), free.nonzero().squeeze(1).cpu())
 
 
 def last_embeddings(view: View, known: Knowledge) -> Tensor:
@@ -78,8 +78,8 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     if known.some is None or not isinstance(known.config, DPZVConfig):
         raise InputError("Jacobian products are those of DPZV's pairs of uploads, by a server that knows some features")
     features = known.some.features.flatten(1).double()
-    place = torch.full((known.records,), -1)
-    place[known.some.ids] = torch.arange(len(features))
+    place = torch.full((known.records,), -1, device=features.device)
+    place[known.some.ids] = torch.arange(len(features), device=features.device)
     pairs = [m for m in _mail(view, known) if m.kind == "embeddings"]
     found = features.new_zeros(len(pairs[0].payload), known.records, features.shape[1])
     at_once = max(1, _GRAM_BYTES // (8 * features.shape[1] ** 2))
@@ -122,7 +122,8 @@ def _block_from_jacobians(
         right.index_add_(0, ids[rows] - block.start, (others * products) @ x)
     met = (gram.diagonal(dim1=1, dim2=2).sum(1) > 0).nonzero().squeeze(1)
     solved = torch.zeros_like(right)
-    solved[met] = torch.linalg.solve(gram[met] + torch.eye(d, dtype=gram.dtype), right[met].unsqueeze(2)).squeeze(2)
+    ridge = torch.eye(d, dtype=gram.dtype, device=gram.device)
+    solved[met] = torch.linalg.solve(gram[met] + ridge, right[met].unsqueeze(2)).squeeze(2)
     return solved
 
 

@@ -242,8 +242,8 @@ def some_features(data: TrainingData, setting: AttackSetting, count: int) -> Som
     """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
     records = data.records
     ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(records)[: min(count, records // 2)]
-    chosen = torch.from_numpy(np.sort(ids))
-    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1].cpu()[chosen])
+    chosen = torch.from_numpy(np.sort(ids)).to(setting.device)
+    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1][chosen])
 
 
 def permuted_labels(setting: AttackSetting) -> np.ndarray:
