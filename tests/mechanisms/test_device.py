@@ -83,7 +83,7 @@ def test_convolutions_train_on_a_device(method, dataset, model):
 
 @pytest.mark.parametrize("method", ["split", "dpzv"])
 def test_tokens_train_on_a_device(method):
-    """One training at a time: under vmap torch makes indices of its own, which the pretended device knows nothing of."""
+    """One training at a time: under vmap torch makes indices that the pretended device knows nothing of."""
     dataset = blocks((6,), np.int64, 9)
     check_same_on_both(dataset, METHODS[method].configure(**SMALL), replicas=(0,))
 
