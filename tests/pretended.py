@@ -15,19 +15,19 @@ _INDEXING = (_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.defau
 
 
 class OnDevice(Tensor):
-    """A tensor that says it is on `cuda`; its numbers are in `inner`, where the machine's own kernels compute.
+    """A tensor that says it is on `cuda`; its numbers are in `held`, where the machine's own kernels compute.
 
     As on a GPU, an operation on it and on a tensor of the machine raises `RuntimeError`, unless the latter is a single
     number or an index, or it is a copy from one to the other.
     """
 
     @staticmethod
-    def __new__(cls, inner):
-        made = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "dtype": inner.dtype}
-        return Tensor._make_wrapper_subclass(cls, inner.shape, **made)
+    def __new__(cls, held):
+        made = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+        return Tensor._make_wrapper_subclass(cls, held.shape, **made)
 
-    def __init__(self, inner):
-        self.inner = inner
+    def __init__(self, held):
+        self.held = held
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -44,15 +44,15 @@ class OnDevice(Tensor):
         if here and func is not _ATEN.copy_.default:
             found = f"{func} of tensors on cuda and one on {here[0].device} of shape {tuple(here[0].shape)}"
             raise RuntimeError(f"{found}: must be on the same device")
-        out = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
+        out = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         written = [t for t, a in _arguments(func, args, kwargs) if a.alias_info is not None and a.alias_info.is_write]
         if written:
             return written[0] if len(written) == 1 else tuple(written)
         return out if kwargs.get("device") == torch.device("cpu") else tree_map(_on_device, out)
 
 
-def _inner(value):
-    return value.inner if isinstance(value, OnDevice) else value
+def _held(value):
+    return value.held if isinstance(value, OnDevice) else value
 
 
 def _on_device(value):
@@ -85,8 +85,8 @@ def _moved(tensor, *args, **kwargs):
     here, there = (any(_names(value, kind) for value in given) for kind in ("cpu", "cuda"))
     if not here and not there:
         return tensor.to(*args, **kwargs)
-    inner = _inner(tensor)
-    moved = inner if there is isinstance(tensor, OnDevice) else inner.clone()
+    held = _held(tensor)
+    moved = held if there is isinstance(tensor, OnDevice) else held.clone()
     for dtype in given:
         moved = moved.to(dtype) if isinstance(dtype, torch.dtype) else moved
     return OnDevice(moved) if there else moved
@@ -95,8 +95,8 @@ def _moved(tensor, *args, **kwargs):
 _WHOLE = {
     Tensor.to: _moved,
     Tensor.cpu: lambda tensor: _moved(tensor, "cpu"),
-    Tensor.tolist: lambda tensor: _inner(tensor).tolist(),
-    one_hot: lambda labels, classes: _like(one_hot(_inner(labels), classes), labels),
+    Tensor.tolist: lambda tensor: _held(tensor).tolist(),
+    one_hot: lambda labels, classes: _like(one_hot(_held(labels), classes), labels),
 }
 """What torch does in several operations, of which some ask where a tensor is or make one there."""
 

@@ -45,7 +45,7 @@ def check_same_on_both(dataset, config, *, atol=0.0, **rest):
     assert np.allclose(there.history, here.history, rtol=0, atol=atol)
     for mine, its in zip((*here.clients, here.server), (*there.clients, there.server), strict=True):
         assert isinstance(its.flat, OnDevice)
-        assert torch.allclose(its.flat.inner, mine.flat, rtol=0, atol=atol)
+        assert torch.allclose(its.flat.held, mine.flat, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)

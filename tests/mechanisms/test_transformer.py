@@ -259,4 +259,4 @@ def test_its_buffers_are_where_a_training_is(method, folder, dataset):
         data = TrainingData.of(dataset, dtype=torch.float32, device="cuda")
         there = train(data, config, seed=0, replicas=(0, 1), device="cuda")
     for mine, its in zip(here.clients, there.clients, strict=True):
-        assert torch.equal(its.flat.inner, mine.flat)
+        assert torch.equal(its.flat.held, mine.flat)
