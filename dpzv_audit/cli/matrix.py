@@ -215,6 +215,7 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
         facts=facts,
     )
     stored = {**result, "command_line": repeatable_command_line()}
+    folder.mkdir(parents=True, exist_ok=True)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
