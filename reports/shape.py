@@ -17,6 +17,7 @@ INTERVAL: Shape = {
     "low": "number",
     "high": "number",
     "n": "number",
+    "trainings": "number",
     "confidence": "number",
     "what": "text",
     "server_rate": "number",

@@ -45,8 +45,9 @@ def _negative(controls: Mapping[str, Result]) -> float | None:
 
 
 def _holds(control: Result) -> bool:
-    reaches: bool = control["high"] >= control["expected"]
-    return reaches and (control["kind"] == "positive" or control["low"] <= control["expected"])
+    """As `attacks.controls.Control.holds`, of a control that was read back."""
+    value, low, high, expected = (float(control[key]) for key in ("value", "low", "high", "expected"))
+    return value >= expected if control["kind"] == "positive" else low <= expected <= high
 
 
 FALSE_ALARM = 1e-3

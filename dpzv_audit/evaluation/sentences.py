@@ -20,6 +20,8 @@ def attack_sentence(
     else:
         number = f"{success.value:.3f} ({success.low:.3f} to {success.high:.3f})"
         text = f"{attack} by the {adversary} reaches {number} in {outcome.metric}, {_against(outcome)}"
+    if len(outcome.trained.correct) == 1:
+        text += "; one training says nothing of others: give --trials 3 or more"
     for name, control in outcome.controls.items():
         if not control.holds:
             text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"
@@ -63,6 +65,8 @@ def train_sentence(method: str, utility: Result, privacy: Result) -> str:
     accuracy = utility["test_accuracy"]
     reaches = "diverged (its test loss is no finite number) at" if utility["final_loss"] is None else "reaches"
     text = f"{method} {reaches} {100 * accuracy['value']:.1f}% test accuracy"
+    if accuracy["trainings"] == 1:
+        text += " in this one training"
     tuned = utility["controls"].get("frozen-clients-tuned")
     if tuned:
         if accuracy["low"] > tuned["high"]:

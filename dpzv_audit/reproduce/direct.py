@@ -14,7 +14,7 @@ from typing import Any
 from dpzv_audit.reproduce.attacked import (
     FALSE_ALARM,
     attacked_part,
-    broken_controls,
+    control_text,
     interval_figure,
     interval_text,
     judged,
@@ -90,8 +90,8 @@ class Direct:
 
 def verdicts(rows: Sequence[Result]) -> str:
     """What the rows say of gradients, of noise on embeddings and of scalars, as a sentence that follows from them."""
-    said = [*_gradients(rows), *_scalars(rows, EAVESDROPPER), *_scalars(rows, CLIENT), *_controls(rows)]
-    return "; ".join(said)
+    said = [*_gradients(rows), *_scalars(rows, EAVESDROPPER), *_scalars(rows, CLIENT)]
+    return "; ".join([*said, control_text(rows, "at the same rate")])
 
 
 def _gradients(rows: Sequence[Result]) -> list[str]:
@@ -133,13 +133,6 @@ def _scalars(rows: Sequence[Result], adversary: str) -> list[str]:
     if rest:
         parts.append(f"cannot be told from it in {listed(rest)}")
     return [f"{who} {' and '.join(parts)}, {level}"]
-
-
-def _controls(rows: Sequence[Result]) -> list[str]:
-    broken = broken_controls(rows)
-    if broken:
-        return [f"the negative control is NOT at chance in: {listed(broken)}"]
-    return [f"the negative control is at chance in all {len(rows)} rows, at the same rate"]
 
 
 def _noise(row: Result) -> str:

@@ -240,3 +240,7 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     code, _, error = run(capsys, *arguments)
     assert code == 3
     assert "label_direct fails its own controls: shuffled labels" in error
+
+    code, _, error = run(capsys, "attack", "--method", "vafl", "--self-check", "--trials", "2")
+    assert code == 2
+    assert "--trials is 2, must be 3 or more with --self-check" in error

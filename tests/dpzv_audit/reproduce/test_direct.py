@@ -84,7 +84,7 @@ def test_the_sentence_follows_the_rows_either_way(result):
     lost = verdicts(with_success(rows, ROWS[0], [0.9, 0.91, 0.92]))
     assert f"gradients give 0.9100 of the labels or more ({ROWS[0]}) away" in lost
     broken = verdicts(with_success(rows, ROWS[1], [0.3, 0.301, 0.299], "shuffled_labels"))
-    assert f"the negative control is NOT at chance in: {ROWS[1]}" in broken
+    assert f"the negative control is NOT at chance in {ROWS[1]}" in broken
 
 
 def test_the_figure_has_a_line_a_method_and_a_mark_an_adversary(result, table):
