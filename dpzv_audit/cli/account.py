@@ -196,6 +196,7 @@ def show(
 ) -> None:
     """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations."""
     from dpzv_audit.cli import account_view as view
+    from dpzv_audit.cli.tables import print_table
 
     bounds: list[UpperBound] = result["bounds"]
     output.result(result)
@@ -205,7 +206,10 @@ def show(
     for relation in dict.fromkeys(bound.neighbours for bound in bounds):
         console.print()
         for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):
-            console.print(shown, soft_wrap=isinstance(shown, str))
+            if isinstance(shown, str):
+                console.print(shown, soft_wrap=True)
+            else:
+                print_table(console, shown)
     console.print()
     for line in (*view.legend(result["release"], bounds), *result.get("explanations", ())):
         console.print(line, soft_wrap=True, markup=False)
