@@ -65,7 +65,7 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
         )
         result.add_column("accountant", no_wrap=True)
         for adversaries in columns.values():
-            result.add_column("\n".join(adversaries), overflow="fold", min_width=max(map(len, adversaries)))
+            result.add_column("\n".join(adversaries))
         for number, name in enumerate(accountants):
             result.add_row(name, *(cells[number] for cells in columns))
         shown = [result]

@@ -172,6 +172,18 @@ def check_choice(flag: str, given: str, allowed: Iterable[str]) -> None:
         raise unknown_name(flag, given, names)
 
 
+def flags_given(ctx: typer.Context) -> list[str]:
+    """The flags that stand on the command line, each by its long name."""
+    sources = {parameter.opts[0]: ctx.get_parameter_source(parameter.name or "") for parameter in ctx.command.params}
+    return [flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
+    """Raise `InputError` for the first of `others`: flags that are given though `flag`, which `does` so, needs none."""
+    for other in others:
+        raise InputError(f"{other} does not go with {flag}, which {does}")
+
+
 def choose_device(name: str) -> str:
     """Return the torch device for `--device` (`auto`: cuda where there is one); `InputError` if it is not to be had."""
     if name not in ("cpu", "cuda", "auto"):

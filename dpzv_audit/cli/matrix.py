@@ -25,6 +25,7 @@ from dpzv_audit.cli.common import (
 from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
+from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
 if TYPE_CHECKING:
@@ -263,8 +264,8 @@ def _table(output: Output, cells: list[dict[str, Any]]) -> None:
         row = [place[(*key, *other) if down is attacks else (*other, *key)] for other in across]
         table.add_row(name, *row)
     console = output.console
-    wide = console.measure(table, options=console.options.update(max_width=10_000)).minimum > console.width
-    console.print(_worst(cells) if wide else table)
+    wide = console.measure(table, options=console.options.update(max_width=10_000)).maximum > console.width
+    print_table(console, _worst(cells) if wide else table)
 
 
 def _worst(cells: list[dict[str, Any]]) -> Table:
@@ -275,7 +276,8 @@ def _worst(cells: list[dict[str, Any]]) -> Table:
     words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
     table = Table(title=words, title_justify="left")
     for title in ("attack, adversary", "method", "damage"):
-        table.add_column(title, justify="right" if title == "damage" else "left")
+        number = title == "damage"
+        table.add_column(title, justify="right" if number else "left", no_wrap=number)
     for cell in worst:
         table.add_row(_attacked(cell), _named(cell), _shown(cell))
     return table

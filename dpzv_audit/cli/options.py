@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,12 +117,14 @@ def choose(
     settings: list[str] | None,
     given: dict[str, Any],
     require: Any = None,
+    claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
     `given` holds options by configuration key, None where not given; `require` maps the options to those that an
-    attack needs, or refuses. `quiet` leaves out the progress bar of a download.
+    attack needs, or refuses; `claims` are the options that say nothing where no noise is added. `quiet` leaves out the
+    progress bar of a download.
     """
     from mechanisms import method_named
 
@@ -134,7 +136,7 @@ def choose(
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
     set_here = parsed_settings("--set", settings or [], spec.config.model_fields, flags)
     options = chosen = {**flags, **set_here}
-    for key in ("epsilon", "calibration"):
+    for key in claims:
         if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
             raise InputError(
                 f"--{key} does not apply to method {method} with dp none, which adds no noise: "

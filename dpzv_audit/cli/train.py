@@ -94,6 +94,7 @@ def train(
             "calibration": calibration,
             "sigma": sigma,
         },
+        claims=("epsilon", "delta", "calibration"),
         quiet=quiet,
     )
     where = choose_device(device)

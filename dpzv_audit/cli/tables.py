@@ -1,0 +1,33 @@
+"""Tables on a terminal: words fold where it is narrow, numbers are never cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+FOLDED_WIDTH = 24
+"""Words up to this long, as `unbounded-participation`, stay whole: folded ones are harder to read than longer lines."""
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print `table` with columns as wide as they must be, even if that is wider than the terminal.
+
+    A column with `no_wrap` (numbers, verdicts, names that are typed again) is never narrower than its longest cell, any
+    other never narrower than its longest word, or than `FOLDED_WIDTH` where words are longer; those fold.
+    """
+    from rich.measure import Measurement
+
+    unbounded = console.options.update(max_width=10_000)
+    least = console.measure(table, options=unbounded).minimum
+    for column in table.columns:
+        cells = [Measurement.get(console, unbounded, cell) for cell in (column.header, *column.cells)]
+        word, line = max(cell.minimum for cell in cells), max(cell.maximum for cell in cells)
+        column.min_width = line if column.no_wrap else min(word, FOLDED_WIDTH)
+        column.overflow = "fold"
+        least += column.min_width - word
+    if least > console.width:
+        table.width = least
+    console.print(table, crop=False)
