@@ -67,6 +67,7 @@ CELL: Shape = {
     "low": "number",
     "high": "number",
     "reference": "number",
+    "reference_high": "number",
     "damage": "number",
     "control": "number",
     "certified": "number",

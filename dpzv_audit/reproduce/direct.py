@@ -119,7 +119,7 @@ def _scalars(rows: Sequence[Result], adversary: str) -> list[str]:
     above = [r for r, interval in intervals if interval.low > r["baselines"]["prior"]]
     below = [r for r, interval in intervals if interval.high < r["baselines"]["prior"]]
     if not above and not below:
-        return [f"{who} is at chance in all {len(found)} rows, {level}"]
+        return [f"{who} cannot be told from chance in any of {len(found)} rows, {level}"]
     parts = []
     if above:
         shares, prior = [r["success"]["value"] for r in above], above[0]["baselines"]["prior"]
@@ -176,8 +176,8 @@ _PAPER = {
 }
 _ABOUT = (
     "Labels of the attacked client's first pass over its data that were found (label_direct), with 95% intervals: "
-    "exact or over the trials, whichever is wider. Two clients hold half of the pixels each, one linear layer to the "
-    "logits a client; the server has no top model and sums. The curious client sends dummy outputs c and one step c + "
+    "exact or over the trials, whichever is wider; seeds that agree in every guess count as one guess each. Two clients "
+    "hold half of the pixels each, one linear layer to the logits a client; the server has no top model and sums. The curious client sends dummy outputs c and one step c + "
     "mu u a batch, one query; the eavesdropper must draw its own u. Beside it what guessing gives, and the same attack "
     "where labels were dealt at random before training, scored against the true ones."
 )
