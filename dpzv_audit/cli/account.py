@@ -207,12 +207,18 @@ def show(
     delta: float,
     claimed: float | None,
 ) -> None:
-    """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations."""
+    """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations.
+
+    With `--quiet` the tightest sound bounds alone, a line each, where they are not kept in a run folder.
+    """
     from dpzv_audit.cli import account_view as view
     from dpzv_audit.cli.tables import print_table
 
     bounds: list[UpperBound] = result["bounds"]
     output.result(result)
+    if output.quiet and "run" not in result:
+        for line in view.tightest(bounds):
+            output.answer(line)
     console = output.console
     for number, part in enumerate(parts):
         console.print(view.describe(part, delta=delta, claim_epsilon=claimed if number == 0 else None), soft_wrap=True)

@@ -103,12 +103,12 @@ def calibrate(
     output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer})
     target = f"epsilon = {epsilon:g}, delta = {delta:g} against the {adversary} ({neighbours})"
     if not answer.reached:
-        output.say(f"{target} {answer.reason}.")
+        output.answer(f"{target} {answer.reason}.")
         return
     assert answer.bound is not None
     assert answer.bound.epsilon is not None
     # In full: a digit less, and the noise may be too little.
-    output.say(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
+    output.answer(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
     found = answer.bound
     output.say(f"Checked forward: {found.accountant} gives epsilon <= {answer.bound.epsilon.upper!r}.")
 

@@ -62,7 +62,10 @@ OutOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", help="No progress and no tables: print only where the result is.")
+    bool,
+    typer.Option(
+        "--quiet", help="No progress and no tables: only where the result is, or the answer if it is nowhere."
+    ),
 ]
 DEFAULT_OUT = Path("dpzv-runs")
 
@@ -101,6 +104,13 @@ class Output:
         from rich.text import Text
 
         self.console.print(Text(text))
+
+    def answer(self, text: str) -> None:
+        """Print what was asked for, a sentence; with `--quiet` too, then as one line."""
+        if self.quiet and not self.as_json:
+            typer.echo(text)
+        else:
+            self.say(text)
 
     def memory(self, result: Mapping[str, Any]) -> None:
         """Say where memory did not suffice for all that was to be done at once."""
