@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attacks.controls import Control
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.errors import InputError, NotFinite, unknown_name
 from dpzv_audit.evidence import Interval
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
@@ -289,7 +289,13 @@ class AttackSpec:
         if reason is not None:
             raise DoesNotApply(f"{self.name} does not apply to {setting.method.name}: {reason}")
         self.own_options(setting)
-        return self.mounted_by(self, setting)
+        try:
+            return self.mounted_by(self, setting)
+        except NotFinite as error:
+            raise InputError(
+                f"the training of {setting.method.name} that {self.name} attacks diverged ({error}); use a smaller "
+                "--set client_rate=X or server_rate=X, or with --csv give --scales that bring numbers near 1"
+            ) from None
 
     def own_options(self, setting: AttackSetting) -> dict[str, Any]:
         """The attack's own options with the setting's over the defaults; `InputError` for an unknown or wrong one."""

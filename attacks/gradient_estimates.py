@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from dpzv_audit.errors import InputError, check_count, check_positive
+from dpzv_audit.errors import InputError, NotFinite, check_count, check_positive
 
 # Below this ratio of the smallest to the largest pivot a factor is taken as rank deficient, and the singular
 # value decomposition, which does not square the condition number, solves that system instead.
@@ -161,7 +161,7 @@ def _systems(
         raise InputError(f"prior_mean has shape {tuple(mean.shape)}, must be {(batches, records, classes)}")
     for name, tensor in (("directions", directions), ("scalars", scalars), ("prior_mean", mean)):
         if not bool(torch.isfinite(tensor).all()):
-            raise InputError(f"{name} holds a number that is not finite; every entry must be")
+            raise NotFinite(f"{name} holds a number that is not finite; every entry must be")
     u, s, mean = directions.double(), scalars.double(), mean.double()
     if s.ndim == 2:
         rows, targets = u.reshape(batches, queries, records * classes) / records, s

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from dpzv_audit.errors import InputError, check_probability
+from dpzv_audit.errors import InputError, NotFinite, check_probability
 from dpzv_audit.evidence import Interval
 from dpzv_audit.intervals import clopper_pearson, proportion
 
@@ -141,6 +141,8 @@ def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Inte
     """
     check_probability("confidence", confidence)
     cosines = np.asarray(values, np.float64)
+    if np.isnan(cosines).any():
+        raise NotFinite("values holds a cosine that is no number; every one must be")
     if cosines.ndim != 1 or cosines.size == 0 or not np.all(np.abs(cosines) <= 1.0 + 1e-12):
         raise InputError(f"values is {values!r}, must hold at least one cosine")
     if cosines.size == 1:

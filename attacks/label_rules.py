@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, NotFinite
 
 
 def argmin(gradients: torch.Tensor) -> torch.Tensor:
@@ -23,7 +23,7 @@ def argmin(gradients: torch.Tensor) -> torch.Tensor:
         int64 labels of shape (...), in [0, classes); of equal smallest coordinates the first.
 
     Raises:
-        InputError: fewer than two classes, or a number that is not finite.
+        InputError: fewer than two classes; `NotFinite` for a number that is not finite.
     """
     return _checked(gradients).argmin(dim=-1)
 
@@ -51,5 +51,5 @@ def _checked(gradients: torch.Tensor) -> torch.Tensor:
     if gradients.ndim < 1 or gradients.shape[-1] < 2:
         raise InputError(f"gradients has shape {tuple(gradients.shape)}, must be (..., classes) with 2 classes or more")
     if not bool(torch.isfinite(gradients).all()):
-        raise InputError("gradients holds a number that is not finite; every coordinate must be")
+        raise NotFinite("gradients holds a number that is not finite; every coordinate must be")
     return gradients

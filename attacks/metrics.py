@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attacks.intervals import mean_interval, rate_interval
-from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.errors import InputError, NotFinite, check_count
 from dpzv_audit.evidence import Interval
 
 LOW_RATES = (0.01, 0.001)
@@ -27,7 +27,7 @@ def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.9
     By `mean_interval`, for which one trial tells next to nothing of others: records of a trial share its model.
 
     Raises:
-        InputError: shapes that differ, a score that is not finite, or a trial with one kind only.
+        InputError: shapes that differ, or a trial with one kind only; `NotFinite` for a score that is not finite.
     """
     return mean_interval(trial_areas(scores, positive), int(np.size(scores)), confidence)
 
@@ -43,7 +43,7 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> NDArray[np.float64]:
     if values.shape != truth.shape or values.ndim != 2:
         raise InputError(f"scores has shape {values.shape} and positive {truth.shape}, must be one (trials, records)")
     if not np.isfinite(values).all():
-        raise InputError("scores holds a number that is not finite; every score must be")
+        raise NotFinite("scores holds a number that is not finite; every score must be")
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial, must hold both kinds")
     return np.array([float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)])

@@ -39,6 +39,10 @@ class InputError(AuditError):
     exit_code = 2
 
 
+class NotFinite(InputError):
+    """Infinity or no number at all where every number must be finite: what a training that diverged leaves."""
+
+
 class Interrupted(AuditError):
     """The user interrupted the command; the message says what goes on from where: exit code 130."""
 

@@ -155,6 +155,12 @@ def _claim(
     where = f"{shown}:{line_of(lines, place)}: {label}"
     form = form_of({**entry, **({"method": True} if "method" in defaults else {})})
     if form is None:
+        # A misspelt key comes first: it also explains the one that is missing.
+        known = list(dict.fromkeys(key for model in FORMS.values() for key in _aliases(model)))
+        unknown = [(line_of(lines, (*place, key)), key) for key in entry if key not in known]
+        if unknown:
+            at, key = min(unknown)
+            raise InputError(f"{shown}:{at}: {label}: {_unknown(key, known)}")
         raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
     if entry.get("kind", "epsilon") not in ("epsilon", "attack"):
         at = line_of(lines, (*place, "kind"))

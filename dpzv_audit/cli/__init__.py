@@ -12,6 +12,7 @@ from typer.exceptions import Abort, TyperException
 
 from dpzv_audit import check_not_shadowed
 from dpzv_audit.cli.common import ARGUMENTS
+from dpzv_audit.cli.encoding import spell_plainly
 from dpzv_audit.errors import AuditError, Interrupted, one_line, out_of_memory
 
 INTERRUPTED = 130
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     A mistake by the user is one line on stderr, never a traceback. Sets `OMP_NUM_THREADS` to 1 where it is not set.
     """
     os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+    spell_plainly(sys.stdout)
     try:
         check_not_shadowed()
     except ImportError as error:

@@ -11,8 +11,8 @@ import typer
 from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
 from dpzv_audit.cli.bundles import takes
-from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
-from dpzv_audit.cli.data_options import DataDirOption
+from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice, flags_given, refuse_beside
+from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation, UpperBound
@@ -27,6 +27,7 @@ DEFAULT_DELTA = 1e-5
 @takes(sizes=given.SizeFlags, details=given.DetailFlags)
 def account(
     *,
+    ctx: typer.Context,
     sizes: given.SizeFlags,
     sigma: given.NoiseOption = None,
     claim_epsilon: Annotated[
@@ -55,9 +56,7 @@ def account(
     method: Annotated[
         str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method and its settings.")
     ] = None,
-    dataset: Annotated[
-        str, typer.Option("--dataset", metavar="NAME", help="With --method: whose records, unless --dataset-size.")
-    ] = "digits",
+    dataset: given.DatasetOption = None,
     data_dir: DataDirOption = None,
     epochs: EpochsOption = None,
     epsilon: Annotated[
@@ -93,6 +92,8 @@ def account(
     from dpzv_audit.accounting import Composition, upper_bounds
 
     if documentation:
+        others = [flag for flag in flags_given(ctx) if flag not in ("--table", "--quiet")]
+        refuse_beside("--table", others, "prints every case as Markdown")
         from dpzv_audit.accounting.table import table_markdown
 
         typer.echo(table_markdown(), nl=False)
@@ -104,8 +105,8 @@ def account(
     if delta is not None:
         check_probability("--delta", delta)
     only_method = {"--epochs": epochs, "--epsilon": epsilon, "--calibration": calibration, "--set": settings}
+    refuse_unused(method, sizes, {"--dataset": dataset, "--data-dir": data_dir}, only_method)
     if method is None:
-        refuse(only_method, "--method")
         delta = DEFAULT_DELTA if delta is None else delta
         noise = releases.sigma_of(
             flags,
@@ -120,7 +121,7 @@ def account(
         release, claimed, delta = method_release(
             releases.MethodFlags(
                 name=method,
-                dataset=dataset,
+                dataset=dataset or DEFAULT_DATASET,
                 data_dir=data_dir,
                 settings=settings,
                 options={
@@ -167,11 +168,23 @@ def asked(
     return cast("tuple[AdversaryName, ...]", whom), relations
 
 
-def refuse(flags: dict[str, Any], without: str) -> None:
-    """Raise `InputError` for the first of `flags` that was given: it needs `without`."""
+def _refuse(flags: dict[str, Any], why: str) -> None:
+    """Raise `InputError` for the first of `flags` that was given, and say `why` it cannot be."""
     for flag, value in flags.items():
         if value is not None:
-            raise InputError(f"{flag} is {value!r}, which goes with {without} alone")
+            shown = str(value) if isinstance(value, Path) else value
+            raise InputError(f"{flag} is {shown!r}, {why}")
+
+
+def refuse_unused(method: str | None, sizes: given.SizeFlags, whose: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Raise `InputError` for a flag that would say nothing: of a method where there is none, or of data not looked at.
+
+    `whose` are the flags that name a data set, `settings` those that configure a method; None where not given.
+    """
+    if method is None:
+        _refuse(whose | settings, "which goes with --method alone")
+    elif sizes.dataset_size is not None:
+        _refuse(whose, "which says nothing beside --dataset-size, give one of them")
 
 
 def method_release(
@@ -194,18 +207,28 @@ def show(
     delta: float,
     claimed: float | None,
 ) -> None:
-    """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations."""
+    """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations.
+
+    With `--quiet` the tightest sound bounds alone, a line each, where they are not kept in a run folder.
+    """
     from dpzv_audit.cli import account_view as view
+    from dpzv_audit.cli.tables import print_table
 
     bounds: list[UpperBound] = result["bounds"]
     output.result(result)
+    if output.quiet and "run" not in result:
+        for line in view.tightest(bounds):
+            output.answer(line)
     console = output.console
     for number, part in enumerate(parts):
         console.print(view.describe(part, delta=delta, claim_epsilon=claimed if number == 0 else None), soft_wrap=True)
     for relation in dict.fromkeys(bound.neighbours for bound in bounds):
         console.print()
         for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):
-            console.print(shown, soft_wrap=isinstance(shown, str))
+            if isinstance(shown, str):
+                console.print(shown, soft_wrap=True)
+            else:
+                print_table(console, shown)
     console.print()
     for line in (*view.legend(result["release"], bounds), *result.get("explanations", ())):
         console.print(line, soft_wrap=True, markup=False)

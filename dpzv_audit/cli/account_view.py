@@ -65,7 +65,7 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
         )
         result.add_column("accountant", no_wrap=True)
         for adversaries in columns.values():
-            result.add_column("\n".join(adversaries), overflow="fold")
+            result.add_column("\n".join(adversaries))
         for number, name in enumerate(accountants):
             result.add_row(name, *(cells[number] for cells in columns))
         shown = [result]
@@ -81,6 +81,19 @@ def _cell(bound: UpperBound, best: bool) -> str:
         return f"- {gaps}"
     number = _up(bound.epsilon.upper)
     return f"{number} sound{' *' if best else ''}" if bound.sound else f"({number}) {gaps}"
+
+
+def tightest(bounds: Sequence[UpperBound]) -> list[str]:
+    """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none."""
+    from dpzv_audit.accounting import tightest_sound
+
+    alike: dict[tuple[str, str], list[str]] = {}
+    for relation, adversary in dict.fromkeys((bound.neighbours, bound.adversary) for bound in bounds):
+        best = tightest_sound(b for b in bounds if (b.neighbours, b.adversary) == (relation, adversary))
+        number = best.epsilon if best else None
+        says = f"epsilon <= {_up(number.upper)} ({best.accountant})" if best and number else "no sound bound on epsilon"
+        alike.setdefault((relation, says), []).append(adversary)
+    return [f"{relation}, against {', '.join(whom)}: {says}" for (relation, says), whom in alike.items()]
 
 
 def _reasons(bounds: Sequence[UpperBound], subject: Callable[[UpperBound], str]) -> list[str]:

@@ -19,7 +19,9 @@ from dpzv_audit.cli.common import (
     at_least,
     check_choice,
     choose_device,
+    flags_given,
     progress_reporter,
+    refuse_beside,
 )
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import (
@@ -88,6 +90,7 @@ EstimatorOption = Annotated[
 @takes(data=DataFlags)
 def attack(
     *,
+    ctx: typer.Context,
     method: MethodOption = "dpzv",
     attack: AttackOption = "label_direct",
     data: DataFlags,
@@ -127,6 +130,9 @@ def attack(
     from attacks.label_rules import RULES
 
     output = Output(as_json=as_json, quiet=quiet)
+    if self_check:
+        unused = [flag for flag in flags_given(ctx) if flag in ("--runs", "--chunk", "--confidence", "--out")]
+        refuse_beside("--self-check", unused, "runs the controls alone, at an error of its own, and writes no folder")
     check_probability("--confidence", confidence)
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
@@ -151,6 +157,8 @@ def attack(
         quiet=quiet,
         require=partial(spec.check, adversary),
     )
+    if estimator != "ridge" and choice.method.downlink == "gradient":
+        raise InputError(f"--estimator is {estimator!r}, but {method} sends gradients: there is nothing to estimate")
     asks = adversary == "client" and choice.method.downlink != "gradient"
     if queries is not None and queries > 1 and not asks:
         raise InputError(

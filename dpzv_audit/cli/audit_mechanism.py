@@ -84,7 +84,9 @@ def _planted(
 
     if epsilon is not None:
         raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
-    chosen = list(PLANTED.values()) if name == "all" else [planted_named(name)]
+    every = name == "all"
+    flag = "--mechanism planted:NAME"
+    chosen = list(PLANTED.values()) if every else [planted_named(name, what=flag, also=("all",))]
     with output.progress() as bars:
         result: dict[str, Any] = planted_result(chosen, plan, runs=runs, seed=seed, reporter=progress_reporter(bars))
     saved = save_table(result, out, "audit", seed, planted_markdown(result))
@@ -95,7 +97,7 @@ def _planted(
     rows = result["rows"]
     if not all(row["as_expected"] for row in rows):
         raise typer.Exit(3)
-    if fail_on is not None and name != "all":
+    if fail_on is not None and not every:
         failing = ("refuted", "overclaimed") if fail_on == "overclaimed" else ("refuted",)
         if rows[0]["verdict"] in failing:
             raise typer.Exit(1)

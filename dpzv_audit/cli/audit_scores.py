@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpzv_audit.cli.common import Output
+from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import InputError, check_probability, unknown_name
 
 if TYPE_CHECKING:
@@ -206,14 +207,12 @@ def _print_table(bounds: tuple[EmpiricalBound, ...], verdicts: list[str | None],
 
     table = Table(title="Lower bounds on epsilon", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("estimator", no_wrap=True)
-    table.add_column("epsilon >=", justify="right")
-    table.add_column("mu >=", justify="right")
-    table.add_column("can see", justify="right")
-    table.add_column("at", justify="right", no_wrap=True)
-    table.add_column("assumes", min_width=11)
+    for number in ("epsilon >=", "mu >=", "can see", "at"):
+        table.add_column(number, justify="right", no_wrap=True)
+    table.add_column("assumes")
     with_claim = any(verdicts)
     if with_claim:
-        table.add_column("claim", min_width=7)
+        table.add_column("claim")
     for bound, verdict in zip(bounds, verdicts, strict=True):
         table.add_row(
             bound.name,
@@ -224,6 +223,6 @@ def _print_table(bounds: tuple[EmpiricalBound, ...], verdicts: list[str | None],
             Text(bound.assumes or _vouched(bound) or "nothing"),
             *([verdict] if with_claim else []),
         )
-    output.console.print(table)
+    print_table(output.console, table)
     for bound in bounds:
         output.console.print(Text(f"{bound.name}: {bound.threshold_rule}."))

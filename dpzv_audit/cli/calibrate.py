@@ -8,10 +8,10 @@ import typer
 
 from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
-from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse
+from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse_unused
 from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
-from dpzv_audit.cli.data_options import DataDirOption
+from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_positive, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
@@ -44,9 +44,7 @@ def calibrate(
     method: Annotated[
         str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method and its settings.")
     ] = None,
-    dataset: Annotated[
-        str, typer.Option("--dataset", metavar="NAME", help="With --method: whose records, unless --dataset-size.")
-    ] = "digits",
+    dataset: given.DatasetOption = None,
     data_dir: DataDirOption = None,
     epochs: EpochsOption = None,
     calibration: CalibrationOption = None,
@@ -75,14 +73,20 @@ def calibrate(
     check_choice("--solve", solve, UNKNOWNS)
     flags = given.release_flags(sizes, details)
     unknown = cast("Unknown", solve)
+    only_method = {"--epochs": epochs, "--calibration": calibration, "--set": settings}
+    refuse_unused(method, sizes, {"--dataset": dataset, "--data-dir": data_dir}, only_method)
     if method is None:
-        refuse({"--epochs": epochs, "--calibration": calibration, "--set": settings}, "--method")
         described, noise = _with_unknown(flags, sigma, solve)
         template = releases.described(described, sigma=noise)
     else:
         options = {"batch_size": sizes.batch_size, "epochs": epochs, "calibration": calibration, "sigma": sigma}
         chosen = releases.MethodFlags(
-            name=method, dataset=dataset, data_dir=data_dir, settings=settings, options=options, seed=seed
+            name=method,
+            dataset=dataset or DEFAULT_DATASET,
+            data_dir=data_dir,
+            settings=settings,
+            options=options,
+            seed=seed,
         )
         template, _, _ = method_release(chosen, flags, {})
         if solve != "sigma" and template.participations is not None:
@@ -99,12 +103,12 @@ def calibrate(
     output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer})
     target = f"epsilon = {epsilon:g}, delta = {delta:g} against the {adversary} ({neighbours})"
     if not answer.reached:
-        output.say(f"{target} {answer.reason}.")
+        output.answer(f"{target} {answer.reason}.")
         return
     assert answer.bound is not None
     assert answer.bound.epsilon is not None
     # In full: a digit less, and the noise may be too little.
-    output.say(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
+    output.answer(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
     found = answer.bound
     output.say(f"Checked forward: {found.accountant} gives epsilon <= {answer.bound.epsilon.upper!r}.")
 

@@ -42,6 +42,7 @@ SeedOption = Annotated[
         help="Every random stream follows from this number.",
     ),
 ]
+DEFAULT_DEVICE = "cpu"
 DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Device to compute on.")]
 
 
@@ -61,7 +62,10 @@ OutOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", help="No progress and no tables: print only where the result is.")
+    bool,
+    typer.Option(
+        "--quiet", help="No progress and no tables: only where the result is, or the answer if it is nowhere."
+    ),
 ]
 DEFAULT_OUT = Path("dpzv-runs")
 
@@ -100,6 +104,13 @@ class Output:
         from rich.text import Text
 
         self.console.print(Text(text))
+
+    def answer(self, text: str) -> None:
+        """Print what was asked for, a sentence; with `--quiet` too, then as one line."""
+        if self.quiet and not self.as_json:
+            typer.echo(text)
+        else:
+            self.say(text)
 
     def memory(self, result: Mapping[str, Any]) -> None:
         """Say where memory did not suffice for all that was to be done at once."""
@@ -169,6 +180,18 @@ def check_choice(flag: str, given: str, allowed: Iterable[str]) -> None:
     names = list(allowed)
     if given not in names:
         raise unknown_name(flag, given, names)
+
+
+def flags_given(ctx: typer.Context) -> list[str]:
+    """The flags that stand on the command line, each by its long name."""
+    sources = {parameter.opts[0]: ctx.get_parameter_source(parameter.name or "") for parameter in ctx.command.params}
+    return [flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
+    """Raise `InputError` for the first of `others`: flags that are given though `flag`, which `does` so, needs none."""
+    for other in others:
+        raise InputError(f"{other} does not go with {flag}, which {does}")
 
 
 def choose_device(name: str) -> str:

@@ -22,8 +22,10 @@ from dpzv_audit.cli.common import (
     kept_for_resume,
     progress_reporter,
 )
+from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
+from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
 if TYPE_CHECKING:
@@ -124,7 +126,8 @@ def matrix(
         "confidence": confidence,
         "device": choose_device(device),
     }
-    folder = out / f"matrix-{data.name}-seed{seed}-{run_key({k: str(v) for k, v in shared.items()})}"
+    facts = {key: str(value) for key, value in shared.items()} | {"arrays": load_data(data, quiet=quiet).fingerprint}
+    folder = out / f"matrix-{data.name}-seed{seed}-{run_key(facts)}"
     tasks = [
         CellTask(method=m, noise=on, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods
@@ -213,6 +216,7 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
         facts=facts,
     )
     stored = {**result, "command_line": repeatable_command_line()}
+    folder.mkdir(parents=True, exist_ok=True)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
@@ -260,8 +264,8 @@ def _table(output: Output, cells: list[dict[str, Any]]) -> None:
         row = [place[(*key, *other) if down is attacks else (*other, *key)] for other in across]
         table.add_row(name, *row)
     console = output.console
-    wide = console.measure(table, options=console.options.update(max_width=10_000)).minimum > console.width
-    console.print(_worst(cells) if wide else table)
+    wide = console.measure(table, options=console.options.update(max_width=10_000)).maximum > console.width
+    print_table(console, _worst(cells) if wide else table)
 
 
 def _worst(cells: list[dict[str, Any]]) -> Table:
@@ -272,7 +276,8 @@ def _worst(cells: list[dict[str, Any]]) -> Table:
     words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
     table = Table(title=words, title_justify="left")
     for title in ("attack, adversary", "method", "damage"):
-        table.add_column(title, justify="right" if title == "damage" else "left")
+        number = title == "damage"
+        table.add_column(title, justify="right" if number else "left", no_wrap=number)
     for cell in worst:
         table.add_row(_attacked(cell), _named(cell), _shown(cell))
     return table

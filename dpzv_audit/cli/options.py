@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +92,7 @@ ChunkOption = Annotated[
         "--chunk",
         metavar="N",
         callback=at_least("--chunk", 1),
-        help="Audit runs of each world done at once; fewer need less memory.",
+        help="Audit runs done at once, half of them in each world; fewer need less memory.",
     ),
 ]
 ConfidenceOption = Annotated[
@@ -117,12 +117,14 @@ def choose(
     settings: list[str] | None,
     given: dict[str, Any],
     require: Any = None,
+    claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
     `given` holds options by configuration key, None where not given; `require` maps the options to those that an
-    attack needs, or refuses. `quiet` leaves out the progress bar of a download.
+    attack needs, or refuses; `claims` are the options that say nothing where no noise is added. `quiet` leaves out the
+    progress bar of a download.
     """
     from mechanisms import method_named
 
@@ -134,7 +136,7 @@ def choose(
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
     set_here = parsed_settings("--set", settings or [], spec.config.model_fields, flags)
     options = chosen = {**flags, **set_here}
-    for key in ("epsilon", "calibration"):
+    for key in claims:
         if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
             raise InputError(
                 f"--{key} does not apply to method {method} with dp none, which adds no noise: "
@@ -196,18 +198,24 @@ def _named_by_set(message: str, keys: list[str]) -> str:
 
 
 def parsed_settings(
-    flag: str, settings: list[str], known: Iterable[str], flags: Mapping[str, Any] | None = None
+    flag: str,
+    settings: list[str],
+    known: Iterable[str],
+    flags: Mapping[str, Any] | None = None,
+    *,
+    example: str = "momentum=0.9",
 ) -> dict[str, Any]:
     """`KEY=VALUE` pairs of `flag`; a value is read as JSON where it is JSON (numbers, true, null, lists), else a word.
 
-    Raises `InputError` for a key that is not `known`, that one of `flags` gives already, or that comes twice.
+    Raises `InputError`, with `example`, for a key that is not `known`, that one of `flags` gives already, or that comes
+    twice.
     """
     values: dict[str, Any] = {}
     for item in settings:
         name, separator, text = item.partition("=")
         key = name.replace("-", "_")
         if not separator or not key:
-            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as momentum=0.9")
+            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as {example}")
         if key not in known:
             raise unknown_name(flag, key, known)
         if flags and key in flags:

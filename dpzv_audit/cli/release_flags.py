@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dpzv_audit.cli.data_options import DEFAULT_DATASET
+
 NoiseOption = Annotated[
     float | None, typer.Option("--sigma", metavar="X", help="Standard deviation of the noise on the message.")
 ]
@@ -26,6 +28,14 @@ AlsoOption = Annotated[
         metavar="KEY=VALUE,...",
         help="Another release that is seen too: the same but for these settings, with batches of its own; "
         "may be given several times.",
+    ),
+]
+DatasetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        metavar="NAME",
+        help=f"With --method: whose records, unless --dataset-size; {DEFAULT_DATASET} by default.",
     ),
 ]
 RelationOption = Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpzv_audit.cli.common import repeatable_command_line
+from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import AuditError
 from dpzv_audit.runs import environment, run_name, write_run
 
@@ -74,7 +75,7 @@ def attack_table(console: Console, result: Mapping[str, Any]) -> None:
     _certified_row(table, result)
     _accuracy_rows(table, result["utility"])
     _privacy_rows(table, result["privacy"])
-    console.print(table)
+    print_table(console, table)
 
 
 def _certified_row(table: Table, result: Mapping[str, Any]) -> None:
@@ -95,7 +96,7 @@ def self_check_table(console: Console, attack: str, controls: Mapping[str, Contr
         if control.kind == "negative":
             words += f"; {100 * control.confidence:g}%: {control.low:.3f} to {control.high:.3f}"
         table.add_row(f"{name.replace('_', ' ')} ({control.kind})", f"{control.value:.3f}", words)
-    console.print(table)
+    print_table(console, table)
 
 
 def train_table(console: Console, result: Mapping[str, Any]) -> None:
@@ -115,7 +116,7 @@ def train_table(console: Console, result: Mapping[str, Any]) -> None:
             "staleness", f"{ages['mean']:,.1f} rounds", f"mean; 99%: {ages['q99']:,}, at most {ages['largest']:,}"
         )
     _privacy_rows(table, result["privacy"])
-    console.print(table)
+    print_table(console, table)
 
 
 def audit_table(console: Console, result: Mapping[str, Any]) -> None:
@@ -128,7 +129,7 @@ def audit_table(console: Console, result: Mapping[str, Any]) -> None:
         words = "sound" if bound["sound"] else f"not sound: {bound['gap']}"
         table.add_row(f"upper: {bound['accountant']}", _number(epsilon["upper"] if epsilon else None, np.ceil), words)
     _privacy_rows(table, privacy)
-    console.print(table)
+    print_table(console, table)
 
 
 def mechanism_table(console: Console, result: Mapping[str, Any]) -> None:
@@ -138,7 +139,7 @@ def mechanism_table(console: Console, result: Mapping[str, Any]) -> None:
     _lower_rows(table, privacy["estimators"])
     table.add_row("epsilon claimed", _number(privacy["claimed"]), f"delta {privacy['delta']:g}")
     table.add_row("verdict", "", privacy["conclusion"] or "no claim")
-    console.print(table)
+    print_table(console, table)
 
 
 def _lower_rows(table: Table, estimators: Sequence[Mapping[str, Any]]) -> None:
@@ -161,11 +162,13 @@ def planted_table(console: Console, result: Mapping[str, Any]) -> None:
     shown = [place for place, name in enumerate(_PLANTED_COLUMNS) if name != "what is wrong"]
     for place in shown:
         name = _PLANTED_COLUMNS[place]
-        table.add_column(name, justify="right" if name in ("claim", "at least", "at most") else "left", no_wrap=True)
+        folds = name in ("at most", "must be")  # the names of gaps, and of more than one verdict
+        number = name in ("claim", "at least", "at most")
+        table.add_column(name, justify="right" if number else "left", no_wrap=not folds)
     for row in result["rows"]:
         cells = _planted_cells(row)
         table.add_row(*(cells[place].removeprefix("none: ") for place in shown))
-    console.print(table)
+    print_table(console, table)
 
 
 def planted_markdown(result: Mapping[str, Any]) -> str:
@@ -191,7 +194,7 @@ def _table(title: str) -> Table:
 
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column("what")
-    table.add_column("value", justify="right")
+    table.add_column("value", justify="right", no_wrap=True)
     table.add_column("interval or reason")
     return table
 

@@ -145,6 +145,7 @@ def verify(
     from dpzv_audit.claims.gate import Effort, Gate, place_of
     from dpzv_audit.claims.ledger import read_ledger
     from dpzv_audit.claims.load import load_claims
+    from dpzv_audit.cli.tables import print_table
     from dpzv_audit.cli.verify_output import check_file, save
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
 
@@ -175,7 +176,7 @@ def verify(
     result = _concluded(file, runs, ledger=ledger, interrupted=interrupted, seed=seed, allow=bool(allow), strict=strict)
     saved = save(result, out, gate.cache, junit=junit, sarif=sarif)
     output.result(saved)
-    output.console.print(verdict_table(result["claims"]))
+    print_table(output.console, verdict_table(result["claims"]))
     for entry in result["claims"]:
         print_sentence(output.console, entry)
     output.say(result["sentence"])
@@ -233,7 +234,7 @@ def _concluded(
         with ledger_lock(ledger):
             book = read_ledger(ledger, file.alpha)
             refuted, entry = refuted_over_time(
-                book, [run.key for run in runs], p_values, [evidence.split for evidence in gathered]
+                book, [run.evidence_key for run in runs], p_values, [evidence.split for evidence in gathered]
             )
             level = entry.level
             if entry.refuted and not interrupted:

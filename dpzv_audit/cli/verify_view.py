@@ -57,7 +57,7 @@ def verdict_table(claims: Sequence[dict[str, Any]]) -> Table:
     from dpzv_audit.claims.result import down, up
 
     table = Table(box=SIMPLE_HEAD, title_justify="left")
-    table.add_column("claim", overflow="fold")
+    table.add_column("claim")
     table.add_column("verdict", no_wrap=True)
     for title in ("claimed", "measured", "proved", "p (Holm)"):
         table.add_column(title, justify="right", no_wrap=True)

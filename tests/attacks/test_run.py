@@ -1,9 +1,10 @@
-"""One training under attack: what its progress says while it lasts."""
+"""One training under attack: what its progress says while it lasts, and what is said of one that diverged."""
 
 import pytest
 
 from attacks import ATTACKS
 from attacks.run import continuous
+from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
 
@@ -34,3 +35,14 @@ def test_progress_rises_to_the_rounds_that_were_announced(attack, method, option
     spec.mount(setting)
     assert seen == sorted(seen)
     assert seen[-1] == spec.rounds(spec, setting) > 0
+
+
+@pytest.mark.parametrize(
+    ("attack", "method"), [("label_direct", "split"), ("label_norm", "vafl"), ("feature_inversion", "split")]
+)
+def test_a_training_that_diverged_is_said_to_have(attack, method):
+    spec = ATTACKS[attack]
+    data = random_dataset(classes=2) if attack == "label_norm" else random_dataset()
+    rates = {"client_rate": 1e38, "server_rate": 1e38}
+    with pytest.raises(InputError, match=f"training of {method} that {attack} attacks diverged.*--scales"):
+        spec.mount(small_setting(spec, method, data, options=rates))

@@ -211,8 +211,11 @@ PLANTED: dict[str, Planted] = {
 }
 
 
-def planted_named(name: str) -> Planted:
-    """Return the planted mechanism called `name`; `InputError` suggesting the nearest known one otherwise."""
+def planted_named(name: str, *, what: str = "mechanism planted:NAME", also: tuple[str, ...] = ()) -> Planted:
+    """Return the planted mechanism called `name`; `InputError` suggesting the nearest known one otherwise.
+
+    `what` is how the user said it, a key or a flag, and `also` what else it may be.
+    """
     if name not in PLANTED:
-        raise unknown_name("--mechanism planted:NAME", name, ("all", *PLANTED))
+        raise unknown_name(what, name, (*also, *PLANTED))
     return PLANTED[name]

@@ -73,3 +73,14 @@ def test_a_wrong_planted_claim_is_one_line(keys, says):
         verdicts(file)
     assert str(caught.value).startswith("claims.toml:")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["all", "noise-resued"])
+def test_an_unknown_name_is_told_at_its_key_and_not_as_a_flag(name):
+    text = f'[[claim]]\nname = "a"\nepsilon = 1.0\nmechanism = "planted:{name}"\n'
+    file = parse_claims(text, Path("claims.toml"))
+    gate = Gate(file=file, place=place_of(file.path, root=None, trust_code=False, device="cpu"), cache=Cache(None))
+    with pytest.raises(InputError, match=f"claims.toml:4: claim 'a': mechanism planted:NAME is '{name}': ") as refused:
+        gate.prepare()
+    assert "--" not in str(refused.value)
+    assert "one of all" not in str(refused.value)

@@ -53,7 +53,7 @@ def test_all_is_every_adversary_and_relation():
 
 
 def test_table_marks_sound_gap_and_tightest():
-    result = run(CLAIM + " --sampler poisson --server-update joint-zo --neighbours replace-label")
+    result = run(CLAIM + " --sampler poisson --padded --server-update joint-zo --neighbours replace-label")
     assert result.exit_code == 0
     assert result.stdout.startswith("Release: 46900 scalars, B = 128 of D = 60000 (poisson)")
     head, colluding = (line for line in result.stdout.splitlines() if line.startswith("┃ "))
@@ -202,6 +202,20 @@ def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch):
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_quiet_leaves_the_tightest_sound_bounds_a_line_each():
+    flags = f"{CLAIM} --server-update joint-zo --neighbours replace-label"
+    bounds = [b for b in answer(flags)["bounds"] if b["sound"] and b["adversary"] == "client"]
+    best = min(bounds, key=lambda b: b["epsilon"]["upper"])
+    lines = run(f"{flags} --quiet").stdout.splitlines()
+    assert len(lines) >= 2
+    (client,) = [line for line in lines if "against client" in line]
+    said = re.fullmatch(r"replace-label, against [a-z, -]+: epsilon <= ([\d.]+) \((.*)\)", client)
+    assert said is not None
+    assert best["epsilon"]["upper"] * (1 - 1e-9) <= float(said[1]) <= best["epsilon"]["upper"] * 1.001
+    assert said[2] == best["accountant"]
+    assert any(line.endswith("server: no sound bound on epsilon") for line in lines)
+
+
 def test_documentation_is_up_to_date():
     page = Path(__file__).parents[3] / "docs" / "accounting-table.md"
     printed = run("--table").stdout
@@ -223,10 +237,6 @@ def test_malicious_client_with_cap():
     assert all(b["epsilon"] is None for b in answer(flags)["bounds"])
     found = answer(flags + " --participation-cap 101 --distinct-ids")
     assert [b["accountant"] for b in found["bounds"] if b["sound"]] == ["gdp-exact", "rdp", "advanced-composition"]
-
-
-def test_quiet_prints_nothing():
-    assert run(BASE + " --sigma 0.2 --neighbours zero-out --quiet").stdout == ""
 
 
 def test_example_of_the_help_runs_as_printed():
@@ -270,3 +280,19 @@ def test_wrong_flags_are_one_line(arguments, says):
     assert isinstance(error, AuditError)
     assert says in str(error)
     assert "\n" not in str(error)
+
+
+def test_a_setting_that_contradicts_a_flag_is_refused_where_the_sizes_are_given():
+    sizes = "--method dpzv --dataset-size 1000 --set sigma=0.2"
+    refused = run(f"{sizes} --sigma 0.1")
+    assert isinstance(refused.exception, InputError)
+    assert str(refused.exception) == "--set sigma=0.2 contradicts --sigma, give one of them"
+    assert run(sizes).exit_code == 0
+
+
+def test_what_the_server_spends_by_itself_is_named_for_what_it_is():
+    sizes = "--batch-size 64 --dataset-size 1408 --rounds 176 --clip 1 --sigma 0.5"
+    ask = "--server-update dp-sgd --server-mu 0.7 --adversary client --neighbours replace-label --explain"
+    said = " ".join(run(f"{sizes} {ask}").stdout.split())
+    assert "mu_0 = 0.7 (the server's own updates)" in said
+    assert "0 messages" not in said

@@ -38,7 +38,6 @@ def test_words_name_value_target_and_check():
     assert "sigma = 5.858" in text
     assert "epsilon = 1, delta = 1e-05 against the client (replace-label): the least sigma that meets it" in text
     assert "Checked forward: gdp-exact gives epsilon <= " in text
-    assert run(f"--epsilon 1 {SIZES} --quiet").stdout == ""
 
 
 def test_rounds_and_batches():
@@ -103,3 +102,12 @@ def test_wrong_flags_are_one_line(arguments, says):
     assert isinstance(error, InputError)
     assert says in str(error)
     assert "\n" not in str(error)
+
+
+def test_quiet_leaves_the_answer_in_one_line():
+    lines = run(f"--epsilon 1 --adversary client {SIZES} --quiet").stdout.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("sigma = 5.858")
+    out_of_reach = run(f"--epsilon 1 --adversary server {SIZES} --quiet").stdout.splitlines()
+    assert len(out_of_reach) == 1
+    assert out_of_reach[0].startswith("epsilon = 1, delta = 1e-05 against the server (replace-label)")

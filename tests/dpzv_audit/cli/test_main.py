@@ -161,3 +161,40 @@ def test_trials_whose_models_no_memory_holds_are_refused_in_one_line(capsys, tmp
 def test_a_setting_that_is_given_twice_is_refused(capsys):
     assert main(["account", "--method", "dpzv", "--set", "clip=1", "--set", "clip=2"]) == 2
     assert capsys.readouterr().err == "dpzv-audit: error: --set gives clip twice, give it once\n"
+
+
+NUMBERS = ("--batch-size", "64", "--dataset-size", "1408", "--rounds", "176", "--clip", "10")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("account", *NUMBERS, "--sigma", "1", "--dataset", "mnist"), "--dataset is 'mnist', which goes with --method"),
+        (
+            ("account", *NUMBERS, "--sigma", "1", "--data-dir", "/nope"),
+            "--data-dir is '/nope', which goes with --method",
+        ),
+        (("calibrate", "--epsilon", "1", *NUMBERS, "--dataset", "mnist"), "--dataset is 'mnist', which goes with --m"),
+        (
+            ("calibrate", "--epsilon", "1", *NUMBERS, "--data-dir", "/nope"),
+            "--data-dir is '/nope', which goes with --m",
+        ),
+        (
+            ("account", "--method", "dpzv", "--dataset-size", "1408", "--dataset", "bogus"),
+            "--dataset is 'bogus', which says nothing beside --dataset-size, give one of them",
+        ),
+        (("account", "--table", "--method", "dpzv"), "--method does not go with --table, which prints every case as"),
+        (("account", "--table", "--json"), "--json does not go with --table, which prints every case as Markdown"),
+        (("attack", "--method", "split", "--estimator", "correlation"), "--estimator is 'correlation', but split send"),
+        (("attack", "--self-check", "--out", "new"), "--out does not go with --self-check, which runs the controls"),
+        (("attack", "--self-check", "--runs", "2000"), "--runs does not go with --self-check, which runs the controls"),
+        (("attack", "--self-check", "--chunk", "3"), "--chunk does not go with --self-check, which runs the controls"),
+        (("attack", "--self-check", "--confidence", "0.9"), "--confidence does not go with --self-check, which runs"),
+        (("train", "--method", "split", "--delta", "1e-3"), "--delta does not apply to method split with dp none"),
+    ],
+)
+def test_a_flag_that_would_say_nothing_is_refused(arguments, says, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(list(arguments)) == 2
+    assert capsys.readouterr().err.startswith(f"dpzv-audit: error: {says}")
+    assert not list(tmp_path.iterdir())

@@ -114,6 +114,15 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     assert "Attacks that do not apply" in page
 
 
+def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, capsys):
+    arguments = ("matrix", "--methods", "dpzv", "--attacks", "label_probe", "--seeds", "1", "--epochs", "1", "--quiet")
+    code, _, error = run(capsys, *arguments, "--no-self-check", "--out", tmp_path)
+    assert code == 3
+    assert "1 of 1 cells and self-checks failed" in error
+    (folder,) = tmp_path.iterdir()
+    assert "fewer than the 10 probes of one record" in (folder / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,0 +1,83 @@
+import io
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from dpzv_audit.cli import main
+from dpzv_audit.cli.tables import FOLDED_WIDTH, print_table
+
+
+def printed(width, *rows, no_wrap=("number",)):
+    table = Table(title="title")
+    for name in ("words", "number", "more words"):
+        table.add_column(name, no_wrap=name in no_wrap)
+    for row in rows:
+        table.add_row(*row)
+    file = io.StringIO()
+    print_table(Console(file=file, width=width), table)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 60, 80, 200])
+def test_numbers_are_whole_at_every_width(width):
+    text = printed(width, ("a word", "1 234 567.8901", "some words of a reason"), ("b", "≥ 0.25", "averylongname" * 4))
+    assert "1 234 567.8901" in text
+    assert "≥ 0.25" in text
+    assert "…" not in text
+
+
+def test_no_letter_is_lost_where_words_fold():
+    text = printed(20, ("x" * 31, "1", "y" * 23))
+    assert text.count("x") == 31
+    assert text.count("y") == 23
+    assert max(len(run) for run in re.findall("x+", text)) == FOLDED_WIDTH
+
+
+def test_a_table_that_fits_is_as_wide_as_its_content():
+    assert printed(80, ("a", "1", "b")) == printed(200, ("a", "1", "b")).replace(" " * 120, "")
+
+
+@pytest.fixture
+def scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name, mean in (("in", 1.0), ("out", 0.0)):
+        np.savetxt(f"{name}.csv", rng.normal(mean, 1.0, 2000))
+    claims = '[[claim]]\nname = "a claim of our own system"\nscores = { in = "in.csv", out = "out.csv" }\n'
+    (tmp_path / "claims.toml").write_text(claims + "epsilon = 0.5\n")
+
+
+ACCOUNT = ("account", "--batch-size", "64", "--dataset-size", "1408", "--rounds", "176", "--clip", "10", "--sigma", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "numbers"),
+    [
+        (("audit", "--scores", "in.csv", "out.csv", "--epsilon", "1"), 0, ("1.562", "3.559", "0.835", "6.42", "40.56")),
+        (("verify", "claims.toml", "--no-cache"), 1, ("≤ 0.5", "≥ 1.", "refuted", "claim")),
+        ((*ACCOUNT, "--neighbours", "replace-label"), 0, ("advanced-composition", "sound *", "(0.")),
+    ],
+)
+@pytest.mark.parametrize("width", ["20", "40", "60"])
+def test_tables_keep_their_numbers_on_a_narrow_terminal(arguments, code, numbers, width, scores, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", width)
+    assert main(list(arguments)) == code
+    text = capsys.readouterr().out
+    assert [number for number in numbers if number not in text] == []
+    assert "…" not in text
+
+
+def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch, capsys):
+    from dpzv_audit.cli.summary import planted_table
+
+    row = {"claimed": 1.0, "empirical_lower": 21.0434, "upper": None, "verdict": "supported", "as_expected": False}
+    row |= {"name": "sensitivity-halved", "bug": "", "gap": "unbounded-participation", "expected": ["overclaimed", "a"]}
+    file = io.StringIO()
+    planted_table(Console(file=file, width=40), {"rows": [row]})
+    text = file.getvalue()
+    for whole in ("sensitivity-halved", " 1 ", "21.043", "supported (!)"):
+        assert whole in text
+    assert "…" not in text
