@@ -46,7 +46,7 @@ SPEC = AttackSpec(
     infer=infer,
     mounted_by=mount_membership,
     rounds=membership_rounds,
-    positive=Positive("membership_rmia on an overfitted run without noise: must be 0.55 at least", overfitted, 0.55),
+    positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},
 )

@@ -16,6 +16,7 @@ from attacks.intervals import mean_interval
 from attacks.membership_mail import sharing_own_block
 from attacks.metrics import auc_interval, low_rates, trial_areas
 from attacks.mount_labels import positive_control
+from attacks.planted import labels_by_heart
 from attacks.run import ADVERSARY_CLIENT
 from attacks.shadow_models import ShadowRun, coins_of, pool_of, rounds_on_half, train_all, trained_on
 from dpzv_audit.data.vertical import VerticalDataset
@@ -142,9 +143,9 @@ def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
 
 
 def overfitted(setting: AttackSetting) -> AttackSetting:
-    """Split learning far past the point where it fits its few records: no noise, and much to remember."""
+    """Split learning far past the point where it fits labels dealt at random: no noise, and all is learnt by heart."""
     method = METHODS["split"]
-    size = setting.config.batch_size
-    config = method.configure(batch_size=min(size, 16), epochs=100, server_rate=0.05, client_rate=0.05)
-    options = {"pool": min(256, len(setting.dataset.train)), "shadows": 64}
-    return replace(setting, method=method, config=config, trials=16, options=options)
+    config = method.configure(batch_size=16, epochs=100, server_rate=0.05, client_rate=0.05)
+    options = {"pool": 256, "shadows": 64}
+    dataset = labels_by_heart(setting.dataset, setting.seed)
+    return replace(setting, method=method, config=config, dataset=dataset, trials=16, options=options)

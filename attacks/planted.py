@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.seeds import Purpose, stream
 
 
 def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
@@ -24,3 +25,17 @@ def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
         test=planted(dataset.test),
         vocabulary=None,
     )
+
+
+def labels_by_heart(dataset: VerticalDataset, seed: int) -> VerticalDataset:
+    """Records of noise in as many blocks as `dataset` has, labels dealt at random: only learning by heart fits them.
+
+    256 to train on, or to draw members from, in 10 classes; 16 numbers a block.
+    """
+    generator = stream(seed, Purpose.CONTROL, 1)
+
+    def part(count: int) -> Records:
+        blocks = tuple(generator.standard_normal((count, 16), dtype=np.float32) for _ in dataset.train.features)
+        return Records(features=blocks, labels=generator.integers(10, size=count))
+
+    return VerticalDataset("labels to learn by heart", part(256), part(64), 10, "blocks of noise", {})
