@@ -1,4 +1,4 @@
-"""Controls of an attack: runs whose result is known, and how far an interval may lie from it."""
+"""Controls of an attack: runs whose result is known, and how far what is measured may lie from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from dpzv_audit.evidence import Interval
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """A run whose result is known: `value` must be `expected` (negative) or at least it (positive).
+    """A run whose result is known: `expected` must lie in the interval (negative), or `value` reach it (positive).
+
+    A positive one is judged by its value alone: of few trainings an interval reaches anything, also for an attack that
+    guesses. What it must reach lies so far below what a working attack reads that chance plays no part.
 
     `p_value` of a negative one is that of the test by its interval, by which many controls are tested together; None
     for a positive one, and where one training has no spread to judge by.
@@ -29,8 +32,10 @@ class Control:
 
     @property
     def holds(self) -> bool:
-        """Whether the control came out as it must: an interval that meets `expected`, or reaches it."""
-        return self.high >= self.expected and (self.kind == "positive" or self.low <= self.expected)
+        """Whether the control came out as it must."""
+        if self.kind == "positive":
+            return self.value >= self.expected
+        return self.low <= self.expected <= self.high
 
 
 def _control(interval: Interval, *, what: str, kind: str, expected: float, p: float | None) -> Control:
@@ -48,7 +53,7 @@ def _control(interval: Interval, *, what: str, kind: str, expected: float, p: fl
 
 
 def reaches(interval: Interval, *, what: str, least: float) -> Control:
-    """A positive control: `interval` must reach `least`."""
+    """A positive control: the value of `interval` must reach `least`."""
     return _control(interval, what=what, kind="positive", expected=least, p=None)
 
 

@@ -32,12 +32,12 @@ def clustered_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     Right when guesses within a cluster share something (the scalars of a batch, the trained model of a run)
     and clusters are independent: the interval is Student's t over cluster means, cut to [0, 1]. It is
     approximate: it needs cluster means that are roughly normal, so some ten clusters or many guesses in each.
-    When all clusters have the same rate the t interval has no width and would claim certainty; the interval
-    is then Clopper-Pearson's with one trial a cluster (the count rounded outwards), right however strong
-    the dependence. For independent guesses `dpzv_audit.intervals.proportion` is narrower and exact.
+    One cluster, and clusters that all have the same rate, have no spread to judge by: the interval is then
+    Clopper-Pearson's with one trial a cluster (the count rounded outwards), right however strong the dependence.
+    For independent guesses `dpzv_audit.intervals.proportion` is narrower and exact.
 
     Args:
-        correct: (clusters, guesses a cluster) of 0 and 1 (or booleans), at least two clusters.
+        correct: (clusters, guesses a cluster) of 0 and 1 (or booleans).
         confidence: strictly between 0 and 1.
 
     Returns:
@@ -48,32 +48,22 @@ def clustered_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     """
     check_probability("confidence", confidence)
     outcomes = np.asarray(correct, dtype=np.float64)
-    if outcomes.ndim != 2 or outcomes.shape[0] < 2 or outcomes.shape[1] < 1:
-        raise InputError(f"correct has shape {outcomes.shape}, must be (clusters, guesses) with 2 clusters or more")
+    if outcomes.ndim != 2 or outcomes.size == 0:
+        raise InputError(f"correct has shape {outcomes.shape}, must be (clusters, guesses) with one of each at least")
     if not np.all((outcomes == 0) | (outcomes == 1)):
         raise InputError("correct holds a value other than 0 and 1, must say for each guess whether it was right")
-    rates = outcomes.mean(axis=1)
-    clusters, rate = rates.size, float(rates.mean())
-    if np.ptp(rates) == 0:
-        hits = rates[0] * clusters
-        low = float(clopper_pearson(np.floor(hits), clusters, confidence)[0])
-        high = float(clopper_pearson(np.ceil(hits), clusters, confidence)[1])
-    else:
-        half = _half_width(rates, confidence)
-        low, high = max(0.0, rate - half), min(1.0, rate + half)
-    return Interval(value=rate, low=low, high=high, n=outcomes.size, confidence=confidence)
+    return mean_interval(outcomes.mean(axis=1), outcomes.size, confidence)
 
 
 def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     """Return the share of right guesses of `correct`, booleans (trials, guesses), with the wider of two intervals.
 
-    Clopper-Pearson is exact for independent guesses; guesses of one trial may depend on each other, which the
-    interval over trials allows for. The wider of the two is honest either way.
+    It is about the mean over trainings, of which each trial is one. Clopper-Pearson is exact for independent guesses;
+    those of one trial may depend on each other, which `clustered_rate` allows for: by it one trial tells nothing of
+    others, and trials that agree count as one guess each.
     """
     outcomes = np.asarray(correct)
     exact = proportion(int(outcomes.sum()), outcomes.size, confidence)
-    if outcomes.shape[0] < 2 or np.ptp(outcomes.mean(1)) == 0:
-        return exact
     clustered = clustered_rate(outcomes, confidence)
     return replace(exact, low=min(exact.low, clustered.low), high=max(exact.high, clustered.high))
 
@@ -82,26 +72,53 @@ def mean_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interv
     """Return the mean of proportions `values` (trials,), by independent trials, with Student's t interval in [0, 1].
 
     `n` is how many records they stand on. One trial, or trials that all agree, have no spread to judge by: the
-    interval is then Hoeffding's for one trial of `n` independent records.
+    interval is then Clopper-Pearson's with one guess a trial (the count rounded outwards), which for one trial leaves
+    almost nothing out.
     """
     check_probability("confidence", confidence)
     rates = np.asarray(values, np.float64)
     if rates.ndim != 1 or rates.size == 0 or not np.all((rates >= 0) & (rates <= 1)):
         raise InputError(f"values is {values!r}, must hold at least one proportion")
     mean = float(rates.mean())
-    if rates.size == 1 or np.ptp(rates) == 0:
-        half = float(np.sqrt(np.log(2.0 / (1.0 - confidence)) / (2.0 * n)))
+    if np.ptp(rates) == 0:
+        low, high = _without_spread(float(rates[0]), rates.size, confidence)
     else:
         half = _half_width(rates, confidence)
-    return Interval(value=mean, low=max(0.0, mean - half), high=min(1.0, mean + half), n=n, confidence=confidence)
+        low, high = max(0.0, mean - half), min(1.0, mean + half)
+    return Interval(value=mean, low=low, high=high, n=n, confidence=confidence)
 
 
-def difference_interval(first: ArrayLike, second: ArrayLike, n: int, confidence: float = 0.95) -> Difference:
+def accuracy_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the test accuracy of `correct`, booleans (trainings, records), all trainings on the same test records.
+
+    Of one training it is Clopper-Pearson's interval, over test records, and about that one model alone. Of several it
+    is about the mean over trainings and over records that might have been the test's: the half width is the root of the
+    squares of both Student's t half widths, over means by training and over means by record (Howe, JASA 1974), and the
+    interval no narrower than that over records which are each right or wrong. More trainings do not make it narrower
+    than the records that they share allow. `n` counts records, not guesses.
+
+    Raises:
+        InputError: a shape or confidence other than these.
+    """
+    outcomes = np.asarray(correct, dtype=np.float64)
+    if outcomes.ndim != 2 or outcomes.size == 0:
+        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records) with one of each at least")
+    trainings, records = outcomes.shape
+    right, rate = int(outcomes.sum()), float(outcomes.mean())
+    # Counts of one training's records, rounded outwards.
+    low = float(clopper_pearson(right // trainings, records, confidence)[0])
+    high = float(clopper_pearson(-(-right // trainings), records, confidence)[1])
+    if trainings > 1 and records > 1:
+        half = float(np.hypot(_half_width(outcomes.mean(0), confidence), _half_width(outcomes.mean(1), confidence)))
+        low, high = min(low, max(0.0, rate - half)), max(high, min(1.0, rate + half))
+    return Interval(value=rate, low=low, high=high, n=records, confidence=confidence)
+
+
+def difference_interval(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Difference:
     """Return the mean of `first - second`, rates (trials,) of the same independent trials, with Student's t interval.
 
-    Pairs share their trial's luck, so that their differences say more than two intervals do. `n` is the number of
-    records of a trial. One trial, or differences that all agree, have no spread to judge by: the interval is then
-    Hoeffding's for one trial, with half of the error to each rate.
+    Pairs share their trial's luck, so that their differences say more than two intervals do. One trial, or differences
+    that all agree, have no spread to judge by: the interval is then that of `mean_interval`, on the scale from -1 to 1.
     """
     check_probability("confidence", confidence)
     ours, theirs = np.asarray(first, np.float64), np.asarray(second, np.float64)
@@ -109,11 +126,12 @@ def difference_interval(first: ArrayLike, second: ArrayLike, n: int, confidence:
         raise InputError(f"rates have shapes {ours.shape} and {theirs.shape}, must be one (trials,)")
     differences = ours - theirs
     mean = float(differences.mean())
-    if differences.size == 1 or np.ptp(differences) == 0:
-        half = 2.0 * float(np.sqrt(np.log(4.0 / (1.0 - confidence)) / (2.0 * n)))
+    if np.ptp(differences) == 0:
+        low, high = (2.0 * end - 1.0 for end in _without_spread((mean + 1.0) / 2.0, differences.size, confidence))
     else:
         half = _half_width(differences, confidence)
-    return Difference(value=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half), confidence=confidence)
+        low, high = max(-1.0, mean - half), min(1.0, mean + half)
+    return Difference(value=mean, low=low, high=high, confidence=confidence)
 
 
 def cosine_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
@@ -169,6 +187,18 @@ def p_value(interval_at: Callable[[float], Interval], expected: float) -> float:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if holds(float(np.exp(middle))) else (low, middle)
     return float(np.exp(high))
+
+
+def _without_spread(rate: float, clusters: int, confidence: float) -> tuple[float, float]:
+    """Limits of the mean of variables in [0, 1] of which all `clusters` that were seen were `rate`.
+
+    No variable with a mean outside comes out so with a probability above (1 - confidence) / 2 a side: of all with one
+    mean, the likeliest to do so is the one that is 0 or 1 where it is not `rate`.
+    """
+    hits = rate * clusters
+    low = float(clopper_pearson(np.floor(hits), clusters, confidence)[0])
+    high = float(clopper_pearson(np.ceil(hits), clusters, confidence)[1])
+    return low, high
 
 
 def _half_width(values: NDArray[np.float64], confidence: float) -> float:

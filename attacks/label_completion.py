@@ -82,12 +82,14 @@ def _others(ids: Tensor, records: int) -> Tensor:
 
 
 def planted(setting: AttackSetting) -> AttackSetting:
-    """Labels that stand in the client's own features, under split learning."""
+    """Labels that stand in the client's own features, under split learning, and a head that is trained to the end."""
     method = METHODS["split"]
     config = method.configure(batch_size=setting.config.batch_size, epochs=4)
     dataset = labels_in_own_features(setting.dataset)
+    # As few labels as the setting's own: a class may have no more.
+    options = {"labels_per_class": SPEC.own_options(setting)["labels_per_class"]}
     return replace(
-        setting, method=method, config=config, dataset=dataset, adversary="client", trials=1, queries=1, options={}
+        setting, method=method, config=config, dataset=dataset, adversary="client", trials=1, queries=1, options=options
     )
 
 

@@ -31,7 +31,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         own = slice(start, start + known.batches)
         seen = among[own].unsqueeze(3)
         reference = (units[own] * seen).sum((0, 2))
-        if not bool(seen.any(dim=(0, 2, 3)).all() if seen.shape[0] else False):
+        if not bool(seen.any(dim=(0, 2, 3)).all()):
             continue  # a pass cut short in which some replica met no known positive
         cosines.append((units[own] * reference[None, :, None, :]).sum(3))
         places.append(ids[own])

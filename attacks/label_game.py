@@ -54,7 +54,7 @@ def label_coins(setting: AttackSetting, *, replicas: Sequence[int], granted_per_
         granted_per_class: Labels of each class that the adversary is granted; None for none.
 
     Raises:
-        InputError: A class has fewer records than are granted.
+        DoesNotApply: A class has fewer records than are granted.
     """
     true = setting.dataset.train.labels
     candidates, coins = [], []

@@ -120,18 +120,13 @@ def unfit(setting: AttackSetting) -> str | None:
 
 
 def without_noise(setting: AttackSetting) -> AttackSetting:
-    """Probes of DPZV's scalar without noise."""
-    method = METHODS["dpzv"]
-    config = method.configure(top_model=False, calibration="none", epochs=2, batch_size=setting.config.batch_size)
-    least = -(-setting.dataset.classes * setting.dataset.clients // max(1, len(setting.dataset.train) // 64)) + 2
-    return replace(
-        setting,
-        method=method,
-        config=config.model_copy(update={"epochs": max(config.epochs, least)}),
-        adversary="malicious-client",
-        options={},
-        trials=2,
-    )
+    """Probes of DPZV's scalar without noise, for as long as it takes to probe one record to the end, and a little."""
+    method, dataset, batch = METHODS["dpzv"], setting.dataset, setting.config.batch_size
+    # The client is active in one round of as many as there are clients.
+    rounds = dataset.classes * SPEC.own_options(setting)["repeats"] * dataset.clients
+    epochs = -(-rounds // max(1, len(dataset.train) // batch)) + 2
+    config = method.configure(top_model=False, calibration="none", epochs=epochs, batch_size=batch)
+    return replace(setting, method=method, config=config, adversary="malicious-client", trials=2)
 
 
 SPEC = AttackSpec(

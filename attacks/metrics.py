@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -23,18 +21,16 @@ def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.9
         positive: booleans (trials, records), both kinds in every trial.
         confidence: strictly between 0 and 1.
 
-    For one trial the interval is Hoeffding's for a two-sample U-statistic, of the smaller kind's count.
+    By `mean_interval`, for which one trial tells next to nothing of others: records of a trial share its model.
 
     Raises:
         InputError: shapes that differ, or a trial with one kind only; `NotFinite` for a score that is not finite.
     """
-    areas, fewest = trial_areas(scores, positive)
-    found = mean_interval(areas, fewest, confidence)
-    return replace(found, n=int(np.size(scores)))
+    return mean_interval(trial_areas(scores, positive), int(np.size(scores)), confidence)
 
 
-def trial_areas(scores: ArrayLike, positive: ArrayLike) -> tuple[NDArray[np.float64], int]:
-    """Return the area under the ROC curve of every trial and the fewest records of one kind in any.
+def trial_areas(scores: ArrayLike, positive: ArrayLike) -> NDArray[np.float64]:
+    """Return the area under the ROC curve of every trial.
 
     Arguments and errors as `auc_interval`.
     """
@@ -47,8 +43,7 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> tuple[NDArray[np.floa
         raise NotFinite("scores holds a number that is not finite; every score must be")
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial, must hold both kinds")
-    areas = np.array([float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)])
-    return areas, int(np.minimum(truth.sum(1), (~truth).sum(1)).min())
+    return np.array([float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)])
 
 
 def low_rates(scores: NDArray[np.float64], members: NDArray[np.bool_], confidence: float) -> dict[str, Interval]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -100,7 +98,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     untaught: dict[str, Interval] = {}
     what = SHUFFLED
     if spec.unsupervised:
-        untaught = {"features alone, trained on permuted labels": _mean_area(shuffled, setting.confidence)}
+        untaught = {"features alone, trained on permuted labels": mean_interval(*shuffled, setting.confidence)}
         # One permutation a trial: trials that shared one would share its luck.
         others = range(setting.trials, 2 * setting.trials)
         unrelated = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in others])
@@ -108,7 +106,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         what = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
     controls = {
         "shuffled_labels": at_chance(
-            lambda c: _mean_area(shuffled, c), setting.confidence, what=what, expected=0.5, trials=setting.trials
+            lambda c: mean_interval(*shuffled, c), setting.confidence, what=what, expected=0.5, trials=setting.trials
         )
     }
     if setting.with_positive:
@@ -132,10 +130,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         chance=0.5,
         measures={
             "labels found": rate_interval(correct, setting.confidence),
-            "labels found by guessing the majority": rate_interval(
-                np.broadcast_to(labels == np.bincount(labels, minlength=classes).argmax(), (1, len(labels))),
-                setting.confidence,
-            ),
+            "labels found by guessing the majority": _known(majority_baseline(labels, classes), labels, setting),
             **low_rates(*_binary(guesses, run, labels), setting.confidence),
         },
         game=game,
@@ -205,18 +200,18 @@ def blind_success(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> fl
     return float((guessed * np.bincount(labels, minlength=classes) / len(labels)).sum())
 
 
-Areas = tuple[np.ndarray, int, int]
-"""Areas under the ROC curve by trial, the fewest records of a kind in one, and the number of scores."""
+def _known(share: float, labels: np.ndarray, setting: AttackSetting) -> Interval:
+    """A share of the training labels themselves, about which nothing is uncertain."""
+    return Interval(value=share, low=share, high=share, n=len(labels), confidence=setting.confidence)
+
+
+Areas = tuple[np.ndarray, int]
+"""Areas under the ROC curve by trial, and the number of scores."""
 
 
 def _areas(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray) -> Areas:
     scores, ones = _binary(guesses, run, labels)
-    return (*trial_areas(scores, ones), scores.size)
-
-
-def _mean_area(areas: Areas, confidence: float) -> Interval:
-    by_trial, fewest, n = areas
-    return replace(mean_interval(by_trial, fewest, confidence), n=n)
+    return trial_areas(scores, ones), scores.size
 
 
 def _auc(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray, confidence: float) -> Interval:

@@ -49,10 +49,10 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     scores: np.ndarray = spec.infer(view, known)
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
     of_control = _knowledge(spec, setting, run, slice(targets, 2 * targets), slice(2 * targets, None), the_plan)
-    areas, fewest = trial_areas(spec.infer(view, of_control), members)
+    areas = trial_areas(spec.infer(view, of_control), members)
     controls = {
         "other_members": at_chance(
-            lambda c: replace(mean_interval(areas, fewest, c), n=members.size),
+            lambda c: mean_interval(areas, members.size, c),
             setting.confidence,
             what="trained on other members than the true ones: must be at chance",
             expected=0.5,

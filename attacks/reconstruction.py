@@ -17,7 +17,7 @@ from dpzv_audit.evidence import Interval
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Features (K, n, d) of the records `ids` (n,) that the server did not know."""
+    """Features (K, n, d) of the records `ids` (n,) that the server did not know; ids in the machine's memory."""
 
     features: Tensor
     ids: Tensor

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, OwnParty, SomeFeatures
+from attacks.contract import AttackSetting, AttackSpec, DoesNotApply, FewLabels, Knowledge, OwnParty, SomeFeatures
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
@@ -92,7 +92,8 @@ def attacked_run(
         at_once: How many trainings at a time are known to fit into memory, None where nothing is known.
 
     Raises:
-        InputError: The configuration does not fit the attack or the data.
+        InputError: The configuration does not fit the attack or the data; `DoesNotApply` where a class has fewer
+            records than labels are to be granted.
         MemoryError: Not even one training, or the log of batches of all, would fit; `RuntimeError` where torch says so.
     """
     check_count("--trials", setting.trials)
@@ -109,6 +110,9 @@ def attacked_run(
     replicas = range(first_replica, first_replica + setting.trials)
     behaviours = spec.behave(setting, replicas)
     the_plan = _plan(setting, behaviours)
+    options = spec.own_options(setting)
+    if spec.few_labels and granted is None:
+        granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
 
     def part(first: int, last: int) -> _Part:
         recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
@@ -136,9 +140,6 @@ def attacked_run(
     found = [(part(0, setting.trials), None)] if sizes_differ else list(in_pieces(part, 0, setting.trials, at_once))
     parts = [one for one, _ in found]
     trained = TrainedStack.joined([one.trained for one in parts])
-    options = spec.own_options(setting)
-    if spec.few_labels and granted is None:
-        granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
     known = Knowledge(
         method=setting.method,
         config=config,
@@ -218,13 +219,13 @@ def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas:
     """`per_class` records of each class of the labels that were trained on, drawn anew for each replica.
 
     Raises:
-        InputError: A class has fewer records than that.
+        DoesNotApply: A class has fewer records than that.
     """
     rows = labels.cpu().numpy()
     rows = np.broadcast_to(rows, (len(replicas), rows.shape[-1]))
     least = min(int((row == c).sum()) for row in rows[:1] for c in range(setting.dataset.classes))
     if per_class > least:
-        raise InputError(
+        raise DoesNotApply(
             f"option labels_per_class is {per_class}, must be at most {least}: a class has no more records"
         )
     drawn = []
@@ -241,8 +242,8 @@ def some_features(data: TrainingData, setting: AttackSetting, count: int) -> Som
     """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
     records = data.records
     ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(records)[: min(count, records // 2)]
-    chosen = torch.from_numpy(np.sort(ids))
-    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1].cpu()[chosen])
+    chosen = torch.from_numpy(np.sort(ids)).to(setting.device)
+    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1][chosen])
 
 
 def permuted_labels(setting: AttackSetting) -> np.ndarray:

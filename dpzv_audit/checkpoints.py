@@ -16,7 +16,7 @@ from mechanisms.training import History
 
 
 def run_key(facts: Mapping[str, Any]) -> str:
-    """A name for the run that `facts` (method, configuration, seed, data digests) describe: equal facts, equal key."""
+    """A name for the run that `facts` (method, configuration, seed, data) describe: equal facts, equal key."""
     return hashlib.sha256(json_text(facts).encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
 """Saves a run between two rounds and takes it up again to the same numbers.
 
-All random streams are functions of counters (rounds, own rounds), so a checkpoint is tensors (parameters, momentum,
-table, what observers count) and a few whole numbers, in one safetensors file: no pickle, no generator states.
+All random streams are functions of counters (rounds, own rounds, batches), so a checkpoint is tensors (parameters,
+momentum, table, what observers count) and a few whole numbers, in one safetensors file: no pickle, no generator states.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mechanisms.method import Run
 from mechanisms.parameters import serialized
 from mechanisms.training import History
 
-_FORMAT = "dpzv-audit/checkpoint/3"
+_FORMAT = "dpzv-audit/checkpoint/4"
 
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
@@ -32,6 +32,7 @@ def save_checkpoint(run: Run, history: History, key: str) -> bytes:
         "key": key,
         "round": run.round,
         "client_rounds": [client.rounds for client in fed.clients],
+        "client_batches": [client.batches.drawn for client in fed.clients],
         "history": history,
         "traffic": fed.traffic,
         "ledger": {
@@ -78,9 +79,11 @@ def _tensors(run: Run) -> dict[str, Tensor]:
 
 
 def _restore_counters(fed: Federation, facts: dict[str, Any]) -> None:
-    for client, rounds in zip(fed.clients, facts["client_rounds"], strict=True):
+    for client, rounds, drawn in zip(fed.clients, facts["client_rounds"], facts["client_batches"], strict=True):
         client.rounds = rounds
-        client.batches.skip_to(rounds)
+        # The last batch is drawn again: it may serve further rounds.
+        client.batches.skip_to(max(0, drawn - 1))
+        client.batch = client.batches.next() if drawn else None
     ledger = facts["ledger"]
     up, down = (
         {kind: n if isinstance(n, int) else tuple(n) for kind, n in ledger[side].items()} for side in ("up", "down")

@@ -42,7 +42,10 @@ class Message:
     bits: int | None = None
     """Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number."""
     sizes: tuple[int, ...] | None = None
-    """How many of the B places of `ids` hold a record, by replica; None: all do. Padding is simulated, never sent."""
+    """How many of the B places hold a record, by replica; None: all do. Padding is simulated, never sent.
+
+    Places are then the last axis but one of the payload: (K, ..., B, width).
+    """
 
     @classmethod
     def joined(cls, parts: Sequence[Message], together: IdsTogether) -> Message:
@@ -66,9 +69,9 @@ class Message:
         if self.bits is not None:
             return -(-self.bits // 8)
         whole = self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
-        if self.sizes is None or self.ids is None:
+        if self.sizes is None:
             return whole
-        row = whole // self.ids.shape[1]
+        row = whole // self.payload.shape[-2]
         return tuple(row * size for size in self.sizes)
 
 

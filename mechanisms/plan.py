@@ -9,7 +9,6 @@ from itertools import islice
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
 from dpzv_audit.accounting.release import ServerUpdate
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import NeighbourRelation
 from mechanisms.behaviours import ClientBehaviour
 from mechanisms.config import AsyncConfig, DPZVConfig
 from mechanisms.federation import rounds_of
@@ -60,12 +59,16 @@ def plan(
     clients: int,
     seed: int,
     behaviours: Mapping[int, ClientBehaviour] | None = None,
-    neighbours: NeighbourRelation = "replace-label",
+    rounds: int | None = None,
 ) -> Plan:
-    """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data."""
+    """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data.
+
+    `rounds` are those of all clients together; None: those of the configuration's epochs. The noise is a property of
+    the system that is deployed: whoever attacks or audits it, under whatever neighbour relation, meets the same.
+    """
     if config.batch_size > records:
         raise InputError(f"batch_size is {config.batch_size}, must be at most the {records} training records")
-    rounds = rounds_of(config, records)
+    rounds = rounds_of(config, records) if rounds is None else rounds
     active = tuple(islice(active_clients(config, clients, seed), rounds))
     by_client = tuple(active.count(m) for m in range(1, clients + 1))
     repeats = {m: b.first_pass_repeats for m, b in (behaviours or {}).items()}
@@ -74,7 +77,7 @@ def plan(
         raise InputError(f"sampler is {config.sampler!r}, must be shuffled where a client queries a batch repeatedly")
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
-    return Plan(active, by_client, participations, _sigma(config, records, rounds, participations, neighbours))
+    return Plan(active, by_client, participations, _sigma(config, records, rounds, participations))
 
 
 def participations_of(
@@ -104,9 +107,8 @@ def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int
     return cyclic(clients)
 
 
-def _sigma(
-    config: DPZVConfig, records: int, rounds: int, participations: int | None, neighbours: NeighbourRelation
-) -> float:
+def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | None) -> float:
+    """The scalar's noise; sound calibration is for a record's label (or features) replaced, the batches known."""
     if config.sigma is not None:
         return config.sigma
     if config.calibration == "none" or config.epsilon is None:
@@ -121,5 +123,6 @@ def _sigma(
         clip=config.clip,
         batch_size=config.batch_size,
         participations=participations,
-        neighbours=neighbours,
+        neighbours="replace-label",
+        server_noise_multiplier=config.server_noise_multiplier if config.server_update == "dp-sgd" else None,
     )

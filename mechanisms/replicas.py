@@ -192,10 +192,11 @@ def _product_into(target: Tensor, left: Tensor, right: Tensor) -> None:
 class ModuleEvaluator:
     """Any torch module: under `vmap` over the stack, or a replica at a time (`loop`)."""
 
-    def __init__(self, architecture: Architecture, strategy: Literal["vmap", "loop"]) -> None:
+    def __init__(self, architecture: Architecture, strategy: Literal["vmap", "loop"], device: str = "cpu") -> None:
         self.layout = layout_of(architecture)
         with torch.device("meta"):
-            self._module = _without_parameters(architecture.module())
+            module = architecture.module()
+        self._module = _buffers_alone(module, device)
         self._strategy = strategy
 
     def _one(self, parameters: Views, inputs: Tensor) -> Tensor:
@@ -231,12 +232,15 @@ class ModuleEvaluator:
         return outputs.detach(), pullback
 
 
-def _without_parameters(module: nn.Module) -> nn.Module:
-    """`module` with parameters that have shapes alone, since every call brings its own; buffers stay as they are."""
+def _buffers_alone(module: nn.Module, device: str) -> nn.Module:
+    """`module` with its buffers on `device`, and parameters that have shapes alone: every call brings its own."""
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None and not parameter.is_meta:
                 part._parameters[name] = nn.Parameter(parameter.to("meta"))
+        for name, buffer in part._buffers.items():
+            if buffer is not None and not buffer.is_meta:
+                part._buffers[name] = buffer.to(device)
     return module
 
 
@@ -257,7 +261,7 @@ def evaluator_for(
         # A transformer looks at its mask's values, which vmap does not allow.
         pays = stack > 1 and device != "cpu" and not isinstance(architecture, TransformerModel)
         strategy = "vmap" if pays else "loop"
-    return ModuleEvaluator(architecture, "vmap" if strategy == "vmap" else "loop")
+    return ModuleEvaluator(architecture, "vmap" if strategy == "vmap" else "loop", device)
 
 
 def embeddings_of(evaluator: Evaluator, parameters: ParameterStack, features: Tensor) -> Tensor:

@@ -112,21 +112,25 @@ class BatchStream:
         self._offsets = (torch.arange(len(self._replicas)) * records).unsqueeze(1).unsqueeze(2)
         self._block = 0
         self._ready: list[Batch] = []
+        self.drawn = 0
+        """How many batches have been drawn."""
 
     def next(self) -> Batch:
         """The batch of this client's next round."""
         if not self._ready:
             self._ready = self._draw(self._block)[::-1]
             self._block += 1
+        self.drawn += 1
         return self._ready.pop()
 
-    def skip_to(self, rounds: int) -> None:
-        """Go to where `rounds` batches have been drawn."""
+    def skip_to(self, count: int) -> None:
+        """Go to where `count` batches have been drawn."""
         per_block = self._records // self._batch_size if self._sampler == "shuffled" else _BLOCK
-        self._block, used = divmod(rounds, per_block)
+        self._block, used = divmod(count, per_block)
         self._ready = []
         for _ in range(used):
             self.next()
+        self.drawn = count
 
     def _draw(self, block: int) -> list[Batch]:
         rounds = self._records // self._batch_size if self._sampler == "shuffled" else _BLOCK

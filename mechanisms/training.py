@@ -59,7 +59,8 @@ def train(
         progress: Called after every epoch with the number of rounds done.
         evaluate_epochs: Whether to record test accuracy after every epoch.
         on_epoch: Called with each new record of the history.
-        checkpoints: Saves the run after every epoch and takes it up again, with the observers that keep a state.
+        checkpoints: Saves the run after every epoch and takes it up again, with the observers that keep a state;
+            what a behaviour keeps to itself is not saved.
 
     Returns:
         The trained models with accuracy, byte ledger and participation counts.

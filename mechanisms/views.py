@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -116,7 +116,7 @@ class ViewRecorder:
         if not adversary.sees(message) or (self._kinds is not None and message.kind not in self._kinds):
             return
         if message.ids is not None and not adversary.knows_ids():
-            message = Message(message.round, message.sender, message.receiver, message.kind, message.payload)
+            message = replace(message, ids=None)
         self.view.messages.append(message)
 
     def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:

@@ -33,8 +33,8 @@ def section(known: Mapped) -> Section | None:
     if drawing:
         caption = (
             "Damage of each attack, darker the more: how far its success lies between what needs no attack (0) and a "
-            "perfect one (1); bold where the whole interval lies above what needs no attack. A dash: the attack does "
-            "not apply. A cross: the cell failed. Each number leads to its run."
+            "perfect one (1); bold where the whole interval lies above those of all that needs no attack. A dash: the "
+            "attack does not apply. A cross: the cell failed. Each number leads to its run."
         )
         attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
         if attacks:
@@ -100,7 +100,7 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
             _column(c),
             proportion(c.get("damage"), 3) + ("" if c.get("controls_hold") else " !"),
             f"{proportion(c.get('success'), 3)} ({proportion(c.get('low'), 3)} to {proportion(c.get('high'), 3)})",
-            proportion(c.get("reference"), 3),
+            _no_attack(c),
             proportion(c.get("control"), 3),
             lower_bound(c.get("certified")),
             proportion(c.get("accuracy"), 3),
@@ -126,12 +126,19 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
     return [
         Table(caption="Cells by damage, the worst first", columns=columns, rows=rows),
         Prose(
-            text=f"Success is: {words}. What needs no attack is the best of the baselines. The control is the "
+            text=f"Success is: {words}. What needs no attack is the best of the baselines, with the highest limit of "
+            "their intervals where it has one. The control is the "
             "same attack where there is nothing to find. Accuracy is the method's on "
             "test records, as the attack had it trained. An exclamation mark: the interval of a control misses its "
             "value, as luck alone makes some."
         ),
     ]
+
+
+def _no_attack(cell: Mapped) -> str:
+    """The best baseline, and how high any of them may be."""
+    reference, high = cell.get("reference"), cell.get("reference_high")
+    return proportion(reference, 3) + ("" if high in (None, reference) else f" (to {proportion(high, 3)})")
 
 
 def _others(cells: Sequence[Mapped]) -> list[Block]:
@@ -236,7 +243,8 @@ def _paint_cell(axes: Axes, x: int, y: int, cell: Mapped, size: float) -> None:
     if damage is not None:
         axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0))
     failed = cell.get("state") == "failed"
-    certain = damage is not None and (finite(cell.get("low")) or 0.0) > (finite(cell.get("reference")) or 0.0)
+    highest = finite(cell.get("reference_high")) or finite(cell.get("reference")) or 0.0
+    certain = damage is not None and (finite(cell.get("low")) or 0.0) > highest
     link = MISSING if damage is None else _link(cell)
     axes.text(
         x,

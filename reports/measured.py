@@ -108,6 +108,16 @@ def _megabytes(value: object) -> str:
     return number(value / 1e6) if isinstance(value, int | float) else MISSING
 
 
+def _over(accuracy: object) -> str:
+    """What the intervals of accuracies are over; "" where a result does not say how many trainings there were."""
+    trainings = accuracy.get("trainings") if isinstance(accuracy, Mapping) else None
+    if not isinstance(trainings, int):
+        return ""
+    if trainings == 1:
+        return ", of one model: intervals are over test records"
+    return f", of {number(trainings)} trainings: intervals are over trainings and test records"
+
+
 def utility_section(known: Mapped) -> Section | None:
     """Return accuracy beside its controls, and the loss; None where the result has no utility."""
     utility = known.get("utility") or {}
@@ -120,7 +130,7 @@ def utility_section(known: Mapped) -> Section | None:
         caption = "Test accuracy over training. The level lines are controls that train less, or nothing."
         blocks.append(Picture(name="figure-accuracy", svg=drawing, alt=label_of(drawing), caption=caption))
     if rows:
-        blocks.append(measurement_table("Test accuracy beside its controls", rows))
+        blocks.append(measurement_table(f"Test accuracy beside its controls{_over(accuracy)}", rows))
     if final_loss is not None:
         blocks.append(Prose(text=f"Loss at the end of training: {number(final_loss)}."))
     table = _history_table(utility.get("history") or [])

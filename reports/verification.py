@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -155,20 +157,22 @@ def _claim_section(place: int, entry: Mapped, drawings: Drawings | None, *, pict
 def _picture(place: int, entry: Mapped, drawings: Drawings | None) -> list[Block]:
     """Return the picture that decides a claim: trade-off curves, else epsilons on one scale, else success."""
     subject, name, caption = _subject(entry)
-    drawing = None if drawings is None else drawings.drawing(_drawing_key(entry))
+    key = _drawing_key(entry, name, subject)
+    drawing = None if drawings is None else drawings.drawing(key)
     if drawing is None:
         draw = {"figure-tradeoff": tradeoff_figure, "figure-epsilon": epsilon_figure, "figure-success": success_figure}
         drawing = draw[name](subject)
         if drawings is not None and drawing:
-            drawings.keep_drawing(_drawing_key(entry), drawing)
+            drawings.keep_drawing(key, drawing)
     if not drawing:
         return []
     own = f"claim-{place}-{name.removeprefix('figure-')}"
     return [Picture(name=own, svg=drawing.replace(name, own), alt=label_of(drawing), caption=caption)]
 
 
-def _drawing_key(entry: Mapped) -> str:
-    return f"{entry['evidence_key']}-{entry['verdict']}"
+def _drawing_key(entry: Mapped, name: str, subject: Mapped) -> str:
+    """Return what identifies a drawing: what it shows, and the evidence, which says with which code it was gathered."""
+    return hashlib.sha256(json.dumps([entry["evidence_key"], name, subject], sort_keys=True).encode()).hexdigest()
 
 
 def _subject(entry: Mapped) -> tuple[dict[str, Any], str, str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dpzv_audit.accounting.bounds import Number, Refusal, bound, knows_ids, sampled_view
+from dpzv_audit.accounting.bounds import Number, Refusal, bound, sampled_view
 from dpzv_audit.accounting.comparison import advanced_composition, czofo_theorem, rdp
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, gaps_of
 from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper
@@ -117,7 +117,9 @@ def upper_bounds(
     for relation in neighbours:
         for adversary in adversaries:
             row: dict[str, UpperBound] = {}
-            never_sound = bool(gaps_of(release, adversary, relation)) or knows_ids(release, adversary, relation)
+            view = sampled_view(release, adversary, relation)
+            own_gaps = () if isinstance(view, Refusal) else view.own_gaps
+            never_sound = bool(own_gaps or gaps_of(release, adversary, relation))
             for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
                 if name == "prv":
                     sound = [b.epsilon.upper for b in row.values() if b.sound and b.epsilon is not None]

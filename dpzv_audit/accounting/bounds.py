@@ -140,7 +140,10 @@ class SampledView:
 def sampled_view(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> SampledView | Refusal:
     """Return the view, or why sampling amplifies nothing that a trusted accountant could count.
 
-    Parts with fixed participations count in full: hiding their ids is post-processing.
+    Parts with fixed participations count in full: hiding their ids is post-processing. Who sees how many records a
+    batch holds does not see Poisson sampling: given that number b, a record that is left out makes room for another,
+    and the sum of the others tells whether it is there. With all others at +C a label replaced is N(0, sigma^2) against
+    (1 - b/D) N(0, sigma^2) + (b/D) N(-2C, sigma^2) times 1/B, which costs more than the symmetric pair.
     """
     parts = relevant_parts(release, adversary)
     if refusal := without_noise(release, adversary):
@@ -171,5 +174,14 @@ def sampled_view(release: AnyRelease, adversary: AdversaryName, neighbours: Neig
         kinds=("replace",) if neighbours in REPLACES else ("remove", "add"),
         parts=tuple(random),
         certain=tuple(certain),
-        own_gaps=("known-ids",) if knows_ids(release, adversary, neighbours) else (),
+        own_gaps=_own_gaps(release, adversary, neighbours),
     )
+
+
+def _own_gaps(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> tuple[str, ...]:
+    if knows_ids(release, adversary, neighbours):
+        return ("known-ids",)
+    random = [part for part in relevant_parts(release, adversary) if part.fixed_participations is None]
+    # Of `add-remove` it is a gap of every bound, and `gaps_of` names it.
+    shown = adversary == "eavesdropper" and neighbours != "add-remove" and not all(part.padded for part in random)
+    return ("batch-size",) if shown else ()

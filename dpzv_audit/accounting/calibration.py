@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal, get_args
+
+import numpy as np
 
 from dpzv_audit.accounting.accountants import tightest_sound, upper_bounds
 from dpzv_audit.accounting.bounds import SampledView, sampled_view
@@ -36,12 +39,15 @@ def sigma_sound(
     batch_size: int,
     participations: int,
     neighbours: NeighbourRelation = "replace-label",
+    server_noise_multiplier: float | None = None,
 ) -> float:
     """Return the least sigma = s sqrt(n) / mu that gives (`epsilon`, `delta`) where the ids are known.
 
-    n = `participations` counts all clients' rounds; s = 2C/B (`zero-out`: C/B).
-    The answer is checked forward: its epsilon is at most `epsilon`. Raises `InputError` for `add-remove`,
-    which is undefined for known ids, and for numbers outside their range.
+    n = `participations` counts all clients' rounds; s = 2C/B (`zero-out`: C/B). Where the server moves by dp-sgd with
+    noise z_s = `server_noise_multiplier` times its clip, each participation costs 1/z_s^2 (4/z_s^2 where a record is
+    replaced) besides, and the scalars get what n of these leave of mu^2. The answer is checked forward: its epsilon is
+    at most `epsilon`. Raises `InputError` for `add-remove`, which is undefined for known ids, for numbers outside
+    their range, and where the server's updates leave nothing.
     """
     check_positive("clip", clip)
     check_count("batch_size", batch_size)
@@ -50,11 +56,19 @@ def sigma_sound(
         allowed = ", ".join(name for name in NEIGHBOURS if name != "add-remove")
         raise InputError(f"neighbours is {neighbours!r}, must be one of {allowed}: known ids show who is there")
     mu = mu_from_epsilon(check_positive("epsilon", epsilon), delta)
-    sensitivity = (1.0 if neighbours == "zero-out" else 2.0) * clip / batch_size
-    sigma = sensitivity * math.sqrt(participations) / mu
+    moved, rounds = 1.0 if neighbours == "zero-out" else 2.0, math.sqrt(participations)
+    sensitivity, server = moved * clip / batch_size, 0.0
+    if server_noise_multiplier is not None:
+        server = rounds * moved / check_positive("server_noise_multiplier", server_noise_multiplier)
+        if server >= mu:
+            raise InputError(
+                f"server_noise_multiplier is {server_noise_multiplier}, must be above {rounds * moved / mu:.6g}: "
+                f"the server's own updates alone would spend epsilon {epsilon}"
+            )
+    sigma = sensitivity * rounds / math.sqrt(mu * mu - server * server)
     for step in range(60):
         # Rounding may leave the forward value an ulp above the target; grow sigma until it is not.
-        if epsilon_from_mu(math.sqrt(participations) * sensitivity / sigma, delta) <= epsilon:
+        if epsilon_from_mu(math.hypot(rounds * sensitivity / sigma, server), delta) <= epsilon:
             return sigma
         sigma *= 1.0 + 2.0 ** (step - 52)
     raise AuditError(f"no sigma found for epsilon = {epsilon}, delta = {delta}")
@@ -68,6 +82,9 @@ MOST_ROUNDS = 10**7
 
 _MOST_NOISE = 1e9
 """Noise further than this above a record's contribution changes nothing that noise could change."""
+
+_CLOSER = (9, 9, 9)
+"""How many sizes of batches are tried around the best so far, again and again: a factor of 2 apart, 1.2, 1.05, 1.01."""
 
 _EXACT, _COMPOSED = 1e-10, 2e-3
 """Relative precision of a calibrated sigma: closed forms, and composition with its own error."""
@@ -130,6 +147,11 @@ def calibrate(
         best = tightest_sound(bounds(candidate))
         return best is not None and best.epsilon is not None and best.epsilon.upper <= epsilon
 
+    @cache
+    def cost(candidate: Release) -> float:
+        best = tightest_sound(upper_bounds(candidate, delta=delta, adversaries=[adversary], neighbours=[neighbours]))
+        return math.inf if best is None or best.epsilon is None else best.epsilon.upper
+
     def answer(found: Release | None, reason: str) -> Calibration:
         bound = None if found is None else tightest_sound(bounds(found))
         if found is not None and (bound is None or bound.epsilon is None or bound.epsilon.upper > epsilon):
@@ -154,9 +176,10 @@ def calibrate(
         proof = [name for name in gaps if name != "no-accountant"] or gaps
         words = "; ".join(f"{name}: {GAPS[name]}" for name in proof)
         return answer(None, f"cannot be reached: no sound bound exists whatever {unknown} is ({words})")
+    if unknown == "batch-size" and not meets(easiest):
+        easiest = _best_batch(release, cost)
     if not meets(easiest):
-        least = tightest_sound(upper_bounds(easiest, delta=delta, adversaries=[adversary], neighbours=[neighbours]))
-        spent = "" if least is None or least.epsilon is None else f" is {least.epsilon.upper:.6g}"
+        spent = f" is {cost(easiest):.6g}" if math.isfinite(cost(easiest)) else ""
         return answer(None, f"cannot be reached: the tightest sound epsilon {_even(easiest, unknown)}{spent}")
     view = sampled_view(release, adversary, neighbours)
     composed = isinstance(view, SampledView) and not view.own_gaps and bool(view.parts)
@@ -169,7 +192,8 @@ def calibrate(
         found = _most_rounds(release, meets, composed=composed)
         more = "; the search went no further" if found.rounds == MOST_ROUNDS else within
         return answer(found, f"the most rounds that meet it{more}")
-    return answer(_smallest_batch(release, meets), "the smallest batch that meets it at this sigma and clip")
+    found = _smallest_batch(release, easiest.batch_size, meets)
+    return answer(found, "the smallest batch that meets it at this sigma and clip")
 
 
 def _easiest(release: Release, unknown: Unknown) -> Release:
@@ -185,7 +209,9 @@ def _even(easiest: Release, unknown: Unknown) -> str:
         return f"even with sigma = {easiest.sigma:.3g} (what other messages and the server's own updates cost)"
     if unknown == "rounds":
         return "of a single round"
-    return f"even with all {easiest.dataset_size} records in a batch"
+    if easiest.batch_size == easiest.dataset_size:
+        return f"even with all {easiest.dataset_size} records in a batch"
+    return f"with {easiest.batch_size} records in a batch, the best of the sizes tried,"
 
 
 def _least_sigma(
@@ -227,9 +253,40 @@ def _most_rounds(release: Release, meets: Callable[[Release], bool], *, composed
     return replace(release, rounds=low)
 
 
-def _smallest_batch(release: Release, meets: Callable[[Release], bool]) -> Release:
-    low, high = 0, release.dataset_size
+def _smallest_batch(release: Release, largest: int, meets: Callable[[Release], bool]) -> Release:
+    """The smallest batch that meets, where `largest` does: the first of powers of two that does, then bisected."""
+
+    def met_by(size: int) -> bool:
+        return size == largest or meets(replace(release, batch_size=size))
+
+    sizes = [0, *_spread(1, largest, largest.bit_length() + 1)]
+    place = next(place for place in range(1, len(sizes)) if met_by(sizes[place]))
+    low, high = sizes[place - 1], sizes[place]
     while high > low + 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if meets(replace(release, batch_size=middle)) else (middle, high)
+        low, high = (low, middle) if met_by(middle) else (middle, high)
     return replace(release, batch_size=high)
+
+
+def _best_batch(release: Release, cost: Callable[[Release], float]) -> Release:
+    """The batch of least epsilon among sizes a factor of two apart, then of ever closer ones around the best of them.
+
+    A larger batch makes less of each record in a scalar and has it take part more often: what a participation costs
+    besides (a server's update by DP-SGD), or where noise is on rows, makes a smaller one better. Of batches of which a
+    pass has equally many the largest is tried: in each a record takes part as often.
+    """
+    records = release.dataset_size
+    low, high = 1, records
+    best = replace(release, batch_size=records)
+    for count in (records.bit_length() + 1, *_CLOSER):
+        sizes = sorted({records // (records // size) for size in _spread(low, high, count)})
+        tried = [replace(release, batch_size=size) for size in sizes]
+        best = min((best, *tried), key=cost)
+        place = min(range(len(sizes)), key=lambda place: abs(sizes[place] - best.batch_size))
+        low, high = sizes[max(0, place - 1)], sizes[min(len(sizes) - 1, place + 1)]
+    return best
+
+
+def _spread(low: int, high: int, count: int) -> list[int]:
+    """At most `count` whole numbers from `low` to `high`, both included, as evenly as may be by their logarithm."""
+    return sorted({round(size) for size in np.geomspace(low, high, count)})

@@ -70,7 +70,9 @@ def _noise(part: Release, bound: UpperBound) -> list[str]:
         lines.append(f"one participation: mu = sqrt({part.directions}/{_n(z)}^2{server}) = {_n(mu)}")
     certain = part.certain_mu(relation)
     if certain > 0.0:
-        lines.append(f"besides the batches: mu_0 = {_n(certain)} ({part.whole_data_rounds} messages about all records)")
+        messages = [f"{part.whole_data_rounds} messages about all records"] if part.whole_data_rounds else []
+        updates = ["the server's own updates"] if part.server_mu else []
+        lines.append(f"besides the batches: mu_0 = {_n(certain)} ({' and '.join(messages + updates)})")
     return lines
 
 
@@ -237,7 +239,9 @@ def _assumptions(release: AnyRelease, bound: UpperBound) -> tuple[str, ...]:
         found.append(f"{turns} through all records, D // B batches a pass, before it begins again")
     secret = bound.accountant == "prv" or "sampling" in bound.note.split(";")[0]
     if secret and any(part.sampler == "poisson" for part in parts):
-        found.append("the adversary does not learn which records are in a batch, and each is drawn independently")
+        found.append(
+            "the adversary does not learn which or how many records are in a batch, and each is drawn independently"
+        )
     if bound.neighbours == "replace-record" and bound.adversary != "server":
         found.append("the adversary's own block of the record is the same, and other clients' embeddings are not seen")
     if bound.adversary == "eavesdropper" and any(part.ids == "secret" for part in parts):

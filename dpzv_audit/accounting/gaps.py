@@ -41,7 +41,10 @@ GAPS: dict[str, str] = {
         "a malicious client may put one record into every batch, and k times into one: a bound needs the "
         "server to enforce distinct ids and a cap on participations"
     ),
-    "batch-size": "the length of a message shows how many records a batch holds; pad messages to one length",
+    "batch-size": (
+        "the length of a message shows how many records a batch holds, so that sampling hides less; pad messages to "
+        "one length"
+    ),
     "batch-coupling": "a layer mixes the records of a batch, so one record moves every record's difference",
     "known-directions": "the noise is the direction, which the adversary knows, so for it there is none",
     "unprotected-channel": (
@@ -108,7 +111,8 @@ def treatment(
     if known:
         return Cell(treatment="known-ids", reason="the batch ids are known: every participation counts in full" + held)
     amplified = sampler == "poisson" and channel == "scalar"
-    accountants = "known ids and PRV, the smaller" if amplified else "known ids alone"
+    unseen = " where messages do not show the batch's size" if adversary == "eavesdropper" else ""
+    accountants = f"known ids and PRV{unseen}, the smaller" if amplified else "known ids alone"
     return Cell(
         treatment="secret-ids",
         reason=f"hiding the ids is post-processing, so the known-ids bound holds ({accountants})" + held,

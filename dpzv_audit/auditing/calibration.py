@@ -204,7 +204,12 @@ def calibrate_check(
         for audit in range(audits):
             scores = mechanism.draw(stream(seed, Purpose.CONTROL, audit), n)
             found[audit] = audit_scores(
-                *scores, delta=delta, confidence=confidence, estimators=(name,), family=mechanism.family, seed=audit
+                *scores,
+                delta=delta,
+                confidence=confidence,
+                estimators=(name,),
+                family=mechanism.family,
+                seed=seed * audits + audit,
             )[0].epsilon_lower
         row = CheckRow(
             mechanism=mechanism.name,

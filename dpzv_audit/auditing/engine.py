@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpzv_audit.auditing.storage import Arrays, ChunkStore
-from dpzv_audit.auditing.workers import Lane, Workers, lanes_of, worker_died
+from dpzv_audit.auditing.workers import Lane, Workers, failure_of, lanes_of, worker_died
 from dpzv_audit.errors import AuditError, InputError, check_count
 from dpzv_audit.halving import in_pieces
 
@@ -93,8 +93,15 @@ class _Collection:
         self._started = time.monotonic()
         grid = [(a, min(a + effort.chunk, pairs)) for a in range(0, pairs, effort.chunk)]
         stored = effort.store.load() if effort.store else {}
-        self._done: dict[tuple[int, int], Arrays] = {span: stored[span] for span in grid if span in stored}
-        self._pending = [span for span in grid if span not in self._done]
+        self._done: dict[tuple[int, int], Arrays] = {}
+        self._pending: list[tuple[int, int]] = []
+        for first, last in grid:
+            # A failure may have cut a chunk short, and the rest of it another: what is stored goes on where it ends.
+            while (kept := _longest_from(first, last, stored)) is not None:
+                self._done[first, kept] = stored[first, kept]
+                first = kept
+            if first < last:
+                self._pending.append((first, last))
         self._fitted: int | None = None
         self._longest = 0.0
         if self._done:
@@ -142,7 +149,7 @@ class _Collection:
                 for future in done:
                     lane, span = running.pop(future)
                     free.append(lane)
-                    error = future.exception()
+                    error = failure_of(future)
                     if error is None:
                         self._keep(span, future.result())
                     elif worker_died(error):
@@ -205,6 +212,11 @@ def run_chunk(
     whole = [part for part in parts if part]
     arrays = {name: np.concatenate([part[name] for part in whole]) for name in whole[0]} if whole else {}
     return {**arrays, **failure}, fitted
+
+
+def _longest_from(first: int, last: int, stored: Mapping[tuple[int, int], Arrays]) -> int | None:
+    """Where the longest stored chunk that begins at `first` and ends by `last` ends; None where there is none."""
+    return max((end for begin, end in stored if begin == first < end <= last), default=None)
 
 
 def _joined(done: Mapping[tuple[int, int], Arrays]) -> tuple[Arrays, int]:

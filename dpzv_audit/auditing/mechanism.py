@@ -29,6 +29,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpzv_audit.auditing.mechanism_code import code_of
+from dpzv_audit.auditing.own_process import in_own_process
 from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
@@ -57,14 +59,19 @@ class _TooLong(BaseException):
     """Raised inside a run that is past its limit; no `except Exception` of the mechanism stops it."""
 
 
+def _look_here() -> None:
+    """Let modules of the current folder be found, as `python -m` does: the user's own module is where the user is."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
 @cache
 def mechanism_from(path: str) -> Any:
     """Import `pkg.mod` and return `factory()` for the path `pkg.mod:factory`; `InputError` where it is none."""
     module_name, separator, name = path.partition(":")
     if not separator or not module_name or not name:
         raise InputError(f"--mechanism is {path!r}, must be pkg.mod:factory or planted:NAME")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does: the user's own module is where the user is
+    _look_here()
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -94,11 +101,17 @@ class MechanismTrials:
     seconds: float
 
     def facts(self) -> dict[str, Any]:
-        """See `Trials.facts`."""
-        return {"trials": "mechanism", "path": self.path, "seed": self.seed}
+        """See `Trials.facts`; what an edited mechanism answers is not put with what it answered before."""
+        _look_here()
+        return {"trials": "mechanism", "path": self.path, "code": code_of(self.path), "seed": self.seed}
 
     def __call__(self, first: int, last: int) -> Arrays:
-        """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""
+        """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was.
+
+        Threads cannot be interrupted: outside a main one the chunk runs in a process of its own.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return in_own_process(self.path, self.seed, self.seconds, first, last)
         mechanism = mechanism_from(self.path)
         done: tuple[list[Floats], list[Floats]] = ([], [])
         failure: _Misbehaved | None = None
@@ -193,9 +206,9 @@ def _cut(text: str) -> str:
 def _time_limit(seconds: float) -> Iterator[None]:
     """Raise `_TooLong` in the block after `seconds`; where no signal gets through (native code), end the process.
 
-    Signals reach the main thread alone, which is where worker processes run their chunks.
+    Signals reach the main thread alone, which is where chunks run.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
+    if not hasattr(signal, "SIGALRM"):
         yield
         return
 

@@ -10,10 +10,18 @@ from dpzv_audit.evidence import EmpiricalBound
 
 Verdict = Literal["refuted", "overclaimed", "supported", "inconclusive"]
 
+ACCURACY = 1e-9
+"""Relative accuracy of the accountants' closed forms: a claim is not overclaimed by a last digit below it."""
+
 
 def largest_gating(bounds: Sequence[EmpiricalBound]) -> float | None:
     """Return the largest epsilon among bounds that may refute an (epsilon, delta) claim, None where none may."""
     return max((bound.epsilon_lower for bound in bounds if can_refute(bound)), default=None)
+
+
+def supports(upper: float, claimed: float) -> bool:
+    """Return whether a sound upper bound lies at or below the claimed epsilon, as far as its digits go."""
+    return upper <= claimed * (1.0 + ACCURACY)
 
 
 def verdict_on(claimed: float, lower: float | None, upper: float | None, *, theory: bool = True) -> Verdict:
@@ -30,4 +38,4 @@ def verdict_on(claimed: float, lower: float | None, upper: float | None, *, theo
         return "refuted"
     if not theory:
         return "inconclusive"
-    return "supported" if upper is not None and upper <= claimed else "overclaimed"
+    return "supported" if upper is not None and supports(upper, claimed) else "overclaimed"

@@ -87,6 +87,14 @@ def worker_died(error: BaseException) -> bool:
     return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
 
 
+def failure_of(future: Future[Any]) -> BaseException | None:
+    """Return what a future that is done failed with, None where it has a result.
+
+    One that was cancelled, as Dask's are where their scheduler goes away, would raise where it is asked for that.
+    """
+    return CancelledError() if future.cancelled() else future.exception()
+
+
 _held: list[Job] = []
 """In a loky process: its job."""
 
@@ -175,8 +183,9 @@ class _DaskLanes:
             from distributed import Client
         except ImportError as error:
             raise InputError("--executor dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
-        # What goes wrong is said in one line, by whom it stops.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        # What goes wrong is said in one line, by whom it stops. The client has a level of its own.
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._scheduler = scheduler
         try:
             self._client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)

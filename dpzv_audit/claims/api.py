@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpzv_audit.auditing.settings import check_scores
+from dpzv_audit.auditing.verdict import Verdict
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, claim_seed, place_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
@@ -18,7 +19,7 @@ from dpzv_audit.claims.mechanism_source import mechanism_source
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
 from dpzv_audit.claims.result import claim_entry
 from dpzv_audit.claims.sources import Source, scores_block, scores_source
-from dpzv_audit.claims.verdicts import Verdict, exit_code, holm
+from dpzv_audit.claims.verdicts import exit_code, holm
 from dpzv_audit.errors import InputError, check_count, check_probability
 
 _GIVEN = "given"

@@ -105,13 +105,13 @@ def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, 
 
 
 def attack_facts(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return the mean success of an attack, its baselines and its controls over all blocks."""
-    controls: dict[str, list[float]] = {}
-    for block in blocks:
-        for name, value in block["controls"].items():
-            controls.setdefault(name, []).append(value)
+    """Return the mean success of an attack, of its baselines and of its controls over all blocks."""
     return {
         "success": float(np.mean([block["rate"] for block in blocks])),
-        "baselines": dict(blocks[0]["baselines"]),
-        "controls": {name: float(np.mean(values)) for name, values in controls.items()},
+        "baselines": _means([block["baselines"] for block in blocks]),
+        "controls": _means([block["controls"] for block in blocks]),
     }
+
+
+def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,15 +14,14 @@ from typing import Any
 
 from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
-from dpzv_audit.errors import InputError
+from dpzv_audit.data.files import files_digest
 from dpzv_audit.sealed import sealed, unsealed
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
 _NO_EVIDENCE_IN = ("dpzv_audit/cli", "dpzv_audit/pytest_plugin.py")
 """Code that shows evidence and makes none: a change there audits nothing again."""
-_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant")
-_LARGEST_HASHED = 400_000_000
+_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant", "transformers")
 
 
 def default_cache() -> Path:
@@ -51,22 +49,6 @@ def code_digest() -> str:
             found.update(f"{library} {importlib.metadata.version(library)}".encode())
         except importlib.metadata.PackageNotFoundError:
             found.update(f"{library} absent".encode())
-    return found.hexdigest()
-
-
-def files_digest(files: Iterable[Path]) -> str:
-    """SHA-256 of names and contents of `files`; by size and time of change instead where they are many hundred MB."""
-    found = hashlib.sha256()
-    listed = sorted(set(files))
-    large = sum(path.stat().st_size for path in listed) > _LARGEST_HASHED
-    for path in listed:
-        found.update(path.name.encode("utf-8", "surrogateescape"))
-        if large:
-            status = path.stat()
-            found.update(f"{status.st_size} {status.st_mtime_ns}".encode())
-        else:
-            with path.open("rb") as file:
-                found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()
 
 
@@ -100,19 +82,6 @@ def dataset_digest(name: str, data_dir: Path | None) -> str:
             folder = source.locate(data_dir)
             return files_digest(path for path in folder.rglob("*") if path.is_file())
     return f"embedded, scikit-learn {importlib.metadata.version('scikit-learn')}"
-
-
-def code_of(mechanism: str) -> str:
-    """SHA-256 of the Python files of the top-level package, or module, that "package.module:factory" belongs to."""
-    top = mechanism.partition(":")[0].partition(".")[0]
-    spec = importlib.util.find_spec(top)
-    if spec is None:
-        raise InputError(f"mechanism is {mechanism!r}, but there is no module {top!r} on the import path")
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    files = [path for folder in folders for path in folder.rglob("*.py")]
-    if not files and spec.origin is not None and Path(spec.origin).is_file():
-        files = [Path(spec.origin)]
-    return files_digest(files)
 
 
 @dataclass(frozen=True)

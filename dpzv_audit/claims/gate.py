@@ -147,6 +147,9 @@ def claim_seed(placed: PlacedClaim, seed: int) -> int:
 
 
 def place_of(path: Path, *, root: Path | None, trust_code: bool, device: str) -> Place:
-    """Return where the claims file at `path` may reach: score files lie below `root`, by default the file's folder."""
-    folder = path.parent
+    """Return where the claims file at `path` may reach: score files lie below `root`, by default the file's folder.
+
+    In full: workers of a cluster start in folders of their own.
+    """
+    folder = path.parent.absolute()
     return Place(folder=folder, root=root or folder, trust_code=trust_code, device=device)

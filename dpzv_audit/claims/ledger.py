@@ -3,7 +3,8 @@
 The k-th run that brings new evidence may err with probability alpha / (k (k + 1)), which sums to alpha however long the
 ledger grows (alpha spending, Foster and Stine, JRSS B 70, 2008). How each claim shares its part of that out among its
 tests (the sequential test, the full audit) was fixed before anything was drawn, and is written beside the decision. A
-claim whose evidence is unchanged keeps its verdict and spends nothing.
+claim whose evidence is unchanged keeps its verdict and spends nothing. Evidence that a budget cut off has a key of its
+own, so that the verdict on it is none on the evidence that is complete later.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from dpzv_audit.claims.theory import theory_of
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.evidence import Interval
 from dpzv_audit.training_defaults import defaults_for
 from mechanisms import METHODS, DPZVConfig
 
@@ -54,6 +55,11 @@ def _loaded(name: str, clients: int | None, data_dir: Path | None) -> VerticalDa
     if data is None:
         data = _alive[key] = load(name, clients=clients, data_dir=data_dir)
     return data
+
+
+def _value(found: float | Interval) -> float:
+    """Return what a baseline reaches: some are known, the others measured with an interval."""
+    return found.value if isinstance(found, Interval) else found
 
 
 def method_source(claim: MethodClaim, place: Place, seed: int) -> Source:
@@ -124,7 +130,7 @@ def attack_source(claim: AttackClaim, place: Place, seed: int) -> Source:
         outcome = spec.mount(setting)
         return {
             "rate": outcome.success.value,
-            "baselines": outcome.baselines,
+            "baselines": {name: _value(found) for name, found in outcome.baselines.items()},
             "controls": {name: control.value for name, control in outcome.controls.items()},
         }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from dpzv_audit.claims.betting import success_p_value
 from dpzv_audit.claims.blocks import Block, attack_facts, tradeoff_of
+from dpzv_audit.claims.cache import evidence_key
 from dpzv_audit.claims.evidence import Evidence, Look, Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.looks import full_looks, sequential_looks
@@ -19,6 +20,8 @@ from dpzv_audit.claims.sources import Source
 from dpzv_audit.claims.stages import CUT_SHARE, Stage, split_of
 from dpzv_audit.claims.verdicts import combined_p_value
 
+LEAST_SUCCESS = {"gradient_estimation": -1.0, "feature_inversion": -1.0}
+"""By attack, where success is a cosine or a correlation; that of all others is in [0, 1]."""
 THEORY = "theory"
 Task = tuple[str, int]
 """(`THEORY`, 0) or (pool, number of the block)."""
@@ -69,7 +72,8 @@ class ClaimRun:
         if self.complete is not None:
             return self.complete.p_value
         if isinstance(self.placed.claim, AttackClaim):
-            return success_p_value(self.rates, self.placed.claim.success_at_most)
+            claim = self.placed.claim
+            return success_p_value(self.rates, claim.success_at_most, least=LEAST_SUCCESS.get(claim.attack, 0.0))
         return combined_p_value((look.p_value, look.weight) for look in self.looks if look.weight > 0)
 
     def evidence(self) -> Evidence:
@@ -92,6 +96,15 @@ class ClaimRun:
             unaudited=source.unaudited,
             split=split_of(source.stages),
         )
+
+    @property
+    def evidence_key(self) -> str:
+        """What identifies the evidence so far: `key` where it is complete, what it says where it was cut off.
+
+        A run that goes on draws more of the same, which is new evidence: what a cut one decided does not decide it.
+        """
+        evidence = self.evidence()
+        return evidence_key({"claim": self.key, "so far": evidence.to_json()}) if evidence.missing else self.key
 
     def finish(self) -> None:
         """Settle the evidence and let the blocks go."""

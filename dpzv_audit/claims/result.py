@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
+from dpzv_audit.auditing.verdict import Verdict, supports
 from dpzv_audit.claims.evidence import Evidence
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
 from dpzv_audit.claims.progress import ClaimRun
-from dpzv_audit.claims.verdicts import ACCURACY, VERDICTS, Verdict, adjusted_p_values, decide, exit_code
+from dpzv_audit.claims.verdicts import VERDICTS, adjusted_p_values, decide, exit_code
 from dpzv_audit.evidence import to_jsonable
 
 SCHEMA = "dpzv-audit/verify/1"
@@ -104,7 +105,7 @@ def claim_entry(run: ClaimRun, evidence: Evidence, *, refuted: bool, adjusted: f
         "facts": to_jsonable(dict(evidence.facts)),
         "cached": run.cached,
         "seconds": round(run.seconds, 3),
-        "evidence_key": run.key,
+        "evidence_key": run.evidence_key,
     }
     return {**entry, "sentence": claim_sentence(entry)}
 
@@ -183,9 +184,9 @@ def _measured(entry: Mapping[str, Any]) -> str:
 def _proved(entry: Mapping[str, Any]) -> list[str]:
     claimed, upper, adversary = entry["claim"]["epsilon"], entry["upper"], entry["claim"]["adversary"]
     if upper is not None:
-        side = "at or below" if upper <= claimed * (1.0 + ACCURACY) else "above"
+        side = "at or below" if supports(upper, claimed) else "above"
         parts = [f"The tightest sound upper bound against the {adversary} is {up(upper)}, {side} the claim."]
-        if entry["verdict"] == "refuted" and upper <= claimed * (1.0 + ACCURACY):
+        if entry["verdict"] == "refuted" and supports(upper, claimed):
             parts.append(
                 "Theory supports this configuration, so what runs is not what is configured, or this is the rare "
                 "false alarm."

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpzv_audit.auditing.engine import MOST_DEATHS
-from dpzv_audit.auditing.workers import Lane, Workers, lanes_of, worker_died
+from dpzv_audit.auditing.workers import Lane, Workers, failure_of, lanes_of, worker_died
 from dpzv_audit.claims.blocks import Block
 from dpzv_audit.claims.evidence import Evidence, Theory
 from dpzv_audit.claims.load import PlacedClaim
@@ -133,17 +133,21 @@ class _Schedule:
     def _in_lanes(self) -> None:
         lanes = lanes_of(self._workers, perform_apart)
         running: dict[Future[tuple[Any, float]], tuple[Lane, int, int]] = {}
-        opened = lanes.opened()
-        free = list(opened)
+        opened: list[Lane] = []
+        free: list[Lane] = []
         try:
             while self._queue or running:
+                joined = lanes.opened()
+                opened += joined
+                free += joined
                 while self._queue and free:
                     index, number = self._next()
                     if not self._ready(index, number):
                         lane = free.pop()
                         running[self._submit(lane, index, number)] = (lane, index, number)
                 if running and self._time_is_up() and all(self._spares(*at) for _, *at in running.values()):
-                    for _, index, number in running.values():
+                    for future, (_, index, number) in running.items():
+                        future.cancel()  # for a cluster; a process of this machine is renewed
                         self._give_up(index, number)
                     running = {}
                     for lane in opened:
@@ -160,7 +164,7 @@ class _Schedule:
         for future in done:
             lane, index, number = running.pop(future)
             free.append(lane)
-            error = future.exception()
+            error = failure_of(future)
             if error is None:
                 self._settle(index, number, future.result())
             elif worker_died(error):

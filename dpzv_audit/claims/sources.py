@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.scores import Scores, load_scores
 from dpzv_audit.claims.blocks import Block
-from dpzv_audit.claims.cache import code_of, dataset_digest, files_digest
+from dpzv_audit.claims.cache import dataset_digest
 from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.claims.stages import Stage
+from dpzv_audit.data.files import files_digest, model_digest
 from dpzv_audit.errors import InputError
 
 SCORES = "scores"
@@ -68,7 +70,9 @@ def data_key(placed: PlacedClaim, place: Place) -> str:
             return code_of(claim.mechanism)
     if isinstance(claim, MethodClaim) and claim.records is not None:
         return "simulated"
-    return dataset_digest(claim.dataset, None if claim.data_dir is None else place.folder / claim.data_dir)
+    data = dataset_digest(claim.dataset, None if claim.data_dir is None else place.folder / claim.data_dir)
+    transformer = claim.config.get("transformer")
+    return f"{data}, {model_digest(transformer)}" if isinstance(transformer, str) else data
 
 
 def score_paths(claim: ScoresClaim, place: Place) -> tuple[Path, Path]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from typing import get_args
 
-Verdict = Literal["refuted", "overclaimed", "supported", "inconclusive"]
+from dpzv_audit.auditing.verdict import Verdict, supports
+
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-
-ACCURACY = 1e-9
-"""Relative accuracy of the accountants' closed forms: a claim is not overclaimed by a last digit below it."""
 
 MEANINGS: dict[Verdict, str] = {
     "refuted": "the measured lower bound lies above the claim at the stated confidence",
@@ -62,7 +60,7 @@ def decide(*, refuted: bool, theory: bool, upper: float | None, claimed: float |
         return "refuted"
     if not theory or claimed is None:
         return "inconclusive"
-    return "supported" if upper is not None and upper <= claimed * (1.0 + ACCURACY) else "overclaimed"
+    return "supported" if upper is not None and supports(upper, claimed) else "overclaimed"
 
 
 def exit_code(verdicts: Iterable[Verdict], *, allow_overclaimed: bool = False, strict: bool = False) -> int:

@@ -204,6 +204,8 @@ def attack(
 
 FALSE_ALARM = 1e-3
 """Probability with which all controls of a self-check together fail a correct build."""
+FEWEST_TRIALS = 3
+"""Trainings of a self-check: at its confidence an interval over two of them holds everything."""
 
 
 def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> None:
@@ -212,6 +214,11 @@ def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> Non
 
     from dpzv_audit.cli.summary import self_check_table
 
+    if setting.trials < FEWEST_TRIALS:
+        raise InputError(
+            f"--trials is {setting.trials}, must be {FEWEST_TRIALS} or more with --self-check: "
+            "by fewer trainings nothing can be told from chance"
+        )
     # A positive and a negative control share the error.
     outcome = spec.mount(replace(setting, confidence=1.0 - FALSE_ALARM / 2.0))
     output.result(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dpzv_audit.cli.audit_calibration import (
+    DEFAULT_AUDITS,
+    DEFAULT_FAMILY,
     AuditsOption,
     CalibrateCheckOption,
     CoinFlipsOption,
@@ -48,6 +50,7 @@ from dpzv_audit.cli.audit_options import (
 from dpzv_audit.cli.audit_scores import ScoreAuditOptions, audit_score_files
 from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
+    DEFAULT_DEVICE,
     DEFAULT_OUT,
     DeviceOption,
     JsonOption,
@@ -101,10 +104,10 @@ def audit(
     confidence: ConfidenceOption = 0.95,
     estimator: EstimatorOption = None,
     exactly_gaussian: ExactlyGaussianOption = False,
-    family: FamilyOption = "gaussian",
+    family: FamilyOption = DEFAULT_FAMILY,
     coin_flips: CoinFlipsOption = False,
     calibrate_check: CalibrateCheckOption = False,
-    audits: AuditsOption = 200,
+    audits: AuditsOption = DEFAULT_AUDITS,
     fail_on: FailOnOption = None,
     jobs: JobsOption = None,
     executor: ExecutorOption = None,
@@ -113,7 +116,7 @@ def audit(
     trial_seconds: TrialSecondsOption = DEFAULT_TRIAL_SECONDS,
     resume: ResumeOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = DEFAULT_DEVICE,
     out: OutOption = DEFAULT_OUT,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -148,24 +151,6 @@ def audit(
     }
     played = {"adversary": adversary, "neighbours": neighbours, "canary": canary, "others": others}
     game = {f"--{name}": value for name, value in played.items() if value != DEFAULT_GAME[name]}
-    if calibrate_check:
-        if scores is not None or method is not None or mechanism is not None:
-            raise InputError(
-                "--calibrate-check audits mechanisms of its own, must stand without --scores, --method and --mechanism"
-            )
-        calibrate_check_command(
-            audits=audits,
-            delta=DEFAULT_DELTA if delta is None else delta,
-            confidence=confidence,
-            estimators=tuple(estimator) if estimator else None,
-            output=output,
-        )
-        return
-    given = {"--method": method, "--scores": scores, "--mechanism": mechanism}
-    chosen = [flag for flag, value in given.items() if value is not None]
-    if len(chosen) != 1:
-        found = " and ".join(chosen) if chosen else "none of --method, --scores and --mechanism"
-        raise InputError(f"{found} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory")
     training = {
         **given_flags(data),
         "--epochs": epochs,
@@ -178,12 +163,49 @@ def audit(
         "--simulate": simulate or None,
         "--dataset-size": dataset_size,
         "--rounds": rounds,
+        "--device": None if device == DEFAULT_DEVICE else device,
     }
+    if calibrate_check:
+        if scores is not None or method is not None or mechanism is not None:
+            raise InputError(
+                "--calibrate-check audits mechanisms of its own, must stand without --scores, --method and --mechanism"
+            )
+        claim = {
+            "--epsilon": epsilon,
+            "--fail-on": fail_on,
+            "--exactly-gaussian": exactly_gaussian or None,
+            "--coin-flips": coin_flips or None,
+            "--family": None if family == DEFAULT_FAMILY else family,
+            "--trial-seconds": None if trial_seconds == DEFAULT_TRIAL_SECONDS else trial_seconds,
+        }
+        own = "which takes --audits, --estimator, --delta, --confidence and --seed"
+        _refuse({**training, **game, **running, **claim}, f"does not go with --calibrate-check, {own}")
+        calibrate_check_command(
+            audits=audits,
+            delta=DEFAULT_DELTA if delta is None else delta,
+            confidence=confidence,
+            estimators=tuple(estimator) if estimator else None,
+            seed=seed,
+            output=output,
+        )
+        return
+    if audits != DEFAULT_AUDITS:
+        raise InputError("--audits goes with --calibrate-check; any other audit is one")
+    given = {"--method": method, "--scores": scores, "--mechanism": mechanism}
+    chosen = [flag for flag, value in given.items() if value is not None]
+    if len(chosen) != 1:
+        found = " and ".join(chosen) if chosen else "none of --method, --scores and --mechanism"
+        raise InputError(f"{found} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory")
     if method is None:
         _refuse(training, f"goes with --method; {chosen[0]} trains nothing here")
         _refuse(game, f"goes with --method; {chosen[0]} says itself what the two worlds are")
+    if canary_norm is not None and canary != "state":
+        raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
     if mechanism is None and trial_seconds != DEFAULT_TRIAL_SECONDS:
         raise InputError("--trial-seconds goes with --mechanism, whose single runs may take so long")
+    if canaries is not None:
+        alone = {flag: value for flag, value in running.items() if flag != "--out"}
+        _refuse(alone, "goes with runs in both worlds; with --canaries there is one training")
     if scores is not None:
         _refuse(running, "goes with --method or --mechanism; --scores runs nothing and writes to stdout alone")
         audit_score_files(
@@ -202,7 +224,7 @@ def audit(
             output,
         )
         return
-    if coin_flips or family != "gaussian":
+    if coin_flips or family != DEFAULT_FAMILY:
         raise InputError("--family and --coin-flips go with --scores; a trained method's game decides both")
     if exactly_gaussian or estimator:
         raise InputError("--estimator and --exactly-gaussian go with --scores; a game decides both")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
 CHECKED_SCORES = 1000
+DEFAULT_AUDITS = 200
+DEFAULT_FAMILY = "gaussian"
 
 FamilyOption = Annotated[
     str, typer.Option("--family", metavar="FAMILY", help=f"Curves that curve and one-run-fdp fit: {FAMILY_HELP}.")
@@ -36,7 +38,7 @@ AuditsOption = Annotated[
 
 
 def calibrate_check_command(
-    *, audits: int, delta: float, confidence: float, estimators: tuple[str, ...] | None, output: Output
+    *, audits: int, delta: float, confidence: float, estimators: tuple[str, ...] | None, seed: int, output: Output
 ) -> None:
     """Print a row an estimator and mechanism, and raise `AuditError` where a count is one no valid bound would have."""
     from dpzv_audit.auditing import ESTIMATORS
@@ -60,7 +62,13 @@ def calibrate_check_command(
         )
         typer.echo(as_text([]).splitlines()[-1])
     rows = calibrate_check(
-        audits=audits, n=CHECKED_SCORES, delta=delta, confidence=confidence, estimators=estimators, progress=show
+        audits=audits,
+        n=CHECKED_SCORES,
+        delta=delta,
+        confidence=confidence,
+        estimators=estimators,
+        seed=seed,
+        progress=show,
     )
     failed = [row for row in rows if not row.passed]
     output.result(
@@ -70,6 +78,7 @@ def calibrate_check_command(
             "scores": CHECKED_SCORES,
             "delta": delta,
             "confidence": confidence,
+            "seed": seed,
             "false_alarm": FALSE_ALARM,
             "passed": not failed,
             "rows": [{**to_jsonable(row), "passed": row.passed} for row in rows],

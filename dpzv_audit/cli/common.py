@@ -42,6 +42,7 @@ SeedOption = Annotated[
         help="Every random stream follows from this number.",
     ),
 ]
+DEFAULT_DEVICE = "cpu"
 DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Device to compute on.")]
 
 

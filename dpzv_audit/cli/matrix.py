@@ -22,6 +22,7 @@ from dpzv_audit.cli.common import (
     kept_for_resume,
     progress_reporter,
 )
+from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
 from dpzv_audit.cli.tables import print_table
@@ -125,7 +126,8 @@ def matrix(
         "confidence": confidence,
         "device": choose_device(device),
     }
-    folder = out / f"matrix-{data.name}-seed{seed}-{run_key({k: str(v) for k, v in shared.items()})}"
+    facts = {key: str(value) for key, value in shared.items()} | {"arrays": load_data(data, quiet=quiet).fingerprint}
+    folder = out / f"matrix-{data.name}-seed{seed}-{run_key(facts)}"
     tasks = [
         CellTask(method=m, noise=on, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods
@@ -214,6 +216,7 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
         facts=facts,
     )
     stored = {**result, "command_line": repeatable_command_line()}
+    folder.mkdir(parents=True, exist_ok=True)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)

@@ -92,7 +92,7 @@ ChunkOption = Annotated[
         "--chunk",
         metavar="N",
         callback=at_least("--chunk", 1),
-        help="Audit runs of each world done at once; fewer need less memory.",
+        help="Audit runs done at once, half of them in each world; fewer need less memory.",
     ),
 ]
 ConfidenceOption = Annotated[
@@ -198,18 +198,24 @@ def _named_by_set(message: str, keys: list[str]) -> str:
 
 
 def parsed_settings(
-    flag: str, settings: list[str], known: Iterable[str], flags: Mapping[str, Any] | None = None
+    flag: str,
+    settings: list[str],
+    known: Iterable[str],
+    flags: Mapping[str, Any] | None = None,
+    *,
+    example: str = "momentum=0.9",
 ) -> dict[str, Any]:
     """`KEY=VALUE` pairs of `flag`; a value is read as JSON where it is JSON (numbers, true, null, lists), else a word.
 
-    Raises `InputError` for a key that is not `known`, that one of `flags` gives already, or that comes twice.
+    Raises `InputError`, with `example`, for a key that is not `known`, that one of `flags` gives already, or that comes
+    twice.
     """
     values: dict[str, Any] = {}
     for item in settings:
         name, separator, text = item.partition("=")
         key = name.replace("-", "_")
         if not separator or not key:
-            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as momentum=0.9")
+            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as {example}")
         if key not in known:
             raise unknown_name(flag, key, known)
         if flags and key in flags:

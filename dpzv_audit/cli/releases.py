@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpzv_audit.cli.common import check_choice
-from dpzv_audit.errors import InputError, check_positive, unknown_name
+from dpzv_audit.errors import InputError, check_positive
 
 if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
@@ -106,7 +105,7 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     no noise.
     """
     from dpzv_audit.cli.data_options import DataFlags
-    from dpzv_audit.cli.options import choose
+    from dpzv_audit.cli.options import choose, configure
     from dpzv_audit.evaluation.common import check_noise, noised
     from mechanisms import ProtectedConfig, method_named
     from mechanisms.calibration import guarantee
@@ -121,9 +120,7 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
         )
         config, records, clients = choice.config, len(choice.dataset.train), choice.dataset.clients
     else:
-        spec = method_named(flags.name)
-        given = {key: value for key, value in flags.options.items() if value is not None}
-        config = spec.configure(**given, **parsed("--set", flags.settings or [], spec.config.model_fields))
+        _, config = configure(flags.name, dict(flags.options), flags.settings)
         clients = clients or 1
     if isinstance(config, ProtectedConfig) and config.protected:
         promised = guarantee(config, records=records, clients=clients, seed=flags.seed)
@@ -192,10 +189,12 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
 
     A realised count belongs to the schedule it was read off: another schedule must say its own.
     """
+    from dpzv_audit.cli.options import parsed_settings
+
     names = [field.name for field in fields(release)]
     found = [release]
     for text in also or []:
-        changes = parsed("--also", text.split(","), names)
+        changes = parsed_settings("--also", [item.strip() for item in text.split(",")], names, example="sigma=0.5")
         other = {"rounds", "batch_size", "dataset_size", "clients", "sampler"}.intersection(changes)
         if other and release.participations is not None and "participations" not in changes:
             raise InputError(
@@ -204,23 +203,3 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
             )
         found.append(replace(release, **changes))
     return tuple(found)
-
-
-def parsed(flag: str, items: Iterable[str], known: Iterable[str]) -> dict[str, Any]:
-    """Return `KEY=VALUE` items as a dictionary; a value is read as JSON where it is JSON, else as a word."""
-    values: dict[str, Any] = {}
-    names = list(known)
-    for item in items:
-        name, separator, text = item.strip().partition("=")
-        key = name.replace("-", "_")
-        if not separator or not key:
-            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as sigma=0.5")
-        if key not in names:
-            raise unknown_name(flag, key, names)
-        if key in values:
-            raise InputError(f"{flag} gives {key} twice, give it once")
-        try:
-            values[key] = json.loads(text)
-        except ValueError:
-            values[key] = text
-    return values

@@ -69,7 +69,7 @@ def attack_table(console: Console, result: Mapping[str, Any]) -> None:
     for name, value in result["baselines"].items():
         table.add_row(f"baseline: {name}", *(_measured(value) if isinstance(value, Mapping) else (f"{value:.3f}", "")))
     for name, control in result["controls"].items():
-        table.add_row(f"control: {name.replace('_', ' ')}", *_measured(control))
+        table.add_row(f"control: {name.replace('_', ' ')}", *_control(control))
     for name, value in result["measures"].items():
         if not name.startswith("recall of class"):  # the report has them
             table.add_row(name, *_measured(value))
@@ -93,7 +93,9 @@ def self_check_table(console: Console, attack: str, controls: Mapping[str, Contr
     table = _table(f"self-check of {attack}")
     for name, control in controls.items():
         verdict = "holds" if control.holds else "FAILS"
-        words = f"{verdict}: {control.what}; {percent(control.confidence)}: {control.low:.3f} to {control.high:.3f}"
+        words = f"{verdict}: {control.what}"
+        if control.kind == "negative":
+            words += f"; {percent(control.confidence)}: {control.low:.3f} to {control.high:.3f}"
         table.add_row(f"{name.replace('_', ' ')} ({control.kind})", f"{control.value:.3f}", words)
     print_table(console, table)
 
@@ -205,12 +207,26 @@ def _measured(rate: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+def _control(control: Mapping[str, Any]) -> tuple[str, str]:
+    """A negative control has an interval, in which chance must lie; a positive one is judged by its value alone."""
+    if control["kind"] == "negative":
+        return _measured(control)
+    return f"{control['value']:.3f}", f"must be {control['expected']:.3f} at least, n = {control['n']:,}"
+
+
+def _accuracy(rate: Mapping[str, Any]) -> tuple[str, str]:
+    """An accuracy whose interval says what it is over: `n` test records of one model, or them and trainings."""
+    value, words = _measured(rate)
+    trainings = rate["trainings"]
+    return value, f"{words}, " + ("one model" if trainings == 1 else f"{trainings} trainings")
+
+
 def _accuracy_rows(table: Table, utility: Mapping[str, Any]) -> None:
     table.add_section()
-    table.add_row("test accuracy", *_measured(utility["test_accuracy"]))
+    table.add_row("test accuracy", *_accuracy(utility["test_accuracy"]))
     for name, control in utility["controls"].items():
         if isinstance(control, Mapping):
-            value, words = _measured(control)
+            value, words = _accuracy(control)
             table.add_row(f"control: {name}", value, f"{words}, {control['what']}")
         else:
             table.add_row(f"control: {name}", f"{control:.3f}", "")

@@ -16,18 +16,26 @@ def print_table(console: Console, table: Table) -> None:
     """Print `table` with columns as wide as they must be, even if that is wider than the terminal.
 
     A column with `no_wrap` (numbers, verdicts, names that are typed again) is never narrower than its longest cell, any
-    other never narrower than its longest word, or than `FOLDED_WIDTH` where words are longer; those fold.
+    other never narrower than its longest word, or than `FOLDED_WIDTH` where words are longer; those fold. What room is
+    left goes to the columns that need least of it.
     """
     from rich.measure import Measurement
 
     unbounded = console.options.update(max_width=10_000)
-    least = console.measure(table, options=unbounded).minimum
+    room = console.width - console.measure(table, options=unbounded).minimum
+    wanted = []
     for column in table.columns:
         cells = [Measurement.get(console, unbounded, cell) for cell in (column.header, *column.cells)]
         word, line = max(cell.minimum for cell in cells), max(cell.maximum for cell in cells)
         column.min_width = line if column.no_wrap else min(word, FOLDED_WIDTH)
         column.overflow = "fold"
-        least += column.min_width - word
-    if least > console.width:
-        table.width = least
+        room -= column.min_width - word
+        wanted.append((line - column.min_width, column))
+    if room < 0:
+        table.width = console.width - room
+    elif room < sum(more for more, _ in wanted):
+        for more, column in sorted(wanted, key=lambda one: one[0]):
+            given = min(more, room)
+            column.width = (column.min_width or 0) + given
+            room -= given
     console.print(table, crop=False)

@@ -99,12 +99,13 @@ def train(
     )
     where = choose_device(device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
+    from dpzv_audit.data.files import model_digest
 
     facts = {
         "method": method,
         "config": choice.config.model_dump(mode="json"),
-        "digests": choice.dataset.digests,
-        "partition": choice.dataset.partition,
+        "data": choice.dataset.fingerprint,
+        "model": model_digest(choice.config.transformer),
         "seed": seed,
         "trials": trials,
     }

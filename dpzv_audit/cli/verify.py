@@ -234,7 +234,7 @@ def _concluded(
         with ledger_lock(ledger):
             book = read_ledger(ledger, file.alpha)
             refuted, entry = refuted_over_time(
-                book, [run.key for run in runs], p_values, [evidence.split for evidence in gathered]
+                book, [run.evidence_key for run in runs], p_values, [evidence.split for evidence in gathered]
             )
             level = entry.level
             if entry.refuted and not interrupted:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 
-from dpzv_audit.accounting import sigma_from_paper, sigma_sound
 from dpzv_audit.auditing.games.definition import CANARIES, SCORES, Game
 from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
@@ -19,10 +17,8 @@ from dpzv_audit.evaluation.lower import bounds_by_runs, collected, memory_sectio
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
 from dpzv_audit.evaluation.sections import provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
-from dpzv_audit.evidence import NeighbourRelation
-from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.plan import Plan, active_clients
-from mechanisms.schedules import largest_participation
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.plan import Plan, plan
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,8 @@ def simulated_outcome(
     if config.entropy == "os":
         raise InputError("entropy is 'os', must be seed with --simulate: what is simulated is the law of the scalars")
     game = game_of(config, adversary, audit)
-    the_plan = deployed_plan(config, deployment, game.neighbours)
+    the_plan = plan(config, records=deployment.records, clients=deployment.clients, seed=seed, rounds=deployment.rounds)
+    check_noise(the_plan.sigma)
     sampling = Sampling(
         sampler=config.sampler,
         records=deployment.records,
@@ -118,44 +115,6 @@ def simulated_outcome(
         "versions": versions(),
     }
     return _outcome(method, trials, the_plan, audit, "simulated", facts, seed=seed, reporter=reporter)
-
-
-def deployed_plan(config: DPZVConfig, deployment: Deployment, neighbours: NeighbourRelation) -> Plan:
-    """Schedule and noise of a training of `deployment.rounds` rounds; `InputError` where they do not fit."""
-    if config.batch_size > deployment.records:
-        raise InputError(f"--batch-size is {config.batch_size}, must be at most the {deployment.records} records")
-    active = tuple(islice(active_clients(config, deployment.clients, 0), deployment.rounds))
-    by_client = tuple(active.count(m) for m in range(1, deployment.clients + 1))
-    participations = None
-    if config.sampler == "shuffled":
-        steps = deployment.records // config.batch_size
-        participations = sum(largest_participation(rounds, steps_per_pass=steps) for rounds in by_client)
-        participations = min(participations, config.participation_cap or participations)
-    if config.sigma is not None:
-        sigma = config.sigma
-    elif config.epsilon is None or config.calibration == "none":
-        sigma = 0.0
-    elif config.calibration == "paper":
-        sigma = sigma_from_paper(
-            config.epsilon,
-            config.delta,
-            clip=config.clip,
-            dataset_size=deployment.records,
-            rounds=deployment.rounds,
-        )
-    elif participations is None:
-        raise InputError(f"calibration is 'sound' with sampler {config.sampler!r}, must be used with sampler shuffled")
-    else:
-        sigma = sigma_sound(
-            config.epsilon,
-            config.delta,
-            clip=config.clip,
-            batch_size=config.batch_size,
-            participations=participations,
-            neighbours=neighbours,
-        )
-    check_noise(sigma)
-    return Plan(active, by_client, participations, sigma)
 
 
 def _outcome(

@@ -59,7 +59,7 @@ def silent() -> Reporter:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPlan:
-    """How the lower bound is sought: `runs` trainings in each world, `chunk` at a time; no runs, no audit.
+    """How the lower bound is sought: `runs` trainings in each world, `chunk` of both at a time; no runs, no audit.
 
     `neighbours`, `canary`, `others` and `norm` are those of `dpzv_audit.auditing.games.definition.Game`. Chunks run on
     `workers`, are kept under `folder` (None: nowhere) and taken up with `resume`; no chunk begins past `max_minutes`.

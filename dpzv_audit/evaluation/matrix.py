@@ -12,11 +12,11 @@ def measured_cell(result: Result, run: str) -> Result:
     """What a matrix shows of one attack's result: its success, the best without an attack, and the damage.
 
     Damage is how far success lies between the best that needs no attack (0; chance, and baselines such as the raw
-    features) and a perfect one (1); below 0 it is 0.
+    features) and a perfect one (1); below 0 it is 0. `reference_high` is the highest limit of any baseline's interval.
     """
     success = result["success"]
-    known = [v["value"] if isinstance(v, dict) else v for v in result["baselines"].values()]
-    reference = max(known, default=0.0)
+    baselines = [v if isinstance(v, dict) else {"value": v, "high": v} for v in result["baselines"].values()]
+    reference = max((b["value"] for b in baselines), default=0.0)
     damage = (success["value"] - reference) / (1.0 - reference) if reference < 1.0 else 0.0
     return {
         "state": "measured",
@@ -25,6 +25,7 @@ def measured_cell(result: Result, run: str) -> Result:
         "low": success["low"],
         "high": success["high"],
         "reference": reference,
+        "reference_high": max((b["high"] for b in baselines), default=0.0),
         "damage": min(1.0, max(0.0, damage)),
         "control": _negative(result["controls"]),
         "certified": (result.get("certified") or {}).get("epsilon_lower"),
@@ -45,8 +46,9 @@ def _negative(controls: Mapping[str, Result]) -> float | None:
 
 
 def _holds(control: Result) -> bool:
-    reaches: bool = control["high"] >= control["expected"]
-    return reaches and (control["kind"] == "positive" or control["low"] <= control["expected"])
+    """As `attacks.controls.Control.holds`, of a control that was read back."""
+    value, low, high, expected = (float(control[key]) for key in ("value", "low", "high", "expected"))
+    return value >= expected if control["kind"] == "positive" else low <= expected <= high
 
 
 FALSE_ALARM = 1e-3
@@ -82,7 +84,7 @@ def matrix_result(
     return {
         "schema": "dpzv-audit/matrix/1",
         "dataset": dataset,
-        "sentence": matrix_sentence(cells),
+        "sentence": matrix_sentence(cells, seeds),
         "negative_controls": negative_controls(cells),
         "cells": list(cells),
         "self_checks": list(self_checks),
@@ -91,7 +93,7 @@ def matrix_result(
     }
 
 
-def matrix_sentence(cells: Sequence[Result]) -> str:
+def matrix_sentence(cells: Sequence[Result], seeds: int) -> str:
     """The worst cell, how many leak for certain, how many failed, and whether controls are at chance, in words."""
     measured = [c for c in cells if c["state"] == "measured"]
     failed = sum(c["state"] == "failed" for c in cells)
@@ -106,16 +108,23 @@ def matrix_sentence(cells: Sequence[Result]) -> str:
         text += " that repeats allow to test" if untested else ""
         text += f" together {words}, p = {controls['together_p']:.2g}"
     if measured:
-        worst = max(measured, key=lambda c: (c["low"] > c["reference"], c["damage"]))
-        clear = sum(c["low"] > c["reference"] for c in measured)
+        worst = max(measured, key=lambda c: (_clear(c), c["damage"]))
         on = worst["method"] + ("" if worst["epsilon"] is None else f" at epsilon {worst['epsilon']:g}")
         text += (
-            f". In {clear} the attack's whole interval lies above what needs no attack. The worst is "
+            f". In {sum(map(_clear, measured))} the attack's whole interval lies above the intervals of all that "
+            "needs no attack. The worst is "
             f"{worst['attack']} by the {worst['adversary']} on {on}: {worst['success']:.3f} "
             f"({worst['low']:.3f} to {worst['high']:.3f}), "
             f"where {worst['reference']:.3f} needs no attack"
         )
+    if seeds == 1:
+        text += ". One training a cell says nothing of others: give --seeds 3 or more"
     return text + "."
+
+
+def _clear(cell: Result) -> bool:
+    """Whether success is told from every baseline: its interval lies above theirs."""
+    return float(cell["low"]) > float(cell["reference_high"])
 
 
 def unmeasured_cell(state: str, reason: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attacks.intervals import rate_interval
+from attacks.intervals import accuracy_interval
 from attacks.metrics import majority_baseline
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import Result
@@ -21,7 +21,10 @@ from mechanisms.trained import TrainedStack
 def utility_section(
     trained: TrainedStack, dataset: VerticalDataset, controls: Mapping[str, Any], confidence: float = 0.95
 ) -> Result:
-    """Test accuracy with its interval beside the majority class and the given controls, and the history by epoch."""
+    """Test accuracy with its interval beside the majority class and the given controls, and the history by epoch.
+
+    An accuracy's `n` counts test records, which all its `trainings` share.
+    """
     section: Result = {
         "test_accuracy": _rate(trained.correct, confidence),
         "controls": {"majority": majority_baseline(dataset.test.labels, dataset.classes), **controls},
@@ -41,8 +44,7 @@ def control_section(server_rate: float, correct: np.ndarray, confidence: float) 
 
 
 def _rate(correct: np.ndarray, confidence: float) -> Result:
-    rate: Result = to_jsonable(rate_interval(correct, confidence))
-    return rate
+    return {**to_jsonable(accuracy_interval(correct, confidence)), "trainings": len(correct)}
 
 
 def _finite(value: float) -> float | None:

@@ -21,6 +21,8 @@ def attack_sentence(
     else:
         number = f"{success.value:.3f} ({success.low:.3f} to {success.high:.3f})"
         text = f"{attack} by the {adversary} reaches {number} in {outcome.metric}, {_against(outcome)}"
+    if len(outcome.trained.correct) == 1:
+        text += "; one training says nothing of others: give --trials 3 or more"
     for name, control in outcome.controls.items():
         if not control.holds:
             text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"
@@ -34,29 +36,31 @@ def attack_sentence(
 
 
 def _labels_found(attack: str, adversary: str, outcome: AttackOutcome) -> str:
-    success, control = outcome.success, outcome.controls["shuffled_labels"]
+    success, control, chance = outcome.success, outcome.controls["shuffled_labels"], outcome.chance
     percent = f"{100 * success.value:.1f}% of labels ({100 * success.low:.1f} to {100 * success.high:.1f}%)"
-    if success.low > outcome.chance:
-        against = f"above the {100 * outcome.chance:.1f}% of guessing without an attack"
-    elif success.high < outcome.chance:
-        against = f"below the {100 * outcome.chance:.1f}% of always guessing the commonest label"
-    else:
-        against = f"no better than the {100 * outcome.chance:.1f}% of guessing without an attack"
-    text = f"{attack} by the {adversary} finds {percent}, {against}"
-    for name, value in outcome.baselines.items():
-        if isinstance(value, Interval):
-            beats = "above" if success.low > value.high else "below" if success.high < value.low else "no better than"
-            text += f", {beats} the {100 * value.value:.1f}% of {name}"
+    without = "always guessing the commonest label" if success.high < chance else "guessing without an attack"
+    against = [f"{_compared(success, chance)} the {100 * chance:.1f}% of {without}"]
+    against += [f"{_compared(success, b)} the {100 * b.value:.1f}% of {name}" for name, b in _measured(outcome)]
+    text = f"{attack} by the {adversary} finds {percent}, {', '.join(against)}"
     return f"{text}; with shuffled labels it finds {100 * control.value:.1f}%"
 
 
 def _against(outcome: AttackOutcome) -> str:
-    chance = outcome.chance
-    if outcome.success.low > chance:
-        return f"above the {chance:.3f} of knowing nothing"
-    if outcome.success.high < chance:
-        return f"below the {chance:.3f} of knowing nothing"
-    return f"not to be told from the {chance:.3f} of knowing nothing"
+    success, chance = outcome.success, outcome.chance
+    against = [f"{_compared(success, chance)} the {chance:.3f} of knowing nothing"]
+    against += [f"{_compared(success, b)} the {b.value:.3f} of {name}" for name, b in _measured(outcome)]
+    return ", ".join(against)
+
+
+def _measured(outcome: AttackOutcome) -> list[tuple[str, Interval]]:
+    """Baselines that are attacks by themselves, with less to go by: what training adds lies above them."""
+    return [(name, value) for name, value in outcome.baselines.items() if isinstance(value, Interval)]
+
+
+def _compared(success: Interval, other: float | Interval) -> str:
+    """Where `success` lies; intervals that overlap show neither that it is better nor that it is not."""
+    low, high = (other.low, other.high) if isinstance(other, Interval) else (other, other)
+    return "above" if success.low > high else "below" if success.high < low else "not to be told from"
 
 
 def train_sentence(method: str, utility: Result, privacy: Result) -> str:
@@ -64,6 +68,8 @@ def train_sentence(method: str, utility: Result, privacy: Result) -> str:
     accuracy = utility["test_accuracy"]
     reaches = "diverged (its test loss is no finite number) at" if utility["final_loss"] is None else "reaches"
     text = f"{method} {reaches} {100 * accuracy['value']:.1f}% test accuracy"
+    if accuracy["trainings"] == 1:
+        text += " in this one training"
     tuned = utility["controls"].get("frozen-clients-tuned")
     if tuned:
         if accuracy["low"] > tuned["high"]:

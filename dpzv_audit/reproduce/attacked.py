@@ -133,6 +133,16 @@ def broken_controls(rows: Sequence[Result]) -> list[str]:
     return broken
 
 
+def control_text(rows: Sequence[Result], level: str) -> str:
+    """Whether the negative control is at chance in all rows, at the `level` in words; one training cannot tell."""
+    broken = broken_controls(rows)
+    if broken:
+        return f"the negative control is NOT at chance in {listed(broken)}, {level}"
+    if len(rows[0]["by_trial"]["success"]) == 1:
+        return "one seed cannot tell whether the negative control is at chance"
+    return f"the negative control is at chance in all {len(rows)} rows, {level}"
+
+
 def interval_text(found: Mapping[str, Any] | float) -> str:
     """A rate with its interval, or alone where it has none."""
     if isinstance(found, Mapping):

@@ -16,7 +16,7 @@ from attacks.label_completion import RAW, UNTRAINED
 from dpzv_audit.reproduce.attacked import (
     FALSE_ALARM,
     attacked_part,
-    broken_controls,
+    control_text,
     interval_figure,
     interval_text,
     listed,
@@ -85,13 +85,9 @@ def gains(row: Result, rows: int) -> dict[str, dict[str, float]]:
 
     A row says that training leaks only where both of its differences do, so that they need not share their error.
     """
-    rates, trials = row["by_trial"], len(row["by_trial"]["success"])
+    rates = row["by_trial"]
     return {
-        name: asdict(
-            difference_interval(
-                rates["success"], rates[name], row["success"]["n"] // trials, 1.0 - (1.0 - CONFIDENCE) / rows
-            )
-        )
+        name: asdict(difference_interval(rates["success"], rates[name], 1.0 - (1.0 - CONFIDENCE) / rows))
         for name in (RAW, UNTRAINED)
     }
 
@@ -123,11 +119,9 @@ def verdict(rows: Sequence[Result]) -> str:
 
 def remarks(rows: Sequence[Result]) -> str:
     """The sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
-    broken = broken_controls(rows)
     notes = dict.fromkeys(f"{row['dataset']}: {note}" for row in rows for note in row["notes"])
-    control = f"is NOT at chance in {listed(broken)}" if broken else f"is at chance in all {len(rows)} rows"
-    level = f"at a false-alarm rate of {FALSE_ALARM:g} over the table"
-    return ". ".join([verdict(rows), f"The negative control {control}, {level}", *notes])
+    control = control_text(rows, f"at a false-alarm rate of {FALSE_ALARM:g} over the table")
+    return ". ".join([verdict(rows), control[0].upper() + control[1:], *notes])
 
 
 def figure(result: Result) -> str:
@@ -150,8 +144,7 @@ def figure(result: Result) -> str:
 
 def _gain(row: Result, name: str) -> str:
     rates = row["by_trial"]
-    trials = len(rates["success"])
-    found = difference_interval(rates["success"], rates[name], row["success"]["n"] // trials)
+    found = difference_interval(rates["success"], rates[name])
     return f"{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
 
 

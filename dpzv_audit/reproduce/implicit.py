@@ -8,7 +8,6 @@ follows. The claim is repeated here to compare numbers, not to make it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,9 +16,12 @@ from typing import Any
 
 import torch
 
+from dpzv_audit.atomic import write_atomically
 from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.table import Column, Result, Setting
 from dpzv_audit.reproduce.training import setting_facts
+from dpzv_audit.sealed import sealed, unsealed
 from mechanisms import method_named, train
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
@@ -112,15 +114,12 @@ class _Measures:
         self.variances: list[float] = []
 
     def load(self, run: Run) -> History:
-        """See `mechanisms.training.Checkpoints.load`."""
+        """See `mechanisms.training.Checkpoints.load`; `InputError` where the measures beside it are gone or damaged."""
         if self._checkpoints is None:
             return []
         history = self._checkpoints.load(run)
         if history:
-            measured = json.loads(self._path().read_text(encoding="utf-8"))
-            # The measures are written first, so an interrupt between the two leaves one too many.
-            self.norms = measured["norms"][: len(history)]
-            self.variances = measured["variances"][: len(history)]
+            self.norms, self.variances = _measured(self._path(), len(history))
         return history
 
     def save(self, run: Run, history: History) -> None:
@@ -131,9 +130,7 @@ class _Measures:
         if self._checkpoints is not None:
             path = self._path()
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".part")
-            partial.write_text(json.dumps({"norms": self.norms, "variances": self.variances}), encoding="utf-8")
-            partial.replace(path)
+            write_atomically(path, sealed([self.norms, self.variances]))
             self._checkpoints.save(run, history)
 
     def remove(self) -> None:
@@ -171,6 +168,18 @@ class _Measures:
             estimate = forward_difference(batch_losses, own, draws.flatten(1), mu=config.smoothing, phi=phi)
             found.append(estimate.view(records, width))
         return torch.stack(found)
+
+
+def _measured(path: Path, epochs: int) -> tuple[list[float], list[float]]:
+    """Return norms and variances of the first `epochs` epochs, from the file that `_Measures.save` wrote."""
+    try:
+        norms, variances = unsealed(path.read_bytes())
+    except (OSError, ValueError):
+        norms = variances = []
+    if min(len(norms), len(variances)) < epochs:
+        raise InputError(f"{path} is missing or damaged; start without --resume, which replaces it")
+    # The measures are written first, so an interrupt between the two leaves one too many.
+    return norms[:epochs], variances[:epochs]
 
 
 def _beside(key: str, paper: str, form: str = ".3g") -> Column:

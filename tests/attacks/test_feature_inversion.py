@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from attacks.contract import DoesNotApply
 from attacks.feature_inversion import SPEC, from_jacobians, last_embeddings
 from attacks.reconstruction import ssim
 from attacks.run import attacked_run
@@ -52,6 +53,22 @@ def test_pictures_are_the_first_records_that_the_server_did_not_know(digits):
 def test_features_that_are_no_picture_have_none():
     outcome = mounted("split", random_dataset(), options={"batch_size": 8}, with_positive=False)
     assert outcome.pictures is None
+
+
+@pytest.mark.parametrize("records", [4, 30])
+def test_fewer_unknown_records_than_groups_are_a_group_each(records):
+    """Of 30 records 15 are unknown, of 4 two: intervals are over as many groups as there are."""
+    outcome = mounted("split", random_dataset(records=records), options={"batch_size": 2}, with_positive=False)
+    assert outcome.success.n == records // 2
+    assert -1.0 <= outcome.success.low < outcome.success.high <= 1.0
+    assert outcome.controls["other_records"].n == records // 2
+
+
+@pytest.mark.parametrize(("records", "own"), [(3, {}), (48, {"known_records": 1})])
+def test_a_decoder_needs_two_records(records, own):
+    data = random_dataset(records=records)
+    with pytest.raises(DoesNotApply, match="the server knows 1, must be 2 at least to fit a decoder"):
+        mounted("split", data, options={"batch_size": 2}, options_of_attack=own)
 
 
 def test_noise_on_embeddings_protects_features(digits):

@@ -1,11 +1,15 @@
 """Model completion from few labels, passive and active, with the baselines that give its number a meaning."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from attacks.completion_head import train_head
+from attacks.contract import DoesNotApply
 from attacks.label_completion import RAW, SPEC, UNTRAINED
+from attacks.mount_labels import positive_control
 from attacks.planted import labels_in_own_features
 from attacks.run import attacked_run, permuted_labels
 from dpzv_audit.errors import InputError
@@ -53,6 +57,17 @@ def test_the_positive_control_is_the_same_path(digits):
     outcome = mounted("vafl", digits, trials=2, with_positive=True)
     assert outcome.controls["positive"].holds
     assert outcome.controls["positive"].value > 0.95
+
+
+def test_classes_of_few_records_have_a_positive_control_with_as_few_labels():
+    """Four classes of about twelve records, two labels each; of the default ten there are not enough everywhere."""
+    setting = small_setting(SPEC, "split", random_dataset(), options_of_attack={"labels_per_class": 2})
+    with pytest.raises(DoesNotApply, match="option labels_per_class is 10, must be at most"):
+        SPEC.mount(replace(setting, options={}))
+    quicker = replace(SPEC, options={**SPEC.options, "steps": 300})
+    control = positive_control(quicker, setting)
+    assert control.holds
+    assert control.n == 48 - 4 * 2
 
 
 def test_the_few_labels_are_what_was_trained_on():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from attacks.label_probe import SPEC, ProbingClient, probe_of
+from attacks.mount_labels import positive_control
 from dpzv_audit.errors import InputError
 from mechanisms.behaviours import Turn
 from mechanisms.schedules import BatchStream
@@ -39,6 +40,19 @@ def test_two_losses_tell_every_label_at_one_probe_a_class(method):
     assert outcome.success.value == 1.0
     assert outcome.controls["shuffled_labels"].value < 0.6
     assert outcome.controls["positive"].value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "own"),
+    [(512, {}), (256, {"repeats": 3}), (2, {"records": 1})],
+    ids=["few rounds an epoch", "repeats", "fewer records than by default"],
+)
+def test_the_positive_control_lasts_as_long_as_the_settings_own_probes(batch_size, own, digits):
+    """Its batches and options are the setting's: at 512 records an epoch is two rounds, and a record needs ten."""
+    setting = small_setting(SPEC, data=digits, options={"batch_size": batch_size}, options_of_attack=own)
+    control = positive_control(SPEC, setting)
+    assert control.holds
+    assert control.value == 1.0
 
 
 @pytest.mark.parametrize("method", ["dpzv", "dpzv-sound"])

@@ -82,6 +82,34 @@ def test_a_resumed_run_ends_with_the_same_numbers(method, options, data, tmp_pat
     assert np.array_equal(resumed.loss, whole.loss)
 
 
+class AsksAgain:
+    """Does as the method says, but has each batch of its first pass serve several rounds."""
+
+    def __init__(self, repeats):
+        self.first_pass_repeats = repeats
+
+    def uploads(self, turn):
+        return None
+
+
+@pytest.mark.parametrize("method", ["dpzv", "zoo-vfl", "syn-zoo-vfl"])
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_a_run_resumes_within_a_first_pass_whose_batches_serve_several_rounds(method, repeats, data, tmp_path):
+    """At 4 batches a pass a first pass outlasts the first epochs: the cuts lie between the rounds of one batch."""
+    config = METHODS[method].configure(**{**SMALL, "epochs": 6})
+    common = {"seed": 3, "evaluate_epochs": True, "behaviours": {1: AsksAgain(repeats)}}
+    whole = train(data, config, **common)
+    files = FileCheckpoints(tmp_path, "key", resume=True)
+    for epochs in range(1, 6):
+        with pytest.raises(CutOff):
+            train(data, config, **common, checkpoints=StopsAfter(files, epochs))
+    resumed = train(data, config, **common, checkpoints=files)
+    assert files.resumed_at == 5
+    for mine, theirs in zip(numbers(resumed)[0], numbers(whole)[0], strict=True):
+        assert np.array_equal(mine, theirs)
+    assert numbers(resumed)[1:5] == numbers(whole)[1:5]
+
+
 def test_without_resume_a_checkpoint_is_replaced_not_read(data, tmp_path):
     config = DPZVConfig(**SMALL)
     with pytest.raises(CutOff):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon
+from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sound, upper_bounds
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig
 from mechanisms.plan import plan
@@ -155,3 +155,15 @@ def test_nothing_in_a_plan_depends_on_data_or_replicas():
     assert made(seed=3) == made(seed=3)
     torch.manual_seed(1)
     assert made(seed=3) == made(seed=3)
+
+
+def test_sound_noise_counts_the_updates_of_a_server_by_dp_sgd():
+    """Scalars and server together meet the claim; and where nothing is left for the scalars, the key is named."""
+    sizes = {"batch_size": 10, "epochs": 2, "epsilon": 1.0, "delta": 1e-5, "calibration": "sound"}
+    config = DPZVConfig(**sizes, server_update="dp-sgd", server_noise_multiplier=30.0)
+    release = plan(config, records=40, clients=2, seed=0).release(config, 40)
+    best = tightest_sound(upper_bounds(release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"]))
+    assert best.epsilon.upper == pytest.approx(1.0, rel=1e-9)
+    less = DPZVConfig(**sizes, server_update="dp-sgd", server_noise_multiplier=2.0)
+    with pytest.raises(InputError, match=r"server_noise_multiplier is 2\.0, must be above "):
+        plan(less, records=40, clients=2, seed=0)

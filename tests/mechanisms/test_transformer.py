@@ -24,6 +24,8 @@ from mechanisms.training import train
 from mechanisms.training_data import TrainingData
 from mechanisms.transformer import TransformerModel
 
+from ..pretended import pretended_cuda
+
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LENGTH, CLIENTS = 12, 3
@@ -246,3 +248,15 @@ def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
 def test_the_embedding_bag_needs_no_download():
     clients, _ = default_architectures(((4,),) * 3, 2, embedding=4, hidden=4, top_model=True, vocabulary=13)
     assert clients == (TokenModel(13, 4),) * 3
+
+
+@pytest.mark.parametrize("method", ["split", "dpzv"])
+def test_its_buffers_are_where_a_training_is(method, folder, dataset):
+    """BERT's positions are no parameters: on a device of its own they must be there as well."""
+    config = METHODS[method].configure(**SMALL, transformer=folder)
+    here = train(data_of(dataset, torch.float32), config, seed=0, replicas=(0, 1))
+    with pretended_cuda():
+        data = TrainingData.of(dataset, dtype=torch.float32, device="cuda")
+        there = train(data, config, seed=0, replicas=(0, 1), device="cuda")
+    for mine, its in zip(here.clients, there.clients, strict=True):
+        assert torch.equal(its.flat.held, mine.flat)

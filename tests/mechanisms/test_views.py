@@ -3,6 +3,7 @@ import torch
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import ADVERSARIES
+from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
 from mechanisms.messages import SERVER
 from mechanisms.training import train
@@ -68,6 +69,29 @@ def test_an_eavesdropper_sees_scalars_without_ids_and_no_notes(recorded):
         view.batches()
     with pytest.raises(InputError, match="no 'direction' of party 1"):
         view.noted(1, "direction")
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("czofo", {"backward_bits": 4}),
+        ("split", {"sampler": "poisson"}),
+        ("vafl", {"sampler": "poisson"}),
+    ],
+    ids=["compressed answers", "batches of any size", "one client at a time"],
+)
+def test_what_an_eavesdropper_sees_weighs_what_was_sent(method, options, make_dataset):
+    """Ids travel beside messages and cost nothing: without them a message has the same bytes, replica by replica."""
+    recorder, everything = ViewRecorder(OUTSIDER), ViewRecorder(SERVER_ITSELF)
+    config = METHODS[method].configure(batch_size=6, epochs=2, embedding=2, hidden=3, **options)
+    data = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
+    trained = train(data, config, seed=0, replicas=(0, 1), observers=(recorder, everything))
+    sent = [m for m in everything.view.messages if m.sender == SERVER]
+    assert all(m.ids is None for m in recorder.view.messages)
+    assert [m.nbytes for m in recorder.view.messages] == [m.nbytes for m in sent]
+    for place in range(2):
+        seen = sum(m.nbytes if isinstance(m.nbytes, int) else m.nbytes[place] for m in recorder.view.messages)
+        assert seen == trained.ledger.of(place).down
 
 
 def test_ids_in_the_clear_are_all_that_changes_for_an_eavesdropper(recorded):

@@ -57,6 +57,13 @@ def test_the_page_has_every_number_of_a_cell():
     assert row.startswith("| a, client | m | 0.560 | 0.600 (0.500 to 0.700) | 0.100 | 0.111 | 1.25 | 0.900 |")
 
 
+def test_bold_is_what_lies_above_the_intervals_of_the_baselines():
+    unsure = {**MEASURED, "reference_high": 0.55}
+    assert "700" in heat_map({"cells": [{**MEASURED, "reference_high": 0.2}]})
+    assert "700" not in heat_map({"cells": [unsure]})
+    assert tables({"cells": [unsure]})["Cells by damage, the worst first"].rows[0][4] == "0.100 (to 0.550)"
+
+
 def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
     noised = {**CELL, "method": "n", "noise": "gradient", "state": "does not apply"}
     noised = [

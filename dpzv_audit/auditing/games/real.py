@@ -21,6 +21,7 @@ from dpzv_audit.auditing.games.transcript import Sampling, cap_weights, known_id
 from dpzv_audit.auditing.games.worlds import Worlds, worlds_of
 from dpzv_audit.auditing.games.worst_case import CanaryClient, aim_all
 from dpzv_audit.auditing.storage import Arrays
+from dpzv_audit.data.files import model_digest
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms.dpzv import DPZVRun
@@ -102,8 +103,8 @@ class RealTrials:
             "trials": "real",
             "config": self.game.config.model_dump(mode="json"),
             "game": game,
-            "digests": self.dataset.digests,
-            "partition": self.dataset.partition,
+            "data": self.dataset.fingerprint,
+            "model": model_digest(self.game.config.transformer),
             "seed": self.seed,
             "device": self.device,
             "threads": torch.get_num_threads(),

@@ -32,7 +32,8 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     """Return the two worlds of `game` on `dataset`.
 
     `state` multiplies the canary's features by `game.norm` in both worlds. `replace-record`: in "in" the record has the
-    features of another record of the label that it has there, except in the blocks that the adversary holds.
+    features of another record of the label that it has there, except in the blocks that the adversary holds; to one who
+    holds them all it is `replace-label`.
     `add-remove`: "out" lacks the record. `zero-out`: both have it, in "out" nobody sends anything but 0 for it.
     Raises `InputError` for a record or labels that cannot be.
     """
@@ -55,7 +56,8 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
         inside = _with(dataset, features, game.record, labels[1])
         return Worlds((inside, inside), labels, False, (False, True))
     out, inside = (_with(dataset, features, game.record, label) for label in labels)
-    if game.neighbours == "replace-label" or game.adversary == "colluding-clients":
+    held = {"client": 1, "colluding-clients": len(features)}.get(game.adversary, 0)
+    if game.neighbours == "replace-label" or held == len(features):
         return Worlds((out, inside), labels, True)
     donors = np.flatnonzero(dataset.train.labels == labels[1])
     donors = donors[donors != game.record]
@@ -64,9 +66,8 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
             f"--neighbours is 'replace-record', but no other record has label {labels[1]} to take the canary's place: "
             "must be replace-label"
         )
-    held = {0} if game.adversary == "client" else set()
     changed: Features = tuple(
-        block if m in held else _row(block, game.record, block[donors[0]]) for m, block in enumerate(features)
+        block if m < held else _row(block, game.record, block[donors[0]]) for m, block in enumerate(features)
     )
     return Worlds((out, _with(dataset, changed, game.record, labels[1])), labels, False)
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from dpzv_audit.accounting import (
     calibrate,
     gdp_exact,
     gdp_paper,
+    mu_from_epsilon,
     sigma_from_paper,
     sigma_sound,
     tightest_sound,
@@ -52,6 +54,29 @@ def test_sound_noise_meets_its_target_and_no_more(epsilon, delta, participations
     assert bound.sound
     assert bound.epsilon.upper == pytest.approx(epsilon, rel=1e-9)
     assert bound.epsilon.upper <= epsilon * (1 + 1e-13)
+
+
+@settings(deadline=None)
+@given(
+    epsilon=st.floats(0.01, 50.0),
+    delta=st.sampled_from([1e-12, 1e-5, 1e-3]),
+    participations=st.integers(1, 5000),
+    neighbours=st.sampled_from(["replace-label", "zero-out"]),
+    share=st.floats(0.001, 0.999),
+)
+def test_sound_noise_leaves_room_for_the_server_s_own_updates(epsilon, delta, participations, neighbours, share):
+    """`share` of mu^2 goes to dp-sgd; none is left where its noise is a hair less than all of mu^2 takes."""
+    moved = 1.0 if neighbours == "zero-out" else 2.0
+    least = moved * math.sqrt(participations) / mu_from_epsilon(epsilon, delta)
+    given_ = {"clip": 2.0, "batch_size": 32, "participations": participations, "neighbours": neighbours}
+    noise = least / math.sqrt(share)
+    sigma = sigma_sound(epsilon, delta, **given_, server_noise_multiplier=noise)
+    made = replace(release(sigma, participations), server_update="dp-sgd", server_noise_multiplier=noise)
+    bound = gdp_exact(made, "client", neighbours, delta)
+    assert bound.sound
+    assert bound.epsilon.upper == pytest.approx(epsilon, rel=1e-9)
+    with pytest.raises(InputError, match=r"server_noise_multiplier is .*, must be above"):
+        sigma_sound(epsilon, delta, **given_, server_noise_multiplier=least * 0.999)
 
 
 @given(epsilon=st.floats(0.01, 50.0), delta=st.sampled_from([1e-12, 1e-5, 1e-3]))
@@ -180,6 +205,37 @@ def test_what_cannot_be_reached_is_an_answer(changes, unknown, adversary, says):
     assert (found.reached, found.value, found.release, found.bound) == (False, None, None, None)
     assert found.reason.startswith("cannot be reached")
     assert says in found.reason
+
+
+BATCHES = {"sampler": "shuffled", "dataset_size": 60, "rounds": 40}
+SMALLER_IS_BETTER = [
+    # Noise on rows: a record takes part more often in larger batches, and nothing is won.
+    {"channel": "gradient", "server_update": "frozen", "sigma": 8.0},
+    # Noise on scalars falls with the batch, what the server's own updates cost rises with it.
+    {"server_update": "dp-sgd", "server_noise_multiplier": 8.0, "sigma": 0.05},
+    {"server_update": "dp-sgd", "server_noise_multiplier": 3.0, "sigma": 0.5},
+    {"sigma": 0.05},
+]
+
+
+@pytest.mark.parametrize("changes", SMALLER_IS_BETTER)
+@pytest.mark.parametrize("share", [0.999, 1.001, 1.2])
+def test_a_batch_is_found_where_any_meets_the_target(changes, share):
+    """Every batch from 1 to D tried, and the target just below and just above the least epsilon of all."""
+    template = sampled(**BATCHES, **changes)
+    costs = {
+        size: accounted(replace(template, batch_size=size), "client", "replace-label", 1e-5) for size in range(1, 61)
+    }
+    target = share * min(costs.values())
+    found = calibrate(
+        template, unknown="batch-size", epsilon=target, delta=1e-5, adversary="client", neighbours="replace-label"
+    )
+    assert found.reached == (share > 1.0)
+    if found.reached:
+        assert costs[found.value] <= target
+        assert found.value == 1 or costs[found.value - 1] > target
+    else:
+        assert f"{min(costs.values()):.6g}" in found.reason
 
 
 def test_a_gap_of_the_release_is_named_before_an_accountant_that_does_not_apply():

@@ -1,8 +1,13 @@
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
+from scipy.signal import fftconvolve
+from scipy.stats import binom, norm
 
-from dpzv_audit.accounting import GAPS, TABLE, Composition, gaps_of, treatment
+from dpzv_audit.accounting import GAPS, TABLE, Composition, gaps_of, treatment, upper_bounds
+from dpzv_audit.accounting.accountants import gdp_exact, prv, rdp, tightest_sound
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER
 from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, Release
 from dpzv_audit.errors import InputError
@@ -160,3 +165,66 @@ def test_unknown_names():
     ]:
         with pytest.raises(InputError, match="must be one of"):
             treatment(*names)
+
+
+def delta_where_lengths_are_seen(epsilon, *, batch, records, rounds, noise):
+    """delta(epsilon) of one label, all others at +C, where each round shows how many records its batch has.
+
+    In units of C/B: given b of D records, the sum without noise is b, but b - 2 where the record, if at -C, is among
+    them (probability b/D). The loss of b and the noise of a round on a grid, then composed.
+    """
+    step, most = 0.01, 2000
+    x = np.linspace(-14.0 * noise - 2.0, 14.0 * noise, 2001)
+    law = np.zeros(2 * most + 1)
+    for size, chance in enumerate(binom.pmf(np.arange(records + 1), records, batch / records)):
+        rate = size / records
+        density = (1.0 - rate) * norm.pdf(x, 0.0, noise) + rate * norm.pdf(x, -2.0, noise)
+        loss = np.log((1.0 - rate) + rate * np.exp((-2.0 * x - 2.0) / noise**2))
+        # Rounded down: the delta found is too low, never too high.
+        np.add.at(law, np.floor(loss / step).astype(int) + most, chance * density * (x[1] - x[0]))
+    total = law
+    for _ in range(rounds - 1):
+        total = fftconvolve(total, law)
+    losses = step * (np.arange(len(total)) - most * rounds)
+    return float(np.sum(np.maximum(total, 0.0) * np.maximum(0.0, -np.expm1(np.minimum(0.0, epsilon - losses)))))
+
+
+def test_lengths_that_are_seen_break_the_amplified_bound():
+    """The refutation is by quadrature of the very game; the bound for known ids, which lengths follow from, holds."""
+    made = Release(
+        batch_size=8, dataset_size=40, rounds=20, clip=1.0, sigma=2.0 / 8, sampler="poisson", server_update="joint-zo"
+    )
+    ask = {"adversary": "eavesdropper", "neighbours": "replace-label", "delta": 1e-3}
+    amplified, known = prv(made, *ask.values()), gdp_exact(made, *ask.values())
+    game = {"batch": 8, "records": 40, "rounds": 20, "noise": 2.0}
+    assert delta_where_lengths_are_seen(amplified.epsilon.upper, **game) > 1.2e-3
+    assert delta_where_lengths_are_seen(known.epsilon.upper, **game) < 1e-3
+    assert (amplified.sound, amplified.gap) == (False, "batch-size")
+    assert known.sound
+    assert rdp(made, *ask.values()).epsilon.upper > known.epsilon.upper
+    assert prv(replace(made, padded=True), *ask.values()).sound
+    assert prv(made, "release", "replace-label", 1e-3).sound
+
+
+@pytest.mark.parametrize("relation", ["replace-label", "replace-record", "zero-out", "add-remove"])
+def test_no_amplified_bound_is_sound_for_who_sees_lengths(relation):
+    for adversary, padded, sound in (
+        ("eavesdropper", False, False),
+        ("eavesdropper", True, True),
+        ("release", False, True),
+    ):
+        made = Release(
+            batch_size=8,
+            dataset_size=400,
+            rounds=20,
+            clip=1.0,
+            sigma=0.3,
+            sampler="poisson",
+            server_update="joint-zo",
+            padded=padded,
+        )
+        found = prv(made, adversary, relation, 1e-5)
+        assert found.sound == sound
+        assert found.gap == (None if sound else "batch-size")
+        best = tightest_sound(upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation]))
+        assert (best is not None and best.accountant == "prv") == sound

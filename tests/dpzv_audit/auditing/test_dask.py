@@ -1,5 +1,6 @@
 """The same chunks on a Dask cluster of real processes, one of which is killed while it works."""
 
+import logging
 import os
 import signal
 import sys
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dpzv_audit.auditing.engine import Effort, collect
+from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect
+from dpzv_audit.auditing.mechanism import MechanismTrials
 from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.auditing.workers import Workers
 from dpzv_audit.errors import AuditError, InputError
@@ -132,3 +134,20 @@ def test_data_go_to_a_process_once(tmp_path):
 def test_a_scheduler_that_is_not_there_is_one_line():
     with pytest.raises(InputError, match=r"--scheduler is 'tcp://127\.0\.0\.1:1', which cannot be reached"):
         collect(Slow(), 4, Effort(workers=Workers(kind="dask", scheduler="tcp://127.0.0.1:1")))
+    # Nor does Dask add lines of its own where the scheduler goes away later.
+    assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
+
+
+def test_a_run_that_hangs_on_a_cluster_ends_at_its_limit(tmp_path, monkeypatch):
+    """Dask runs chunks in threads, which no signal reaches: the mechanism has a process of its own there."""
+    text = (
+        "import time\nclass Made:\n    def run(self, world, rng): return time.sleep(1000)\ndef made(): return Made()\n"
+    )
+    (tmp_path / "hanging_mechanism.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    ) as cluster:
+        effort = Effort(chunk=4, workers=Workers(kind="dask", scheduler=cluster.scheduler_address))
+        with pytest.raises(MechanismFailed, match=r"run 1 of the world 'out' took longer than --trial-seconds 0\.3"):
+            collect(MechanismTrials("hanging_mechanism:made", 0, 0.3), 8, effort)

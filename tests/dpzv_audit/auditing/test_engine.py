@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from dpzv_audit.auditing import engine
 from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect, run_chunk
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
 from dpzv_audit.auditing.workers import Workers, workers_from
@@ -196,8 +198,25 @@ def test_a_failure_keeps_the_pairs_before_it(tmp_path, kind, error):
         collect(fails, 20, Effort(chunk=5, store=store))
     assert sum(last - first for first, last in store.load()) == 13
     again = Numbers()
-    collect(again, 20, Effort(chunk=5, store=ChunkStore(store.folder, resume=True)))
-    assert again.calls == [(10, 15), (15, 20)]
+    got = collect(again, 20, Effort(chunk=5, store=ChunkStore(store.folder, resume=True)))
+    assert again.calls == [(13, 15), (15, 20)]
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+
+def test_a_chunk_that_fails_again_and_again_is_taken_up_where_it_ended_last(tmp_path):
+    def failing_at(pair):
+        def fails(first, last):
+            return {**Numbers()(first, min(last, pair)), "failure": np.array(["failed", "it broke"])}
+
+        return fails
+
+    for at in (3, 7, 8):
+        with pytest.raises(MechanismFailed, match=f"the {at} pairs of runs before it are kept"):
+            collect(failing_at(at), 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
+    again = Numbers()
+    got = collect(again, 20, Effort(chunk=10, store=ChunkStore(tmp_path / "key", resume=True)))
+    assert again.calls == [(8, 10), (10, 20)]
+    assert (got.arrays["in_scores"] == np.arange(20)).all()
 
 
 def test_processes_give_the_same_numbers():
@@ -210,6 +229,42 @@ def test_a_worker_that_dies_costs_its_chunk_alone(tmp_path):
     got = collect(trials, 20, Effort(chunk=3, workers=Workers(kind="loky", jobs=2)))
     assert (tmp_path / "died").exists()
     assert (got.arrays["in_scores"] == np.arange(20)).all()
+
+
+class Cluster:
+    """A lane in this process whose first `gone` chunks end cancelled, as Dask's do where their scheduler goes away."""
+
+    def __init__(self, gone):
+        self.gone, self.new = gone, [self]
+
+    def opened(self):
+        new, self.new = self.new, []
+        return new
+
+    def submit(self, first, last, fitted):
+        future = Future()
+        if self.gone:
+            self.gone -= 1
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        else:
+            future.set_result(run_chunk(Numbers(), first, last, fitted))
+        return future
+
+    def renew(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_a_chunk_that_is_cancelled_is_done_again(monkeypatch):
+    monkeypatch.setattr(engine, "lanes_of", lambda workers, job: Cluster(gone=2))
+    got = collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
+    assert (got.arrays["in_scores"] == np.arange(10)).all()
+    monkeypatch.setattr(engine, "lanes_of", lambda workers, job: Cluster(gone=1000))
+    with pytest.raises(AuditError, match="a worker died 3 times on runs 1 to 4"):
+        collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
 
 
 def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):
@@ -244,6 +299,7 @@ import sys, time
 from pathlib import Path
 import cloudpickle
 import numpy as np
+from dpzv_audit.auditing import engine
 from dpzv_audit.auditing.engine import Effort, collect
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
 

@@ -1,7 +1,9 @@
 """A mechanism of the user's own: the protocol, and every way to misbehave as one line with the evidence kept."""
 
+import importlib
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,8 +12,11 @@ from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect
 from dpzv_audit.auditing.mechanism import MechanismTrials, mechanism_from
 from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.errors import InputError
+from dpzv_audit.evaluation.common import AuditPlan
+from dpzv_audit.evaluation.mechanism import mechanism_outcome
 
 SOURCE = """
+import os
 import time
 import numpy as np
 
@@ -65,6 +70,10 @@ def batch(): return Batch()
 class ShortBatch:
     def run_batch(self, world, rng, n): return rng.normal(size=n - 1)
 def short_batch(): return ShortBatch()
+
+class Ends:
+    def run(self, world, rng): os._exit(7)
+def ends(): return Ends()
 
 def nothing(): return object()
 def broken(): raise RuntimeError("no such file")
@@ -161,3 +170,65 @@ def test_what_is_no_mechanism_is_one_line(path, words):
     with pytest.raises(InputError, match=words) as caught:
         mechanism_from(path)
     assert "\n" not in str(caught.value)
+
+
+def in_a_thread(made, first, last):
+    """What the trials answer where no signal reaches, as in the threads of a Dask worker."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(made, first, last).result()
+
+
+def test_a_thread_gives_the_numbers_of_a_process():
+    got, alone = in_a_thread(trials("views", seed=3), 5, 9), trials("views", seed=3)(5, 9)
+    assert got.keys() == alone.keys()
+    assert all(np.array_equal(got[name], alone[name]) for name in alone)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words", "kept"),
+    [
+        ("user_mechanisms:hangs", "failed", "run 11 of the world 'out' took longer than --trial-seconds 0.2", 10),
+        ("user_mechanisms:swallows", "failed", "took longer than --trial-seconds 0.2", 10),
+        ("user_mechanisms:ends", "failed", "runs 1 to 12 took their process down (exit code 7), or one of them", 0),
+        ("user_mechanisms:missing", "input", "has no function 'missing'", 0),
+    ],
+)
+def test_a_limit_holds_in_a_thread_too(path, kind, words, kept):
+    found = in_a_thread(MechanismTrials(path, 0, 0.2), 0, 12)
+    assert found["failure"][0] == kind
+    assert words in found.pop("failure")[1]
+    assert {len(rows) for rows in found.values()} == ({kept} if kept else set())
+
+
+LEAKS = """
+import edited_noise
+class Made:
+    def run(self, world, rng):
+        Made.runs = getattr(Made, "runs", 0) + 1
+        if Made.runs > 44: raise RuntimeError("out of entropy")
+        return 9.0 * world + edited_noise.drawn(rng)
+def made(): return Made()
+"""
+QUIET = LEAKS.replace("9.0 * world", "0.0 * world").replace("runs > 44", "runs > 10 ** 6")
+NOISE = "def drawn(rng): return rng.normal()\n"
+
+
+def test_what_is_kept_is_not_taken_for_that_of_edited_code(tmp_path, monkeypatch):
+    """Scores of two mechanisms, put together, would be a verdict on neither; a helper's code counts as their own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def audited(text, noise=NOISE):
+        (tmp_path / "edited_mechanism.py").write_text(text)
+        (tmp_path / "edited_noise.py").write_text(noise)
+        for name in ("edited_mechanism", "edited_noise"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        mechanism_from.cache_clear()
+        plan = AuditPlan(runs=40, chunk=16, folder=tmp_path / "audits", resume=True)
+        return mechanism_outcome("edited_mechanism:made", plan, epsilon=1.0, delta=1e-5, trial_seconds=30.0).result
+
+    with pytest.raises(MechanismFailed, match="kept for --resume"):
+        audited(LEAKS)
+    assert audited(QUIET)["privacy"]["empirical_lower"] == 0.0
+    audited(QUIET, NOISE.replace("rng.normal()", "100.0 + rng.normal()"))
+    assert len([path for path in (tmp_path / "audits").iterdir() if path.is_dir()]) == 3

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, place_of
-from dpzv_audit.claims.load import load_claims
+from dpzv_audit.claims.load import load_claims, one_claim
 from dpzv_audit.claims.mechanism_source import RUNS_A_BLOCK
+from dpzv_audit.claims.sources import data_key
 from dpzv_audit.claims.stages import CUT_SHARE, all_at_once, split_of, two_stages
 from dpzv_audit.claims.verdicts import holm
 from dpzv_audit.errors import AuditError, InputError
@@ -117,6 +119,49 @@ def test_unchanged_claims_come_from_the_cache_and_changed_ones_do_not(claims_fol
     monkeypatch.setattr(gate_module, "code_digest", lambda: "other code")
     assert cached() == [False, False]
     assert cached() == [True, True]
+
+
+def test_an_edit_of_what_a_mechanism_imports_is_audited_again(mechanism_folder):
+    folder, name = mechanism_folder
+    (folder / f"{name}_noise.py").write_text("SCALE = 0.0\n")
+    (folder / f"{name}_own.py").write_text(
+        f"from {name}_noise import SCALE\n\ndef build():\n    return lambda world, rng: rng.normal(world, SCALE)\n"
+    )
+
+    def verified():
+        for module in (f"{name}_own", f"{name}_noise"):
+            sys.modules.pop(module, None)  # as in another process
+        (run,) = gathered(folder, mechanism_claim(f"{name}_own"), trust_code=True, cache=folder / "cache")
+        return run.cached, verdicts([run])
+
+    assert verified() == (False, (True,))
+    assert verified() == (True, (True,))
+    (folder / f"{name}_noise.py").write_text("SCALE = 10.0\n")
+    assert verified() == (False, (False,))
+    assert verified() == (True, (False,))
+
+
+def test_the_files_of_a_transformer_count_as_data(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
+    keys = {"name": "c", "method": "dpzv", "epsilon": 1.0, "config": {"transformer": str(tmp_path / "model")}}
+    place = place_of(tmp_path / "claims.toml", root=None, trust_code=False, device="cpu")
+    before = data_key(one_claim(keys), place)
+    assert data_key(one_claim(keys), place) == before
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"others")
+    assert data_key(one_claim(keys), place) != before
+    del keys["config"]
+    assert data_key(one_claim(keys), place) != before
+
+
+def test_the_version_of_transformers_is_part_of_the_code(monkeypatch):
+    before = cache_module.code_digest.__wrapped__()
+    assert before == cache_module.code_digest()
+    versions = cache_module.importlib.metadata.version
+    monkeypatch.setattr(
+        cache_module.importlib.metadata, "version", lambda name: "0" if name == "transformers" else versions(name)
+    )
+    assert cache_module.code_digest.__wrapped__() != before
 
 
 def test_a_damaged_cache_counts_as_empty(claims_folder):
@@ -294,3 +339,8 @@ def test_verify_claim_from_python():
         verify_claim(scores=([1.0, np.nan], [1.0, 2.0]), epsilon=1.0)
     with pytest.raises(InputError, match="both given"):
         verify_claim(scores=scores, mechanism=lambda world, rng: 0.0, epsilon=1.0)
+
+
+def test_workers_elsewhere_find_what_lies_beside_the_file(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert place_of(Path("claims.toml"), root=None, trust_code=False, device="cpu").folder == tmp_path

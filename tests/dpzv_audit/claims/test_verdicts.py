@@ -1,6 +1,7 @@
 """Verdicts are pure functions of p-values and upper bounds; Holm's method holds the error rate of the file."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from scipy.stats import binom
 
 from dpzv_audit.auditing.significance import LEAST_P, FixedTest, fixed_test
 from dpzv_audit.claims.betting import success_p_value
+from dpzv_audit.claims.load import one_claim
+from dpzv_audit.claims.progress import ClaimRun
 from dpzv_audit.claims.verdicts import (
     VERDICTS,
     adjusted_p_values,
@@ -19,6 +22,7 @@ from dpzv_audit.claims.verdicts import (
     holm,
     stopping_level,
 )
+from dpzv_audit.errors import AuditError
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 
@@ -167,9 +171,35 @@ def test_bets_on_an_attack_that_succeeds_win_at_once():
     assert success_p_value([0.3] * 64, 0.15) < 1e-6
 
 
+@pytest.mark.parametrize("least", [0.0, -1.0])
 @pytest.mark.parametrize("limit", [0.15, 0.5, 0.9])
-def test_bets_against_a_true_limit_seldom_win(limit):
+def test_bets_against_a_true_limit_seldom_win(limit, least):
     # 600 fair games looked at throughout: 1/p >= 20 in at most a share 0.05. False alarm: 1e-5 a case.
     rng = np.random.default_rng(3)
-    wins = sum(success_p_value((rng.random(60) < limit) * 1.0, limit) <= 0.05 for _ in range(600))
+    chance = (limit - least) / (1.0 - least)
+    games = (np.where(rng.random(60) < chance, 1.0, least) for _ in range(600))
+    wins = sum(success_p_value(rates, limit, least=least) <= 0.05 for rates in games)
     assert wins <= binom.isf(1e-5, 600, 0.05)
+
+
+def test_a_cosine_below_zero_is_one_poor_training_and_not_the_end_of_the_bets():
+    rates = [-0.05] + [0.95] * 15
+    assert success_p_value(rates, 0.05, least=-1.0) < 1e-3
+    # On its way to [0, 1] the limit goes along.
+    moved = [(rate + 1.0) / 2.0 for rate in rates]
+    assert success_p_value(rates, 0.05, least=-1.0) == pytest.approx(success_p_value(moved, 0.525))
+    # What lies below 0 counts in full: cut off at 0, these rates of mean 0 would seem to exceed the limit.
+    assert success_p_value([-1.0, 1.0] * 30, 0.1, least=-1.0) > 0.5
+
+
+@pytest.mark.parametrize("rate", [-0.05, 1.05, math.nan])
+def test_a_success_outside_its_range_is_refused(rate):
+    with pytest.raises(AuditError, match=r"must lie in \[0, 1\]"):
+        success_p_value([0.5, rate], 0.15)
+
+
+def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
+    keys = {"name": "c", "kind": "attack", "method": "dpzv", "success_at_most": 0.05}
+    for attack in ("gradient_estimation", "feature_inversion"):
+        run = ClaimRun(one_claim({**keys, "attack": attack}), "", 0, rates=(-0.05, *[0.95] * 15))
+        assert run.p_value < 1e-3

@@ -53,7 +53,7 @@ def test_all_is_every_adversary_and_relation():
 
 
 def test_table_marks_sound_gap_and_tightest():
-    result = run(CLAIM + " --sampler poisson --server-update joint-zo --neighbours replace-label")
+    result = run(CLAIM + " --sampler poisson --padded --server-update joint-zo --neighbours replace-label")
     assert result.exit_code == 0
     assert result.stdout.startswith("Release: 46900 scalars, B = 128 of D = 60000 (poisson)")
     head, colluding = (line for line in result.stdout.splitlines() if line.startswith("┃ "))
@@ -280,3 +280,19 @@ def test_wrong_flags_are_one_line(arguments, says):
     assert isinstance(error, AuditError)
     assert says in str(error)
     assert "\n" not in str(error)
+
+
+def test_a_setting_that_contradicts_a_flag_is_refused_where_the_sizes_are_given():
+    sizes = "--method dpzv --dataset-size 1000 --set sigma=0.2"
+    refused = run(f"{sizes} --sigma 0.1")
+    assert isinstance(refused.exception, InputError)
+    assert str(refused.exception) == "--set sigma=0.2 contradicts --sigma, give one of them"
+    assert run(sizes).exit_code == 0
+
+
+def test_what_the_server_spends_by_itself_is_named_for_what_it_is():
+    sizes = "--batch-size 64 --dataset-size 1408 --rounds 176 --clip 1 --sigma 0.5"
+    ask = "--server-update dp-sgd --server-mu 0.7 --adversary client --neighbours replace-label --explain"
+    said = " ".join(run(f"{sizes} {ask}").stdout.split())
+    assert "mu_0 = 0.7 (the server's own updates)" in said
+    assert "0 messages" not in said

@@ -140,6 +140,7 @@ def test_a_wrong_flag_is_named(files, flags, words):
         ("--resume",),
         ("--out", "elsewhere"),
         ("--trial-seconds", "5"),
+        ("--device", "gpu"),
     ],
 )
 def test_a_flag_that_score_files_leave_without_effect_is_refused(files, flags):

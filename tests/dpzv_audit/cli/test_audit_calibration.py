@@ -31,6 +31,36 @@ def test_the_check_prints_its_rows_and_passes():
     assert {row["mechanism"] for row in result["rows"]} >= {"gaussian mu=1", "laplace epsilon=1"}
 
 
+def test_another_seed_draws_other_audits():
+    flags = ("--calibrate-check", "--audits", "2", "--estimator", "clopper-pearson", "--json")
+    first, again, other = (json.loads(run(*flags, "--seed", seed).stdout) for seed in ("0", "0", "5"))
+    assert first == again
+    assert (first["seed"], other["seed"]) == (0, 5)
+    assert [row["mean"] for row in first["rows"]] != [row["mean"] for row in other["rows"]]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--device", "cuda"),
+        ("--jobs", "2"),
+        ("--runs", "10"),
+        ("--out", "elsewhere"),
+        ("--epochs", "3"),
+        ("--canary", "state"),
+        ("--epsilon", "1"),
+        ("--fail-on", "refuted"),
+        ("--family", "laplace"),
+        ("--coin-flips",),
+        ("--trial-seconds", "5"),
+    ],
+)
+def test_a_flag_that_the_check_leaves_without_effect_is_refused(flags):
+    error = run("--calibrate-check", *flags).exception
+    assert isinstance(error, InputError)
+    assert str(error).startswith(f"{flags[0]} does not go with --calibrate-check")
+
+
 def test_a_bound_that_exceeds_the_truth_fails_the_check(monkeypatch):
     from dataclasses import replace
 

@@ -175,12 +175,21 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         (("--method", "dpzv", "--adversary", "server"), "owns the labels"),
         (("--method", "dpzv", "--neighbours", "add-remove"), "no game for --neighbours add-remove"),
         (("--method", "dpzv", "--canary", "worse"), "--canary is 'worse'"),
-        (("--method", "dpzv", "--canary-norm", "nan"), "--canary-norm is nan"),
+        (("--method", "dpzv", "--canary", "state", "--canary-norm", "nan"), "--canary-norm is nan"),
         (("--method", "vafl"), "adds no noise"),
         (("--method", "dpzv", "--rounds", "5"), "--rounds goes with --simulate"),
         (("--method", "dpzv", "--simulate", "--rounds", "5"), "--dataset-size is missing"),
         ((*FULL_SIZE, "--epochs", "2"), "--epochs does not go with --simulate"),
         ((*FULL_SIZE, "--canary", "state"), "--canary is 'state', must be worst-case with --simulate"),
+        ((*FULL_SIZE, "--device", "cuda"), "--device does not go with --simulate"),
+        (("--mechanism", "planted:sound", "--device", "cuda"), "--device goes with --method"),
+        (
+            ("--method", "dpzv", "--canaries", "9", "--runs", "3"),
+            "--runs goes with runs in both worlds; with --canaries",
+        ),
+        (("--method", "dpzv", "--canaries", "9", "--resume"), "--resume goes with runs in both worlds"),
+        (("--method", "dpzv", "--audits", "3"), "--audits goes with --calibrate-check"),
+        (("--method", "dpzv", "--canary-norm", "3"), "--canary-norm goes with --canary state, not worst-case"),
         ((*FULL_SIZE[:5], "10", *FULL_SIZE[5:]), "argument"),
         (("--mechanism", "planted:nothing"), "--mechanism planted:NAME is 'nothing'"),
         (("--mechanism", "planted:sound", "--epsilon", "2"), "--epsilon does not go with --mechanism planted"),
@@ -229,3 +238,27 @@ def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_onc
     assert "memory" not in whole["compute"]
     assert halved["compute"]["memory"] == said
     assert run(*QUICK).stdout.replace("\n", " ").count(f"Memory {said}.") == 1
+
+
+@pytest.mark.parametrize("activation", ["cyclic", "random"])
+def test_noise_is_that_of_the_deployed_training_whatever_relation_is_audited(activation, answer, tmp_path):
+    """The same flags give the schedule and the sound noise of `train` to the game, played or simulated."""
+    from dpzv_audit.cli.train import train
+
+    trainer = typer.Typer()
+    trainer.command()(train)
+    same = ("--method", "dpzv-sound", "--epsilon", "2", "--batch-size", "128", "--clients", "2", "--seed", "4")
+    same += ("--set", f"activation={activation}")
+    trained = CliRunner().invoke(trainer, [*same, "--epochs", "1", "--out", str(tmp_path), "--json"])
+    deployed = json.loads(trained.stdout)["privacy"]["release"]
+    for relation in ("replace-label", "replace-record", "zero-out"):
+        game = (*same, "--neighbours", relation, "--adversary", "colluding-clients", "--runs", "2")
+        size = ("--dataset-size", "1408", "--rounds", str(deployed["rounds"]))
+        for release in (
+            answer(*game, "--epochs", "1")["privacy"]["release"],
+            answer(*game, "--simulate", *size)["privacy"]["release"],
+        ):
+            assert release["sigma"] == deployed["sigma"]
+            assert release["rounds_by_client"] == deployed["rounds_by_client"]
+            times = 2 if relation == "zero-out" else 1
+            assert release["noise_multiplier"] == pytest.approx(times * deployed["noise_multiplier"])

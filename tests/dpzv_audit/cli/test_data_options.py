@@ -2,6 +2,7 @@
 
 import pytest
 
+from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.cli import main
 from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
@@ -221,3 +222,45 @@ def test_names_from_a_file_cannot_break_the_line_or_drive_the_terminal(table, ca
     assert main(["train", "--csv", str(table), "--label", "z"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "a\\n\\x1b[31mb" in line
+
+
+def test_a_training_on_data_read_otherwise_is_not_taken_up(table, tmp_path, monkeypatch):
+    """An interrupted `train` goes on with the same numbers of the same file alone; read otherwise it starts anew."""
+    out = tmp_path / "runs"
+    command = [
+        "train",
+        "--method",
+        "dpzv",
+        "--csv",
+        str(table),
+        "--label",
+        "y",
+        "--categories",
+        "kind",
+        "--no-controls",
+    ]
+    command += ["--epochs", "2", "--batch-size", "8", "--quiet", "--out", str(out)]
+    original = FileCheckpoints.save
+
+    def interrupted(self, run, history):
+        original(self, run, history)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileCheckpoints, "save", interrupted)
+        assert main(command) == 130
+    (kept,) = (out / "checkpoints").glob("*.safetensors")
+    before = kept.read_bytes()
+    assert main([*command, "--scales", "a=10,b=100", "--resume"]) == 0
+    assert kept.read_bytes() == before
+    assert main([*command, "--resume"]) == 0
+    assert not kept.exists()
+
+
+def test_an_edited_table_is_another_matrix(table, tmp_path, capsys):
+    command = ["matrix", "--methods", "vafl", "--attacks", "label_direct", "--seeds", "1", "--epochs", "1"]
+    command += ["--csv", str(table), "--label", "y", "--categories", "kind", "--batch-size", "8", "--no-self-check"]
+    for text in (ROWS, ROWS.replace("x", "z"), ROWS):
+        table.write_text(text)
+        assert main([*command, "--resume", "--quiet", "--out", str(tmp_path / "runs")]) == 0, capsys.readouterr().err
+    assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 2

@@ -114,6 +114,15 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
     assert "Attacks that do not apply" in page
 
 
+def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, capsys):
+    arguments = ("matrix", "--methods", "dpzv", "--attacks", "label_probe", "--seeds", "1", "--epochs", "1", "--quiet")
+    code, _, error = run(capsys, *arguments, "--no-self-check", "--out", tmp_path)
+    assert code == 3
+    assert "1 of 1 cells and self-checks failed" in error
+    (folder,) = tmp_path.iterdir()
+    assert "fewer than the 10 probes of one record" in (folder / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -162,13 +171,13 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
     result = {
         "metric": "labels found",
         "success": {"value": 0.8, "low": 0.7, "high": 0.9},
-        "baselines": {"majority": 0.1, "raw features": {"value": 0.6}},
+        "baselines": {"majority": 0.1, "raw features": {"value": 0.6, "low": 0.4, "high": 0.75}},
         "controls": {"shuffled": {"kind": "negative", "value": 0.12, "low": 0.05, "high": 0.2, "expected": 0.1}},
         "utility": {"test_accuracy": {"value": 0.9}},
     }
     cell = measured_cell(result, "cells/x/report.html")
     assert cell["damage"] == pytest.approx(0.5)
-    assert cell["reference"] == 0.6
+    assert (cell["reference"], cell["reference_high"]) == (0.6, 0.75)
     assert cell["controls_hold"]
     assert cell["control"] == result["controls"]["shuffled"]["value"]
     result["controls"]["shuffled"]["low"] = 0.15
@@ -177,20 +186,31 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
 
 def test_the_sentence_counts_failures():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "controls_hold": True}
-    measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "high": 0.6, "reference": 0.1, "damage": 0.4}
-    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}])
+    measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "high": 0.6, "damage": 0.4}
+    measured |= {"reference": 0.1, "reference_high": 0.1}
+    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}], 3)
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
     assert "a by the client on m: 0.500 (0.400 to 0.600)" in text
     unsure = {**measured, "method": "n", "success": 1.0, "low": 0.02, "high": 1.0, "damage": 1.0}
-    assert "The worst is a by the client on m" in matrix_sentence([unsure, measured])
+    assert "The worst is a by the client on m" in matrix_sentence([unsure, measured], 3)
     assert "negative controls" not in text
     assert "the 1 negative controls together are at chance, p = 0.3" in matrix_sentence(
-        [{**measured, "control_p": 0.3}]
+        [{**measured, "control_p": 0.3}], 3
     )
-    some = matrix_sentence([{**measured, "control_p": 0.3}, measured])
+    some = matrix_sentence([{**measured, "control_p": 0.3}, measured], 3)
     assert "the 1 of 2 negative controls that repeats allow to test together are at chance, p = 0.3" in some
-    off = matrix_sentence([{**measured, "control_p": 1e-6}])
+    off = matrix_sentence([{**measured, "control_p": 1e-6}], 3)
     assert "are NOT at chance (worst: a by the client on m), p = 1e-06" in off
+
+
+def test_a_cell_is_clear_where_its_interval_lies_above_those_of_the_baselines():
+    """Above the values alone is not above what the same attack may find without training."""
+    cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "state": "measured"}
+    clear = {**cell, "success": 0.5, "low": 0.4, "high": 0.6, "damage": 0.4, "reference": 0.3, "reference_high": 0.39}
+    text = matrix_sentence([clear, {**clear, "reference_high": 0.45}], 3)
+    assert "In 1 the attack's whole interval lies above the intervals of all that needs no attack" in text
+    assert "--seeds" not in text
+    assert "One training a cell says nothing of others: give --seeds 3 or more." in matrix_sentence([clear], 1)
 
 
 def test_negative_controls_are_one_test_of_all_together():
@@ -231,3 +251,7 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     code, _, error = run(capsys, *arguments)
     assert code == 3
     assert "label_direct fails its own controls: shuffled labels" in error
+
+    code, _, error = run(capsys, "attack", "--method", "vafl", "--self-check", "--trials", "2")
+    assert code == 2
+    assert "--trials is 2, must be 3 or more with --self-check" in error

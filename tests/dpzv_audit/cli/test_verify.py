@@ -272,6 +272,21 @@ def test_a_ledger_holds_the_level_of_all_runs(folder, capsys):
     assert len((folder / "ledger.jsonl").read_text().splitlines()) == 4
 
 
+def test_evidence_that_a_budget_cut_off_decides_for_itself_alone_in_a_ledger(folder, capsys):
+    """A run without time for any test must not fix the verdict of the runs after it."""
+    path = write(folder, '[[claim]]\nname = "false"\nmechanism = "planted:noise-over-b"\nepsilon = 1.0\n')
+    again = (path, "--ledger", "ledger.jsonl", "--resume")
+    code, cut = verified(capsys, *again, "--max-minutes", "1e-6")
+    assert (code, cut["missing"], cut["claims"][0]["verdict"]) == (0, ["false"], "supported")  # by theory
+    code, whole = verified(capsys, *again)
+    assert (code, whole["missing"], whole["claims"][0]["verdict"]) == (1, [], "refuted")
+    assert whole["level"] == pytest.approx(1e-3 / 6)
+    assert verified(capsys, *again)[0] == 1
+    rows = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()[1:]]
+    keys = [result["claims"][0]["evidence_key"] for result in (cut, whole)]
+    assert [row["refuted"] for row in rows] == [{keys[0]: False}, {keys[1]: True}]
+
+
 def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monkeypatch):
     from dpzv_audit.claims import sources
 

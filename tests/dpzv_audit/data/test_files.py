@@ -1,4 +1,4 @@
-"""How much memory there is, as the system says it, and what that is where it says nothing."""
+"""How much memory there is, as the system says it, or where it says nothing; and what a folder of a model holds."""
 
 import pytest
 
@@ -37,3 +37,14 @@ def test_the_least_counts(monkeypatch, kernel, group, found):
     monkeypatch.setattr(files, "_kernel_available", lambda _: kernel)
     monkeypatch.setattr(files, "_group_available", lambda _: group)
     assert files.memory_available() == found
+
+
+def test_a_model_is_known_by_what_its_folder_holds(tmp_path):
+    assert files.model_digest(None) is None
+    assert files.model_digest("hub/name") == "hub/name"
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    before = files.model_digest(str(tmp_path))
+    assert files.model_digest(str(tmp_path)) == before
+    (tmp_path / "model.safetensors").write_bytes(b"Weights")
+    assert files.model_digest(str(tmp_path)) != before

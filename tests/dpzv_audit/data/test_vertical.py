@@ -28,6 +28,32 @@ def test_clients_and_lengths():
     assert (len(made.train), len(made.test)) == (3, 1)
 
 
+def test_whatever_is_trained_or_tested_on_changes_the_fingerprint():
+    def made(first=0.0, second=(3, 2), train=(0, 1, 2), test=(2,), classes=3, digest="0"):
+        features = (block(3, 2) + np.float32(first), block(*second))
+        parts = (
+            Records(features=features, labels=labels(*train)),
+            Records(features=tuple(one[:1] for one in features), labels=labels(*test)),
+        )
+        return VerticalDataset("tiny", *parts, classes, "by hand", {"a": digest * 64}).fingerprint
+
+    others = [
+        made(first=1.0),
+        made(second=(3, 1, 2)),
+        made(train=(0, 2, 1)),
+        made(test=(1,)),
+        made(classes=4),
+    ]
+    assert len({made(), *others}) == 6
+    assert made() == made(digest="1")
+
+
+def test_the_fingerprint_of_token_ids_counts_their_vocabulary():
+    part = Records(features=(np.arange(6).reshape(2, 3),), labels=labels(0, 1))
+    sizes = [VerticalDataset("t", part, part, 2, "by hand", {}, vocabulary=size).fingerprint for size in (6, 7)]
+    assert sizes[0] != sizes[1]
+
+
 @pytest.mark.parametrize(
     ("features", "y", "message"),
     [

@@ -6,8 +6,10 @@ import math
 import pytest
 import torch
 
+from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce import TABLES, Kept, implicit, reproduce
 from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
+from dpzv_audit.sealed import sealed
 from mechanisms.servers import loss_gradient
 
 PAPER = {10: (1.61, 20.1, 2.8e-3), 100: (0.15, 7.3, 3.3e-3)}
@@ -59,10 +61,11 @@ def test_estimates_are_of_the_gradient_of_the_summed_loss_and_vary_as_measured(m
     assert row["norm"] == max(float(torch.linalg.vector_norm(e, dim=2).max()) for e, _ in seen)
 
 
-def test_measures_survive_an_interruption(digits, tmp_path):
+@pytest.fixture
+def interrupted(digits, tmp_path):
+    """The table's first row, the stage of its progress and the epochs it saw, which an interrupt ended at the third."""
     table = TABLES["czofo-table2"]
     table = dataclasses.replace(table, items=(table.items[0],))
-    whole = reproduce(table, digits, epochs=2, seeds=1)
     calls = []
 
     def stage(name, total):
@@ -75,8 +78,33 @@ def test_measures_survive_an_interruption(digits, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         reproduce(table, digits, epochs=2, seeds=1, kept=Kept(tmp_path / "parts"), stage=stage)
+    return table, stage, calls
+
+
+def test_measures_survive_an_interruption(digits, tmp_path, interrupted):
+    table, stage, calls = interrupted
+    whole = reproduce(table, digits, epochs=2, seeds=1)
     kept = Kept(tmp_path / "parts", resume=True)
     assert reproduce(table, digits, epochs=2, seeds=1, kept=kept, stage=stage) == whole
     assert len(calls) == 4
     kept.remove()
     assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b"{"),
+        lambda path: path.write_bytes(path.read_bytes().replace(b"1", b"2")),
+        lambda path: path.write_text(sealed([[], []])),
+    ],
+    ids=["missing", "cut short", "changed", "too few"],
+)
+def test_measures_that_are_damaged_are_one_line(digits, tmp_path, interrupted, spoil):
+    table, stage, _ = interrupted
+    (path,) = (tmp_path / "parts").glob("*.measures")
+    spoil(path)
+    with pytest.raises(InputError, match=r"\.measures is missing or damaged; start without --resume") as caught:
+        reproduce(table, digits, epochs=2, seeds=1, kept=Kept(tmp_path / "parts", resume=True), stage=stage)
+    assert "\n" not in str(caught.value)

@@ -94,3 +94,19 @@ def test_dp_sgd_draws_noise_that_nobody_sees_and_is_scored_by_a_fit(dataset):
     trials = RealTrials(Game(config=config, canary="random", adversary="colluding-clients"), dataset())
     assert trials.kind == "fitted"
     assert trials(0, 2)["in_features"].shape == (2, 24)
+
+
+@pytest.mark.parametrize("canary", ["worst-case", "mislabelled", "random", "state"])
+def test_a_client_that_holds_every_block_sees_a_replaced_record_by_its_label(canary, dataset):
+    """All of the record is held fixed but its label: both relations are one game, whose scores are not 0."""
+    config = DPZVConfig(**SMALL, server_update="joint-zo")
+    by_label, by_record = (
+        RealTrials(Game(config=config, neighbours=neighbours, canary=canary, norm=100.0), dataset(clients=1))
+        for neighbours in ("replace-label", "replace-record")
+    )
+    assert by_record.kind == "replay"
+    label, record = by_label(0, 2), by_record(0, 2)
+    assert label.keys() == record.keys()
+    assert all(np.array_equal(label[name], record[name]) for name in label)
+    # Under joint-zo a state canary's rounds without it are silent by design: there is nothing to score.
+    assert canary == "state" or (record["in_scores"] != 0.0).all()

@@ -120,6 +120,16 @@ def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds, dataset):
     assert torch.equal(scalars[:first, 0], scalars[:first, 1])
 
 
+def test_stored_chunks_are_those_of_the_arrays_that_were_trained_on(dataset):
+    """Files and the way features are cut do not tell a table that is read with other scales or classes."""
+    game, data = Game(config=DPZVConfig(**SMALL)), dataset()
+    scaled = replace(data.train, features=tuple(block * np.float32(2) for block in data.train.features))
+    turned = replace(data.train, labels=2 - data.train.labels)
+    others = [replace(data, train=part) for part in (scaled, turned)]
+    assert RealTrials(game, data).facts() == RealTrials(game, dataset()).facts()
+    assert all(RealTrials(game, other).facts() != RealTrials(game, data).facts() for other in others)
+
+
 def test_play_changes_the_canarys_label_alone(monkeypatch, dataset, play):
     given_labels = []
     original = TrainingData.of.__func__

@@ -1,0 +1,63 @@
+"""Attacks on trainings on a device of their own: what they find is what they find on the machine."""
+
+from dataclasses import replace
+
+import pytest
+
+from attacks import ATTACKS
+from attacks.run import attacked_run
+from mechanisms import METHODS
+
+from ..pretended import OnDevice, pretended_cuda
+from .conftest import random_dataset, small_setting
+
+CHEAP = {
+    "label_completion": {"steps": 5, "labels_per_class": 2},
+    "label_completion_active": {"steps": 5, "labels_per_class": 2},
+    "label_scalar": {"scalars": 20},
+    "membership_loss": {"pool": 32},
+    "membership_lira": {"pool": 32, "shadows": 4},
+    "membership_rmia": {"pool": 32, "shadows": 4},
+}
+ALWAYS = ("dpzv", "split")
+"""Methods on which every attack is tried always, one of each kind of answer; the others take longer."""
+
+
+def cases():
+    """Every attack by every adversary on every method that it applies to, of four classes or two."""
+    for name, spec in ATTACKS.items():
+        for adversary in spec.adversaries:
+            for method in METHODS:
+                asks = adversary == "client" and METHODS[method].downlink != "gradient"
+                rest = {"adversary": adversary, "trials": 2, "with_positive": False}
+                rest |= {"queries": min(2, spec.queries) if asks else 1, "options_of_attack": CHEAP.get(name, {})}
+                settings = (small_setting(spec, method, random_dataset(classes=c), **rest) for c in (4, 2))
+                setting = next((s for s in settings if spec.unfit(s) is None), None)
+                if setting is not None:
+                    marks = () if method in ALWAYS else pytest.mark.slow
+                    yield pytest.param(spec, setting, id=f"{name}-{adversary}-{method}", marks=marks)
+
+
+@pytest.mark.parametrize(("spec", "setting"), list(cases()))
+def test_an_attack_finds_the_same_on_a_device(spec, setting):
+    here = spec.mount(setting)
+    with pretended_cuda():
+        there = spec.mount(replace(setting, device="cuda"))
+    assert there.success == here.success
+    assert there.controls == here.controls
+    assert there.measures == here.measures
+    assert there.baselines == here.baselines
+    assert all(isinstance(model.flat, OnDevice) for model in there.trained.clients)
+
+
+def test_every_attack_is_tried():
+    assert {case.values[0].name for case in cases() if not case.marks} == set(ATTACKS)
+
+
+def test_what_a_server_knows_of_features_is_where_its_mail_is():
+    spec = ATTACKS["feature_inversion"]
+    with pretended_cuda():
+        run = attacked_run(spec, small_setting(spec, "split", trials=2, device="cuda"))
+        assert isinstance(run.known.some.features, OnDevice)
+        assert isinstance(run.known.some.ids, OnDevice)
+        assert spec.infer(run.view, run.known).ids.device.type == "cpu"

@@ -1,0 +1,121 @@
+"""Steps of claims on lanes of workers that go away, join late, or are still at work when time is up."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from dpzv_audit.auditing.workers import Workers
+from dpzv_audit.claims import schedule
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.gate import Effort, Gate, place_of
+from dpzv_audit.claims.load import load_claims
+from dpzv_audit.claims.progress import THEORY
+from dpzv_audit.errors import AuditError
+
+CLAIMS = """
+[[claim]]
+name = "one"
+mechanism = "planted:sound"
+epsilon = 0.9
+
+[[claim]]
+name = "other"
+mechanism = "planted:noise-over-b"
+epsilon = 1.0
+"""
+
+
+class Cluster:
+    """Lanes in this process; the first `gone` tasks end cancelled, as Dask's do where their worker went away."""
+
+    def __init__(self, job, gone):
+        self.job, self.gone, self.new, self.tasks = job, gone, [self], 0
+
+    def opened(self):
+        new, self.new = self.new, []
+        return new
+
+    def submit(self, *arguments):
+        future = Future()
+        self.tasks += 1
+        if self.gone:
+            self.gone -= 1
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        else:
+            future.set_result(self.job(*arguments))
+        return future
+
+    def renew(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def gathered(folder, workers=None, minutes=None):
+    path = folder / "claims.toml"
+    path.write_text(CLAIMS)
+    gate = Gate(
+        file=load_claims(path),
+        place=place_of(path, root=None, trust_code=False, device="cpu"),
+        cache=Cache(None),
+        effort=Effort(workers=workers or Workers(), max_minutes=minutes),
+    )
+    runs = gate.prepare()
+    gate.gather(runs)
+    return [run.evidence() for run in runs]
+
+
+@pytest.fixture
+def on_cluster(tmp_path, monkeypatch):
+    def verified(made, **options):
+        monkeypatch.setattr(schedule, "lanes_of", lambda workers, job: made(job))
+        return gathered(tmp_path, Workers(kind="dask", scheduler="tcp://here"), **options)
+
+    return verified
+
+
+def test_a_task_whose_worker_went_away_is_done_again(on_cluster, tmp_path):
+    assert on_cluster(lambda job: Cluster(job, gone=2)) == gathered(tmp_path)
+
+
+def test_a_task_whose_workers_always_go_away_is_named(on_cluster):
+    with pytest.raises(AuditError, match=r"claims\.toml:2: claim 'one': a worker died 3 times on it"):
+        on_cluster(lambda job: Cluster(job, gone=1000))
+
+
+def test_a_worker_that_joins_takes_part(on_cluster, tmp_path):
+    late = []
+
+    class Growing(Cluster):
+        """A second lane opens with the third task of the first."""
+
+        def submit(self, *arguments):
+            if self.tasks == 2:
+                late.append(Cluster(self.job, gone=0))
+                self.new = [late[0]]
+            return super().submit(*arguments)
+
+    assert on_cluster(lambda job: Growing(job, gone=0)) == gathered(tmp_path)
+    assert late[0].tasks > 0
+
+
+def test_what_is_under_way_when_time_is_up_is_cancelled(on_cluster, monkeypatch):
+    """Its slot is wanted for what is still to be done: a worker of a cluster is not ended as one of this machine is."""
+    blocks = []
+
+    class Busy(Cluster):
+        """Does no block in time."""
+
+        def submit(self, *arguments):
+            if arguments[3] == (THEORY, 0):
+                return super().submit(*arguments)
+            blocks.append(Future())
+            return blocks[-1]
+
+    monkeypatch.setattr(schedule._Schedule, "_time_is_up", lambda self: bool(blocks))
+    evidence = on_cluster(lambda job: Busy(job, gone=0), minutes=10.0)
+    assert all(one.missing.startswith("the budget of 10 minutes ended in the ") for one in evidence)
+    assert blocks
+    assert all(block.cancelled() for block in blocks)

@@ -1,0 +1,72 @@
+"""`verify` on claims about attacks: each of the registry, audited and from the cache."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from attacks import ATTACKS
+from dpzv_audit.claims import method_source
+from dpzv_audit.cli import main
+from mechanisms import METHODS
+
+MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
+NEEDS_GRADIENTS = {"label_completion_active", "label_inversion", "label_norm", "label_direction"}
+
+
+def claim_on(attack):
+    """The smallest claim about `attack`: two passes in large batches over the smallest data set that it applies to."""
+    method = "vafl" if attack in NEEDS_GRADIENTS else "dpzv"
+    config = {"batch_size": 64, "epochs": 2, **({"calibration": "none"} if method == "dpzv" else {})}
+    known = METHODS[method].config.model_fields
+    config |= {key: value for key, value in ATTACKS[attack].requires.items() if key in known}
+    keys = {
+        "name": attack,
+        "kind": "attack",
+        "method": method,
+        "attack": attack,
+        "adversary": ATTACKS[attack].adversaries[0],
+        "success_at_most": 0.99,
+        "dataset": "digits" if attack in MANY_CLASSES else "breast-cancer",
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in config.items())
+    return "\n".join(["[[claim]]", *lines, f"config = {{ {settings} }}", ""])
+
+
+@pytest.fixture
+def verified(tmp_path, monkeypatch, capsys):
+    """Verify a claim on an attack with some flags, on one block of two trainings; return its entry of the result."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(method_source, "ATTACK_BLOCKS", 1)
+    monkeypatch.setattr(method_source, "TRIALS_A_BLOCK", 2)
+
+    for name, spec in ATTACKS.items():
+        if "steps" in spec.options:  # of fitting, which is not what is tested here
+            monkeypatch.setitem(ATTACKS, name, replace(spec, options={**spec.options, "steps": 50}))
+
+    def verify(attack, *flags):
+        (tmp_path / "claims.toml").write_text(claim_on(attack))
+        status = main(["verify", "claims.toml", "--json", *flags])
+        captured = capsys.readouterr()
+        assert status == 0, captured.err
+        return json.loads(captured.out)["claims"][0]
+
+    return verify
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_every_attack_is_verified_and_kept(verified, attack):
+    entry = verified(attack, "--cache", "cache")
+    assert not entry["missing"]
+    assert -1.0 <= entry["attack"]["success"] <= 1.0
+    assert all(isinstance(value, float) for value in entry["attack"]["baselines"].values())
+    again = verified(attack, "--cache", "cache")
+    assert again["cached"]
+    assert again["attack"] == entry["attack"]
+
+
+def test_baselines_that_were_measured_need_no_cache(verified):
+    assert (
+        verified("label_spectral", "--no-cache")["attack"] == verified("label_spectral", "--cache", "cache")["attack"]
+    )

@@ -1,0 +1,81 @@
+"""What sentences say of intervals: overlap is no evidence of anything, and one training says nothing of others."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from attacks.contract import AttackOutcome
+from attacks.controls import Control
+from dpzv_audit.evaluation.privacy import NO_NOISE
+from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
+from dpzv_audit.evidence import Interval
+
+PRIVACY = {"gap": NO_NOISE}
+
+
+def interval(value, low, high):
+    return Interval(value=value, low=low, high=high, n=100)
+
+
+def outcome(success, baselines, *, metric, chance, trainings=3):
+    control = Control(
+        value=0.1, low=0.0, high=1.0, n=9, confidence=0.95, what="", kind="negative", expected=0.1, p_value=None
+    )
+    return AttackOutcome(
+        success=success,
+        baselines=baselines,
+        controls={"shuffled_labels": control},
+        trained=SimpleNamespace(correct=np.ones((trainings, 9), bool)),
+        plan=None,
+        metric=metric,
+        chance=chance,
+    )
+
+
+def said(*args, **rest):
+    return attack_sentence("it", "client", outcome(*args, **rest), None, PRIVACY)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.0, 0.675, "not to be told from the 10.7% of guessing without an attack, not to be told from the 21.3% of b"),
+        (0.15, 0.3, "above the 10.7% of guessing without an attack, not to be told from the 21.3% of b"),
+        (0.5, 0.6, "above the 10.7% of guessing without an attack, above the 21.3% of b"),
+        (0.01, 0.015, "below the 10.7% of always guessing the commonest label, below the 21.3% of b"),
+    ],
+)
+def test_labels_found_are_no_better_or_worse_only_where_intervals_are_apart(low, high, words):
+    value = (low + high) / 2
+    found = said(
+        interval(value, low, high),
+        {"majority": 0.107, "b": interval(0.213, 0.02, 0.407)},
+        metric="labels found",
+        chance=0.107,
+    )
+    assert words in found
+    assert "no better" not in found
+    assert "one training" not in found
+
+
+def test_an_area_stands_beside_what_the_attack_finds_where_nothing_was_learnt():
+    """A bottom model that was never trained, with rates of 0: above knowing nothing is not above the baseline."""
+    found = said(
+        interval(0.967, 0.95, 0.98),
+        {"a constant score": 0.5, "the same on an untrained bottom model": interval(0.967, 0.95, 0.98)},
+        metric="area under the ROC curve",
+        chance=0.5,
+    )
+    words = "above the 0.500 of knowing nothing, not to be told from the 0.967 of the same on an untrained bottom model"
+    assert words in found
+    assert "constant" not in found
+
+
+def test_one_training_says_nothing_of_others():
+    found = said(interval(0.5, 0.0, 1.0), {}, metric="area under the ROC curve", chance=0.5, trainings=1)
+    assert "not to be told from the 0.500 of knowing nothing; one training says nothing of others" in found
+    accuracy = {"value": 0.9, "low": 0.8, "high": 0.95, "trainings": 1}
+    utility = {"test_accuracy": accuracy, "controls": {}, "final_loss": 0.1}
+    assert train_sentence("m", utility, PRIVACY).startswith("m reaches 90.0% test accuracy in this one training. ")
+    assert "one training" not in train_sentence("m", utility | {"test_accuracy": accuracy | {"trainings": 2}}, PRIVACY)

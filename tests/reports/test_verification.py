@@ -1,0 +1,48 @@
+"""The report on a claims file: whose picture it shows."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dpzv_audit.cli import main
+from reports.model import Picture
+from reports.verification import verification_content
+
+
+class Kept(dict):
+    """Keeps drawings in memory."""
+
+    drawing = dict.get
+    keep_drawing = dict.__setitem__
+
+
+@pytest.fixture
+def result(tmp_path, monkeypatch, capsys):
+    """A result of `verify` on one claim about scores."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("in", "out"):
+        np.savetxt(tmp_path / f"{name}.csv", np.arange(40.0))
+    (tmp_path / "claims.toml").write_text(
+        '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
+    )
+    assert main(["verify", "claims.toml", "--json", "--no-cache"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def pictures(result, drawings=None):
+    report = verification_content(result, drawings)
+    return [block.svg for section in report.sections for block in section.blocks if isinstance(block, Picture)]
+
+
+def test_a_kept_drawing_is_shown_for_what_it_was_drawn_of_alone(result):
+    kept = Kept()
+    first = pictures(result, kept)
+    assert first == pictures(result, kept)
+    assert len(first) == len(kept) == 1
+    entry = result["claims"][0]
+    entry["tradeoff"]["empirical"] = [beta / 2 for beta in entry["tradeoff"]["empirical"]]
+    assert pictures(result, kept) == pictures(result) != first
+    entry["tradeoff"] = None
+    assert pictures(result, kept) == pictures(result) != first
+    assert len(kept) == 3
