@@ -171,8 +171,9 @@ def label_measures(guesses: LabelGuesses, run: AttackedRun, setting: AttackSetti
     right = correctness(guesses, ids, dataset.train.labels)
     found: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
-        own = guesses.scores.gather(3, _truth(ids, dataset.train.labels).unsqueeze(3))
-        among = (guesses.scores >= own).sum(3) <= TOP  # ties count against the attacker
+        # Of equal scores the first class goes first, as it does in the guess: who is right is among the likeliest.
+        likeliest = guesses.scores.argsort(dim=3, descending=True, stable=True)[..., :TOP]
+        among = (likeliest == _truth(ids, dataset.train.labels).unsqueeze(3)).any(3)
         found[f"label among the {TOP} likeliest"] = rate_interval(_by_replica(among), confidence)
     if guesses.held_out is not None:
         wanted = torch.from_numpy(dataset.test.labels).to(guesses.held_out.device)

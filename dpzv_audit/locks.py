@@ -35,7 +35,7 @@ def hold(path: Path, what: str, *, cure: str) -> Iterator[None]:
         handle = _acquired(path, what, cure)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise AuditError(f"{what} cannot be locked by {path}: {reason}; give a folder to write to") from error
+        raise AuditError(f"{what} cannot be locked by {path}: {reason}; {cure.removeprefix('or ')}") from error
     try:
         yield
     finally:

@@ -95,14 +95,14 @@ def proportion(value: object, digits: int = 4) -> str:
 
 
 def percent(value: object) -> str:
-    """Return a confidence level such as 0.95 as "95%" (0.999 as "99.9%")."""
+    """Return a confidence level such as 0.95 as "95%" (0.999 as "99.9%"); none below 1 becomes "100%"."""
     as_float = within(value, 0.0, 1.0)
     if as_float is None:
         return number(value)
     # Two digits of what is missing to one: 0.9833333 is 98.33%, and 0.99999 is not 100%.
     missing = 100.0 * (1.0 - as_float)
     places = 2 - math.floor(math.log10(missing)) if missing > 0.0 else 0
-    return f"{round(100.0 * as_float, min(12, max(1, places))):.12g}%"
+    return f"{round(100.0 * as_float, max(1, places))!r}".removesuffix(".0") + "%"
 
 
 def words(value: object) -> str:

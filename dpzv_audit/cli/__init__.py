@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        cure = "use fewer --trials or --runs, a smaller --chunk or --batch-size, or a machine with more"
+        cure = "use fewer --trials, --runs or --epochs, a smaller --chunk or --batch-size, or a machine with more"
         print(f"dpzv-audit: error: memory ran out; {cure}", file=sys.stderr)
         return 3
 

@@ -12,6 +12,7 @@ from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
 from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice, flags_given, refuse_beside
+from dpzv_audit.cli.data_loading import named_by_flag
 from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_probability
@@ -116,7 +117,8 @@ def account(
             relations=relations,
             delta=delta,
         )
-        release, claimed = releases.described(flags, sigma=noise), claim_epsilon
+        with named_by_flag(() if sigma is None else ("sigma",)):
+            release, claimed = releases.described(flags, sigma=noise), claim_epsilon
     else:
         release, claimed, delta = method_release(
             releases.MethodFlags(
@@ -196,7 +198,14 @@ def method_release(
     for flag, value in decided.items():
         if value is not None:
             raise InputError(f"{flag} is {value!r}, but --method decides it: use --set, --epochs or --sigma")
-    return releases.of_method(method, records=flags["dataset_size"], clients=flags["clients"])
+    records = flags["dataset_size"]
+    try:
+        with named_by_flag(tuple(key for key, value in method.options.items() if value is not None)):
+            return releases.of_method(method, records=records, clients=flags["clients"])
+    except InputError as error:
+        if records is None or not str(error).startswith("batch_size is"):
+            raise
+        raise InputError(f"{error}; give --batch-size B, or a larger --dataset-size") from None
 
 
 def show(

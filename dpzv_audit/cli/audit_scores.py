@@ -12,6 +12,7 @@ import typer
 from dpzv_audit.cli.common import Output
 from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import InputError, check_probability, unknown_name
+from reports.text import percent
 
 if TYPE_CHECKING:
     from dpzv_audit.auditing.families import CurveFamily
@@ -167,7 +168,7 @@ def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreAuditOptions) -> 
     chosen = f", the best of {len(gates)} that share the error" if len(gates) > 1 else ""
     text = (
         f"At delta = {options.delta:g}, epsilon is at least {_down(best.epsilon_lower)} with "
-        f"{100 * options.confidence:.6g}% confidence ({best.name}{given}{chosen})"
+        f"{percent(options.confidence)} confidence ({best.name}{given}{chosen})"
     )
     if options.epsilon is not None:
         refuted = best.epsilon_lower > options.epsilon
@@ -219,7 +220,7 @@ def _print_table(bounds: tuple[EmpiricalBound, ...], verdicts: list[str | None],
             _down(bound.epsilon_lower),
             "" if bound.mu_lower is None else _down(bound.mu_lower),
             f"{bound.ceiling:.2f}",
-            f"{100 * bound.confidence:.6g}%",
+            percent(bound.confidence),
             Text(bound.assumes or _vouched(bound) or "nothing"),
             *([verdict] if with_claim else []),
         )

@@ -11,6 +11,7 @@ from dpzv_audit.cli import releases
 from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse_unused
 from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
+from dpzv_audit.cli.data_loading import named_by_flag
 from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_positive, check_probability
@@ -77,7 +78,8 @@ def calibrate(
     refuse_unused(method, sizes, {"--dataset": dataset, "--data-dir": data_dir}, only_method)
     if method is None:
         described, noise = _with_unknown(flags, sigma, solve)
-        template = releases.described(described, sigma=noise)
+        with named_by_flag(() if sigma is None else ("sigma",)):
+            template = releases.described(described, sigma=noise)
     else:
         options = {"batch_size": sizes.batch_size, "epochs": epochs, "calibration": calibration, "sigma": sigma}
         chosen = releases.MethodFlags(

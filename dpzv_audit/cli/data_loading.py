@@ -188,8 +188,11 @@ def _scales(texts: list[str]) -> Mapping[str, float]:
 def named_by_flag(keys: tuple[str, ...], file: Path | None = None) -> Iterator[None]:
     """Let an `InputError` of the block that opens with one of `keys` open with the flag by which it was given.
 
-    With `file`, a CSV file, one about a column opens with the flag that names columns, and names the file.
+    With `file`, a CSV file, one about a column opens with the flag that names columns, and names the file; one about a
+    cell ends with the flags that help.
     """
+    from dpzv_audit.data.table import NO_NUMBER, TOO_LARGE
+
     try:
         yield
     except InputError as error:
@@ -199,6 +202,10 @@ def named_by_flag(keys: tuple[str, ...], file: Path | None = None) -> Iterator[N
             raise InputError(f"{flag_of(key)}{separator}{rest}") from None
         if file is not None and key in CSV_COLUMNS and rest.startswith("column "):
             raise InputError(f"{CSV_COLUMNS[key]}{separator}{rest.removeprefix('column ')} of {file}") from None
+        if file is not None and text.endswith(NO_NUMBER):
+            raise InputError(f"{text}; --categories is for columns of words, --drop leaves one out") from None
+        if file is not None and text.endswith(TOO_LARGE):
+            raise InputError(f"{text}; --scales gives it") from None
         if file is not None and key == "column":
             raise InputError(f"{'--columns' if 'group' in rest else '--scales'}: {text} ({file})") from None
         raise

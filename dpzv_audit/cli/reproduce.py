@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +22,7 @@ from dpzv_audit.cli.common import (
     progress_reporter,
 )
 from dpzv_audit.cli.data_options import DataDirOption
+from dpzv_audit.errors import InputError
 
 if TYPE_CHECKING:
     from dpzv_audit.data.vertical import VerticalDataset
@@ -102,7 +105,10 @@ def reproduce(
     count = table.seeds if seeds is None else seeds
     facts = {"table": name, "epochs": epochs, "seeds": count, "records": records, "seed": seed, "rows": row or []}
     lock = out / "unfinished" / f"{run_key(facts)}.lock"
-    with hold(lock, f"the unfinished {name} in {out / 'unfinished'}", cure="or give another --out DIR"):
+    with (
+        _named_by_flag(records),
+        hold(lock, f"the unfinished {name} in {out / 'unfinished'}", cure="or give another --out DIR"),
+    ):
         with output.progress() as bars:
             result = run_table(
                 table,
@@ -126,3 +132,14 @@ def reproduce(
     output.result({**result, "run": str(folder.path)})
     output.say(text)
     output.path(str(folder.path))
+
+
+@contextmanager
+def _named_by_flag(records: int | None) -> Iterator[None]:
+    """Let an error of the block that says that a batch holds more records than there are name `--records`."""
+    try:
+        yield
+    except InputError as error:
+        if records is None or not str(error).startswith("batch_size is "):
+            raise
+        raise InputError(f"--records is {records}, must be at least a batch: {error}") from None

@@ -12,6 +12,7 @@ from dpzv_audit.cli.common import repeatable_command_line
 from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import AuditError
 from dpzv_audit.runs import environment, run_name, write_run
+from reports.text import percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +84,7 @@ def _certified_row(table: Table, result: Mapping[str, Any]) -> None:
     if bound is None:
         table.add_row("epsilon that the attack certifies", "none", result["not_certified"])
         return
-    words = f"{100 * bound['confidence']:g}%, {bound['neighbours']}, from {bound['n_in'] + bound['n_out']:,} coins"
+    words = f"{percent(bound['confidence'])}, {bound['neighbours']}, from {bound['n_in'] + bound['n_out']:,} coins"
     table.add_row("epsilon that the attack certifies", _number(bound["epsilon_lower"], np.floor), words)
 
 
@@ -94,7 +95,7 @@ def self_check_table(console: Console, attack: str, controls: Mapping[str, Contr
         verdict = "holds" if control.holds else "FAILS"
         words = f"{verdict}: {control.what}"
         if control.kind == "negative":
-            words += f"; {100 * control.confidence:g}%: {control.low:.3f} to {control.high:.3f}"
+            words += f"; {percent(control.confidence)}: {control.low:.3f} to {control.high:.3f}"
         table.add_row(f"{name.replace('_', ' ')} ({control.kind})", f"{control.value:.3f}", words)
     print_table(console, table)
 
@@ -144,7 +145,7 @@ def mechanism_table(console: Console, result: Mapping[str, Any]) -> None:
 
 def _lower_rows(table: Table, estimators: Sequence[Mapping[str, Any]]) -> None:
     for bound in estimators:
-        words = f"at {100 * bound['confidence']:g}%, could certify at most {bound['ceiling']:.2f}"
+        words = f"at {percent(bound['confidence'])}, could certify at most {bound['ceiling']:.2f}"
         if bound["assumes"]:
             words += f"; assumes {bound['assumes']}"
         table.add_row(f"lower: {bound['name']}", _number(bound["epsilon_lower"], np.floor), words)
@@ -202,7 +203,7 @@ def _table(title: str) -> Table:
 def _measured(rate: Mapping[str, Any]) -> tuple[str, str]:
     return (
         f"{rate['value']:.3f}",
-        f"{100 * rate['confidence']:g}%: {rate['low']:.3f} to {rate['high']:.3f}, n = {rate['n']:,}",
+        f"{percent(rate['confidence'])}: {rate['low']:.3f} to {rate['high']:.3f}, n = {rate['n']:,}",
     )
 
 
@@ -242,7 +243,7 @@ def _privacy_rows(table: Table, privacy: Mapping[str, Any]) -> None:
     if privacy["empirical_lower"] is not None:
         given = f", {privacy['given']}" if privacy["given"] else ""
         verdict = f"; claim {privacy['verdict']}" if privacy["verdict"] else ""
-        lower = f"{100 * privacy['confidence']:g}% confidence{given}{verdict}"
+        lower = f"{percent(privacy['confidence'])} confidence{given}{verdict}"
     table.add_row("epsilon at least", _number(privacy["empirical_lower"], np.floor), lower)
 
 

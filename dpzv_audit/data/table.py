@@ -35,6 +35,8 @@ LINE_LIMIT = 1 << 20
 CHUNK = 8192
 ADVICE = "use a sample of its rows, or fewer columns"
 LARGEST = float(np.finfo(np.float32).max)
+NO_NUMBER = "is no number, must be one such as 1000 or -1.5e3"
+TOO_LARGE = f"is too large, must be at most {LARGEST:.2g} over the scale of its column"
 
 
 class Column(Protocol):
@@ -70,14 +72,16 @@ class Number:
         """Return the number over `scale`; `ValueError` unless it is finite (in float32 too)."""
         # float() would also take 1_000 and digits of other scripts
         if "_" in cell or not cell.isascii():
-            raise ValueError("is no number")
+            raise ValueError(NO_NUMBER)
         try:
-            value = float(cell) / self.scale
+            value = float(cell)
         except ValueError:
-            raise ValueError("is no number") from None
-        if not math.isfinite(value) or abs(value) > LARGEST:
+            raise ValueError(NO_NUMBER) from None
+        if math.isnan(value) or "inf" in cell.lower():
             raise ValueError("is no finite number")
-        return (value,)
+        if abs(value / self.scale) > LARGEST:
+            raise ValueError(TOO_LARGE)
+        return (value / self.scale,)
 
     def encode_all(self, cells: Sequence[str]) -> FloatArray | None:
         """Return what `encode` gives for each of `cells`, (n, 1), several times as fast; None if it refuses any."""

@@ -17,6 +17,7 @@ from dpzv_audit.evaluation.privacy import claimed_curve
 from dpzv_audit.evaluation.sections import versions
 from dpzv_audit.evaluation.sentences import down
 from dpzv_audit.evidence import to_jsonable
+from reports.text import percent
 
 
 def mechanism_outcome(
@@ -110,7 +111,7 @@ def mechanism_outcome(
 
 
 def _sentence(path: str, lower: float | None, epsilon: float | None, audit: AuditPlan, ceiling: float) -> str:
-    text = f"The audit certifies epsilon of at least {down(lower or 0.0)} for {path} at {100 * audit.confidence:g}%"
+    text = f"The audit certifies epsilon of at least {down(lower or 0.0)} for {path} at {percent(audit.confidence)}"
     if epsilon is not None:
         refutes = lower is not None and lower > epsilon
         text += f" and {'refutes' if refutes else 'does not refute'} the claimed epsilon of {epsilon:g}"

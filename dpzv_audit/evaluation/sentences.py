@@ -8,6 +8,7 @@ from attacks.contract import AttackOutcome
 from dpzv_audit.evaluation.common import Result
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evidence import Interval
+from reports.text import percent as confidence_percent
 
 
 def attack_sentence(
@@ -92,10 +93,10 @@ def privacy_sentence(privacy: Result) -> str:
     if lower is not None:
         verdict = {"refuted": "refutes", "not refuted": "does not refute"}.get(privacy["verdict"] or "")
         claim = f" and {verdict} the claimed epsilon of {claimed:g}" if verdict else ""
-        percent = f"{100 * privacy['confidence']:g}%"
+        level = confidence_percent(privacy["confidence"])
         given = f", {privacy['given']}" if privacy["given"] else ""
         given += "," if given and claim else ""
-        parts.append(f"the audit certifies epsilon of at least {down(lower)} at {percent} confidence{given}{claim}")
+        parts.append(f"the audit certifies epsilon of at least {down(lower)} at {level} confidence{given}{claim}")
     elif claimed is not None:
         parts.append(f"epsilon is claimed to be {claimed:g}")
     if upper is not None:

@@ -17,7 +17,7 @@ from attacks.label_direct import (
     from_shared_directions,
     from_wire,
 )
-from attacks.mount_labels import correctness
+from attacks.mount_labels import correctness, label_measures
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
 from mechanisms import METHODS, train
@@ -383,3 +383,29 @@ def test_an_empty_view_is_one_line():
         from_shared_directions(view, known, 1)
     with pytest.raises(InputError, match="holds no answer"):
         from_wire(view, known, seed=0)
+
+
+def ranked(scores, data):
+    """Labels found and labels among the three likeliest of `scores` (records, classes), of one training."""
+    guesses = LabelGuesses(scores.argmax(1)[None, None], torch.arange(len(scores))[None, None], scores[None, None])
+    assert guesses.ids is not None
+    right = correctness(guesses, guesses.ids, data.train.labels).mean()
+    return right, label_measures(guesses, None, setting(data=data))["label among the 3 likeliest"].value
+
+
+def test_among_the_likeliest_is_the_rank_where_no_scores_are_equal():
+    data = random_dataset(records=200, classes=6)
+    scores = torch.from_numpy(np.random.default_rng(0).normal(size=(200, 6)))
+    own = scores[torch.arange(200), torch.from_numpy(data.train.labels)]
+    _, among = ranked(scores, data)
+    assert among == pytest.approx(float(((scores >= own[:, None]).sum(1) <= 3).double().mean()))
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_what_is_found_is_among_the_likeliest_where_scores_are_equal(levels):
+    data = random_dataset(records=200, classes=6)
+    scores = torch.from_numpy(np.random.default_rng(0).integers(levels, size=(200, 6)).astype(float))
+    right, among = ranked(scores, data)
+    assert among > right
+    if levels == 1:
+        assert among == pytest.approx((data.train.labels < 3).mean())

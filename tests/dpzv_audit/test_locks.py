@@ -91,7 +91,7 @@ def test_nothing_is_left_behind_but_what_was_there(tmp_path):
 
 def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path):
     (tmp_path / "a").write_text("a file")
-    with pytest.raises(AuditError, match=r"the run cannot be locked by .*; give a folder to write to"), held(tmp_path):
+    with pytest.raises(AuditError, match=r"the run cannot be locked by .*; go elsewhere"), held(tmp_path):
         pytest.fail("held nothing")
 
 

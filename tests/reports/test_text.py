@@ -84,7 +84,12 @@ def test_json_reads_back_and_holds_no_markup(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("level", "shown"),
-    [(0.95, "95%"), (0.999, "99.9%"), (0.975, "97.5%"), (1 - 0.05 / 3, "98.33%"), (0.99999, "99.999%")],
+    [(0.95, "95%"), (0.999, "99.9%"), (0.975, "97.5%"), (1 - 0.05 / 3, "98.33%"), (0.99999, "99.999%"), (1.0, "100%")],
 )
 def test_confidence_has_the_digits_that_matter(level, shown):
     assert text.percent(level) == shown
+
+
+@given(st.floats(min_value=0.5, max_value=1.0, exclude_max=True))
+def test_no_confidence_is_rounded_up_to_certainty(level: float) -> None:
+    assert 0.0 < float(text.percent(level).removesuffix("%")) < 100.0

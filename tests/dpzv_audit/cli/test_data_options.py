@@ -88,7 +88,10 @@ CSV_MISTAKES = [
     ({"columns": ["a,,b", "kind"]}, ["--columns is 'a,,b'", "commas"]),
     ({"columns": ["a,bb", "kind"]}, ["--columns is 'bb'", "did you mean 'b'"]),
     ({"columns": ["a,y", "b,kind"]}, ["--columns is 'y'"]),
-    ({"categories": []}, ["column 'kind': 'x' is no number"]),
+    (
+        {"categories": []},
+        ["column 'kind': 'x' is no number, must be one", "--categories is for columns of words, --drop"],
+    ),
     ({"categories": ["kin"]}, ["--categories is 'kin'", "did you mean 'kind'"]),
     ({"drop": ["y"]}, ["--drop is 'y', the label"]),
     ({"drop": ["a,b,kind"], "categories": []}, ["own.csv: has no column but"]),

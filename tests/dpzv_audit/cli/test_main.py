@@ -198,3 +198,26 @@ def test_a_flag_that_would_say_nothing_is_refused(arguments, says, monkeypatch, 
     assert main(list(arguments)) == 2
     assert capsys.readouterr().err.startswith(f"dpzv-audit: error: {says}")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("account", *NUMBERS, "--sigma", "1e-300"), "--sigma is 1e-300, must lie between"),
+        (("account", "--method", "dpzv", "--dataset-size", "10"), "batch_size is 64, must be at most the 10 training"),
+        (("account", "--method", "dpzv", "--dataset-size", "10", "--batch-size", "20"), "--batch-size is 20, must be"),
+        (("calibrate", "--epsilon", "1", "--method", "dpzv", "--dataset-size", "10"), "batch_size is 64, must be at"),
+    ],
+)
+def test_a_number_out_of_range_names_its_flag(arguments, says, capsys):
+    assert main(list(arguments)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"dpzv-audit: error: {says}")
+    assert "--" in said.removeprefix("dpzv-audit: error: ")
+
+
+def test_a_folder_that_cannot_be_made_names_its_flag(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("dpzv_audit.runs.os.access", lambda *_: True)
+    (tmp_path / "checkpoints").write_text("a file")
+    assert main(["train", "--epochs", "1", "--out", str(tmp_path)]) == 3
+    assert capsys.readouterr().err.endswith("; give another --out DIR\n")

@@ -81,3 +81,10 @@ def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch,
     for whole in ("sensitivity-halved", " 1 ", "21.043", "supported (!)"):
         assert whole in text
     assert "…" not in text
+
+
+def test_a_confidence_below_one_is_never_printed_as_certainty(scores, capsys):
+    assert main(["audit", "--scores", "in.csv", "out.csv", "--confidence", "0.999999999"]) == 0
+    text = capsys.readouterr().out
+    assert "99.9999999%" in text
+    assert "100%" not in text
