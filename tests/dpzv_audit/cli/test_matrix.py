@@ -237,7 +237,8 @@ def test_a_matrix_whose_controls_are_off_fails(tmp_path, capsys, monkeypatch):
 
 
 def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch, tmp_path):
-    arguments = ("attack", "--method", "vafl", "--self-check", "--trials", "4", "--json", "--out", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    arguments = ("attack", "--method", "vafl", "--self-check", "--trials", "4", "--json")
     code, printed, _ = run(capsys, *arguments)
     assert code == 0
     found = json.loads(printed)
