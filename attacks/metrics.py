@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -50,20 +53,56 @@ def low_rates(scores: NDArray[np.float64], members: NDArray[np.bool_], confidenc
     """True positive rates at low false positive rates, of `scores` and booleans `members` (trials, n).
 
     The threshold, one for all trials, is the smallest at which at most that share of non-members is called a member;
-    ties count as such. Intervals allow for dependence within a trial. Where trials have different numbers of members
-    their rates stand for them, one a trial.
+    ties count as such. It is itself an estimate: half of the error goes to the thresholds at which the false positive
+    rate may be what it should, the other half to the true positive rates at the least and the largest of them. Both
+    allow for dependence within a trial (`rate_interval`; where trials have different numbers of a kind, their rates
+    stand for them, one a trial). Of few non-members no threshold is certain to be high enough: the lower limit is 0.
     """
     outside = np.sort(scores[~members])[::-1]
-    counts = members.sum(1)
+    half = 1.0 - (1.0 - confidence) / 2.0
     found = {}
     for rate in LOW_RATES:
-        above = scores > outside[int(rate * outside.size)]
-        if np.ptp(counts) == 0:
-            interval = rate_interval(above[members].reshape(len(scores), -1), confidence)
-        else:
-            interval = mean_interval((above & members).sum(1) / counts, int(counts.sum()), confidence)
-        found[f"true positive rate at {100 * rate:g}% false positives"] = interval
+        value = float((scores > outside[int(rate * outside.size)])[members].mean())
+        most, least = _thresholds(scores, members, outside, rate, half)
+        low = 0.0 if np.isinf(most) else _share_above(scores, members, most, half).low
+        high = 1.0 if np.isinf(least) else _share_above(scores, members, least, half).high
+        found[f"true positive rate at {100 * rate:g}% false positives"] = Interval(
+            value=value, low=min(low, value), high=max(high, value), n=int(members.sum()), confidence=confidence
+        )
     return found
+
+
+def _thresholds(
+    scores: NDArray[np.float64],
+    members: NDArray[np.bool_],
+    outside: NDArray[np.float64],
+    rate: float,
+    confidence: float,
+) -> tuple[float, float]:
+    """The largest and the least threshold at which the false positive rate may be `rate`; infinite beyond all scores.
+
+    `outside` is the scores of non-members, the largest first.
+    """
+    candidates = np.unique(outside)[::-1]
+
+    def interval(place: int) -> Interval:
+        return _share_above(scores, ~members, float(candidates[place]), confidence)
+
+    # The further down, the more lies above: the first place whose rate may be `rate`, and the first that exceeds it.
+    first = bisect_left(range(candidates.size), True, key=lambda place: interval(place).high >= rate)
+    beyond = bisect_left(range(candidates.size), True, key=lambda place: interval(place).low > rate)
+    most = math.inf if first == 0 else float(candidates[first - 1])
+    least = -math.inf if beyond == candidates.size else float(candidates[beyond])
+    return most, least
+
+
+def _share_above(scores: NDArray[np.float64], kind: NDArray[np.bool_], threshold: float, confidence: float) -> Interval:
+    """Share of the records of a `kind` (trials, n) whose score is above `threshold`."""
+    above, counts = scores > threshold, kind.sum(1)
+    if np.ptp(counts) == 0:
+        return rate_interval(above[kind].reshape(len(scores), -1), confidence)
+    shares = (above & kind).sum(1)[counts > 0] / counts[counts > 0]
+    return mean_interval(shares, int(counts.sum()), confidence)
 
 
 def majority_baseline(labels: ArrayLike, classes: int) -> float:

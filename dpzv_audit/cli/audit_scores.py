@@ -100,10 +100,9 @@ def _check_options(options: ScoreAuditOptions) -> None:
 def _bounds(
     in_scores: Any, out_scores: Any, names: tuple[str, ...], options: ScoreAuditOptions
 ) -> tuple[EmpiricalBound, ...]:
-    """Return a bound for each name; estimators that may refute one claim share the error of one verdict.
+    """Return a bound for each name; estimators that may refute a claim share the error of one verdict.
 
-    A true claim is then refuted with probability at most 1 - confidence whichever of them says so. Without a
-    claim each bound stands for itself at the full confidence.
+    The best of their bounds is then too large with probability at most 1 - confidence, and so is a true claim refuted.
     """
     from dpzv_audit.auditing import audit_scores, may_refute
 
@@ -114,7 +113,7 @@ def _bounds(
             in_scores,
             out_scores,
             delta=options.delta,
-            confidence=shared if options.epsilon is not None and name in gating else options.confidence,
+            confidence=shared if name in gating else options.confidence,
             estimators=(name,),
             exactly_gaussian=options.exactly_gaussian,
             family=options.family,
@@ -166,9 +165,10 @@ def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreAuditOptions) -> 
     best = max(gates, key=lambda bound: bound.epsilon_lower)
     ceiling = max(bound.ceiling for bound in gates)
     given = ", given Gaussian noise" if best.claim_kind == "trade-off" else ""
+    chosen = f", the best of {len(gates)} that share the error" if len(gates) > 1 else ""
     text = (
         f"At delta = {options.delta:g}, epsilon is at least {_down(best.epsilon_lower)} with "
-        f"{percent(best.confidence)} confidence ({best.name}{given})"
+        f"{percent(options.confidence)} confidence ({best.name}{given}{chosen})"
     )
     if options.epsilon is not None:
         refuted = best.epsilon_lower > options.epsilon

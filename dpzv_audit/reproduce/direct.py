@@ -176,10 +176,11 @@ _PAPER = {
 }
 _ABOUT = (
     "Labels of the attacked client's first pass over its data that were found (label_direct), with 95% intervals: "
-    "exact or over the trials, whichever is wider; seeds that agree in every guess count as one guess each. Two clients "
-    "hold half of the pixels each, one linear layer to the logits a client; the server has no top model and sums. The curious client sends dummy outputs c and one step c + "
-    "mu u a batch, one query; the eavesdropper must draw its own u. Beside it what guessing gives, and the same attack "
-    "where labels were dealt at random before training, scored against the true ones."
+    "exact or over the trials, whichever is wider; seeds that agree in every guess count as one guess each. Two "
+    "clients hold half of the pixels each, one linear layer to the logits a client; the server has no top model and "
+    "sums. The curious client sends dummy outputs c and one step c + mu u a batch, one query; the eavesdropper must "
+    "draw its own u. Beside it what guessing gives, and the same attack where labels were dealt at random before "
+    "training, scored against the true ones."
 )
 
 

@@ -57,7 +57,7 @@ def test_an_overfitted_run_gives_its_members_away(name, options, least, digits):
     assert outcome.controls["other_members"].holds
     one_percent = outcome.measures["true positive rate at 1% false positives"]
     if name == "membership_lira":
-        assert one_percent.low > 0.02
+        assert one_percent.low > 0.01  # more than the false positives themselves
     assert len(outcome.game.on_one) + len(outcome.game.on_zero) == 16 * 128
     (bound,) = audit_scores(
         outcome.game.on_one, outcome.game.on_zero, delta=1e-5, estimators=("one-run",), coin_flips=True
