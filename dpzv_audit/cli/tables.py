@@ -17,7 +17,7 @@ def print_table(console: Console, table: Table) -> None:
 
     A column with `no_wrap` (numbers, verdicts, names that are typed again) is never narrower than its longest cell, any
     other never narrower than its longest word, or than `FOLDED_WIDTH` where words are longer; those fold. What room is
-    left goes to the columns that need least of it.
+    left is shared out by need.
     """
     from rich.measure import Measurement
 
@@ -33,9 +33,7 @@ def print_table(console: Console, table: Table) -> None:
         wanted.append((line - column.min_width, column))
     if room < 0:
         table.width = console.width - room
-    elif room < sum(more for more, _ in wanted):
-        for more, column in sorted(wanted, key=lambda one: one[0]):
-            given = min(more, room)
-            column.width = (column.min_width or 0) + given
-            room -= given
+    elif room < (all_wanted := sum(more for more, _ in wanted)):
+        for more, column in wanted:
+            column.width = (column.min_width or 0) + more * room // all_wanted
     console.print(table, crop=False)
