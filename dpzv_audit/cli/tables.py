@@ -17,7 +17,7 @@ def print_table(console: Console, table: Table) -> None:
 
     A column with `no_wrap` (numbers, verdicts, names that are typed again) is never narrower than its longest cell, any
     other never narrower than its longest word, or than `FOLDED_WIDTH` where words are longer; those fold. What room is
-    left is shared out by need.
+    left is shared out evenly, to each at most what it needs.
     """
     from rich.measure import Measurement
 
@@ -33,7 +33,9 @@ def print_table(console: Console, table: Table) -> None:
         wanted.append((line - column.min_width, column))
     if room < 0:
         table.width = console.width - room
-    elif room < (all_wanted := sum(more for more, _ in wanted)):
-        for more, column in wanted:
-            column.width = (column.min_width or 0) + more * room // all_wanted
+    elif room < sum(more for more, _ in wanted):
+        for place, (more, column) in enumerate(sorted(wanted, key=lambda one: one[0])):
+            given = min(more, room // (len(wanted) - place))
+            column.width = (column.min_width or 0) + given
+            room -= given
     console.print(table, crop=False)
