@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -30,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.auditing.mechanism_code import code_of
-from dpzv_audit.auditing.own_process import in_own_process
 from dpzv_audit.auditing.storage import Arrays
+from dpzv_audit.auditing.workers import in_own_process
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 
@@ -111,7 +112,7 @@ class MechanismTrials:
         Threads cannot be interrupted: outside a main one the chunk runs in a process of its own.
         """
         if threading.current_thread() is not threading.main_thread():
-            return in_own_process(self.path, self.seed, self.seconds, first, last)
+            return self._apart(first, last)
         mechanism = mechanism_from(self.path)
         done: tuple[list[Floats], list[Floats]] = ([], [])
         failure: _Misbehaved | None = None
@@ -132,6 +133,19 @@ class MechanismTrials:
             arrays = {f"out_{name}": np.stack(done[0]), f"in_{name}": np.stack(done[1])}
         if failure is not None:
             arrays["failure"] = np.array([failure.kind, f"--mechanism {self.path}: {failure}"])
+        return arrays
+
+    def _apart(self, first: int, last: int) -> Arrays:
+        try:
+            arrays: Arrays = in_own_process(self, first, last)
+        except InputError as error:
+            return {"failure": np.array(["input", str(error)])}
+        except BrokenExecutor:
+            words = (
+                f"--mechanism {self.path}: runs {first + 1} to {last} took their process down, or one of them "
+                f"took longer than --trial-seconds {self.seconds:g} in native code"
+            )
+            return {"failure": np.array(["failed", words])}
         return arrays
 
     def _run(self, mechanism: Any, world: int, number: int, done: tuple[list[Floats], list[Floats]]) -> Floats:

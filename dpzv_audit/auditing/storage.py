@@ -31,7 +31,7 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def read_npz(path: Path) -> Arrays:
+def _read_npz(path: Path) -> Arrays:
     """Return the arrays of one NPZ file by their names; what a damaged file raises goes through."""
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         arrays = {}
@@ -73,7 +73,7 @@ class ChunkStore:
                 continue
             first, last = int(match[1]), int(match[2])
             try:
-                arrays = read_npz(path)
+                arrays = _read_npz(path)
             except (*DAMAGED, OSError, KeyError):
                 continue
             if arrays and all(array.ndim and len(array) == last - first for array in arrays.values()):

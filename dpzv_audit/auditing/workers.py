@@ -7,6 +7,7 @@ is an executor of one process, so that a process that dies breaks no lane but it
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -93,6 +94,19 @@ def failure_of(future: Future[Any]) -> BaseException | None:
     One that was cancelled, as Dask's are where their scheduler goes away, would raise where it is asked for that.
     """
     return CancelledError() if future.cancelled() else future.exception()
+
+
+def in_own_process(job: Job, *arguments: Any) -> Any:
+    """What `job` answers in the main thread of a fresh loky process; `BrokenExecutor` where that process dies.
+
+    A worker of Dask is by default a daemon, which must not have processes of its own: it stops being one here.
+    """
+    multiprocessing.current_process().daemon = False
+    lane = _LokyLane(job)
+    try:
+        return lane.submit(*arguments).result()
+    finally:
+        lane.close()
 
 
 _held: list[Job] = []

@@ -203,7 +203,8 @@ def attack(
 
 
 FALSE_ALARM = 1e-3
-"""Probability with which all controls of a self-check together fail a correct build."""
+"""Probability with which a self-check's negative control may fail a correct build, at most; a positive one is judged by
+its value, which a correct build puts far above what it must reach (`attacks.controls.Control`)."""
 FEWEST_TRIALS = 3
 """Trainings of a self-check: at its confidence an interval over two of them holds everything."""
 
@@ -219,7 +220,7 @@ def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> Non
             f"--trials is {setting.trials}, must be {FEWEST_TRIALS} or more with --self-check: "
             "by fewer trainings nothing can be told from chance"
         )
-    # A positive and a negative control share the error.
+    # Half of the error is left over: positive controls take none of it.
     outcome = spec.mount(replace(setting, confidence=1.0 - FALSE_ALARM / 2.0))
     output.result(
         {
