@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from attacks.intervals import p_value
 from dpzv_audit.evidence import Interval
 
+CERTAIN = 1.0 - 1e-9
+"""What a success of 1 must reach: an area under a curve may come out an ulp below it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Control:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
+from attacks.controls import CERTAIN
 from attacks.curious import querying_client
 from attacks.gradient_estimates import correlation, forward_difference_error, label_prior_std, minimum_norm, ridge
 from attacks.label_rules import RULES
@@ -206,7 +207,7 @@ SPEC = AttackSpec(
     adversaries=("client", "eavesdropper"),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_direct on split without a top model: must be 0.999 at least", on_split, 0.999),
+    positive=Positive("label_direct on split without a top model: must be 1", on_split, CERTAIN),
     requires={"top_model": False},
     requires_because="the attack reads the gradient at logits that the server only sums",
     unfit=unfit,

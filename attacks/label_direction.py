@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.controls import CERTAIN
 from attacks.label_norm import cut_layer, guesses_of, mean_by_record, unfit
 from attacks.mount_labels import mount_binary
 from dpzv_audit.errors import InputError
@@ -65,7 +66,7 @@ SPEC = AttackSpec(
     adversaries=("client",),
     infer=infer,
     mounted_by=mount_binary,
-    positive=Positive("label_direction on split without a top model: must be 0.999 at least", on_sums, 0.999),
+    positive=Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN),
     options={"labels_per_class": 3},
     unfit=unfit,
     few_labels=True,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attacks.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.controls import CERTAIN
 from attacks.mount_labels import mount_labels
 from attacks.run import ADVERSARY_CLIENT
 from dpzv_audit.errors import InputError
@@ -135,7 +136,7 @@ SPEC = AttackSpec(
     adversaries=("malicious-client",),
     infer=infer,
     mounted_by=mount_labels,
-    positive=Positive("label_probe on dpzv without noise: must be 0.999 at least", without_noise, 0.999),
+    positive=Positive("label_probe on dpzv without noise: must be 1", without_noise, CERTAIN),
     requires={"top_model": False},
     requires_because="a probe moves one class's logit, at a server that only sums",
     options={"repeats": 1, "records": 4},
