@@ -29,9 +29,6 @@ _PEAKS, _LEAST_PEAK = 3, 0.5
 _BLOCKS = 192
 _SPREAD = 6.0
 _LEAST_ERROR = 1e-300
-_RESOLVED, _STEP_DOWN = 0.01, 1e-8
-_MOST_STEPS = 200
-"""Where floats no longer tell two errors apart the search ends with the larger, which holds all the same."""
 _SAFETY = 1.02
 """What the search for the largest chance may miss, as a factor: less than 2% was missed in any of its tests."""
 
@@ -117,33 +114,6 @@ def p_value(null: Curve, counts: Counts, seen: Curve, error: float) -> float:
         if found[peak] >= _LEAST_PEAK * largest:
             largest = max(largest, _refined(chances, angles, int(peak)))
     return min(1.0, _SAFETY * largest + confined)
-
-
-def least_error(p_value_at: Callable[[float], float], *, tolerance: float = 2e-3) -> float:
-    """Return the least error that `p_value_at(error)` does not exceed, rounded up by a share `tolerance` at most.
-
-    A larger error confines the rate to less, so what is left of the p-value beside its share of the error falls as the
-    error grows: the answer lies between the two. Where what is left is a small part of the error it is not resolved,
-    and the search goes down.
-    """
-    low, high, error = 0.0, 1.0, 0.05
-    for _ in range(_MOST_STEPS):
-        if high <= (1.0 + tolerance) * low or high <= _LEAST_ERROR:
-            break
-        left = (p_value_at(error) - CONFINED * error) / (1.0 - CONFINED)
-        if left < _RESOLVED * error:
-            high, error = error, max(left, _STEP_DOWN * error, _middle(low, error))
-            continue
-        gap = high - low
-        low, high = max(low, min(error, left)), min(high, max(error, left))
-        closing = low < left < high and high - low < 0.5 * gap
-        error = left if closing else _middle(max(low, _LEAST_ERROR), high)
-    return high
-
-
-def _middle(low: float, high: float) -> float:
-    """Return the geometric mean, also where the product of the two is too small for a float."""
-    return math.sqrt(low) * math.sqrt(high)
 
 
 def _refined(chances: Callable[[Floats], Floats], angles: Floats, best: int) -> float:

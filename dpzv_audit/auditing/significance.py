@@ -27,7 +27,7 @@ from dpzv_audit.auditing.curve import (
     p_value_of,
 )
 from dpzv_audit.auditing.families import epsilon_delta_family
-from dpzv_audit.auditing.joint import Counts, least_error
+from dpzv_audit.auditing.joint import Counts
 from dpzv_audit.auditing.one_threshold import GAUSSIAN_SHARES, mu_objective
 from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.auditing.thresholds import LEAST_A_SIDE, choose_rule
@@ -89,7 +89,7 @@ class FixedTest:
             return 1.0
         if self.name == "joint":
             test = p_value_of(epsilon_delta_family(self.delta), epsilon, self._counts())
-            return 1.0 if test is None else max(LEAST_P, least_error(test))
+            return 1.0 if test is None else _least_error(lambda error: test(error) <= error)
         from dpzv_audit.accounting.gaussian import mu_from_epsilon
 
         claimed = float(mu_from_epsilon(epsilon, self.delta))
