@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 
 from dpzv_audit.auditing.binomial import upper_limit
 from dpzv_audit.auditing.families import CurveFamily, epsilon_delta_family
-from dpzv_audit.auditing.joint import CONFINED, Counts, p_value
+from dpzv_audit.auditing.joint import CONFINED, LEAST_P, Counts, p_value
 from dpzv_audit.auditing.settings import AuditSettings, Scores
 from dpzv_audit.auditing.thresholds import (
     LEAST_A_SIDE,
@@ -115,7 +115,7 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
     def excess(place: int) -> float:
         """Return the normal deviate of p less that of the error: at most 0 where theta is ruled out."""
         p = _p_value(family, family.at(place), family.at(top), counts, error)
-        return float(ndtri(min(max(p, 1e-300), 1.0 - 1e-15)) - ndtri(error))
+        return float(ndtri(min(max(p, LEAST_P), 1.0 - 1e-15)) - ndtri(error))
 
     each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
     guess = _last_above(

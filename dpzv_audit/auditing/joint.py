@@ -28,7 +28,8 @@ _PEAKS, _LEAST_PEAK = 3, 0.5
 """So many peaks of the first search are looked at more closely, if they reach half of the largest."""
 _BLOCKS = 192
 _SPREAD = 6.0
-_LEAST_ERROR = 1e-300
+LEAST_P = 1e-300
+"""Below it no error is solved for: no verdict needs more."""
 _SAFETY = 1.02
 """What the search for the largest chance may miss, as a factor: less than 2% was missed in any of its tests."""
 
@@ -98,7 +99,7 @@ def p_value(null: Curve, counts: Counts, seen: Curve, error: float) -> float:
     confined = CONFINED * error
     low = float(lower_limit(counts.false_positives, counts.n_out, confined / 2.0))
     high = float(upper_limit(counts.false_positives, counts.n_out, confined / 2.0))
-    spread = max(_SPREAD, -float(ndtri(max(1e-5 * error, _LEAST_ERROR))))
+    spread = max(_SPREAD, -float(ndtri(max(1e-5 * error, LEAST_P))))
 
     def chances(angles: Floats) -> Floats:
         alpha = np.sin(angles) ** 2

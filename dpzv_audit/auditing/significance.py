@@ -27,7 +27,7 @@ from dpzv_audit.auditing.curve import (
     p_value_of,
 )
 from dpzv_audit.auditing.families import epsilon_delta_family
-from dpzv_audit.auditing.joint import Counts
+from dpzv_audit.auditing.joint import LEAST_P, Counts
 from dpzv_audit.auditing.one_threshold import GAUSSIAN_SHARES, mu_objective
 from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.auditing.thresholds import LEAST_A_SIDE, choose_rule
@@ -35,9 +35,6 @@ from dpzv_audit.errors import check_count, check_positive, check_probability
 from dpzv_audit.evidence import ClaimKind
 
 TestName = Literal["joint", "gaussian"]
-
-LEAST_P = 1e-300
-"""Below it no error is solved for: no verdict needs more."""
 
 _SHARE = GAUSSIAN_SHARES[0]
 """Of the error, on each of the two rates that bound mu."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from dpzv_audit.auditing.betting import BettingTest, pairs_needed
 from dpzv_audit.auditing.families import gaussian_epsilon
+from dpzv_audit.auditing.joint import LEAST_P
 from dpzv_audit.auditing.likelihood_ratio import FIRST, LikelihoodRatioTest
 from dpzv_audit.auditing.sequential import most_refutable
-from dpzv_audit.auditing.significance import LEAST_P
 from dpzv_audit.claims.blocks import Sides
 from dpzv_audit.evidence import ClaimKind
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from dpzv_audit.auditing.significance import LEAST_P, FixedTest, fixed_test
+from dpzv_audit.auditing.joint import LEAST_P
+from dpzv_audit.auditing.significance import FixedTest, fixed_test
 from dpzv_audit.claims.betting import success_p_value
 from dpzv_audit.claims.load import one_claim
 from dpzv_audit.claims.progress import ClaimRun
