@@ -15,34 +15,27 @@ if TYPE_CHECKING:
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MOST_FILES = 10_000
+FILE, FOLDER = "a regular file", "a folder"
+_EITHER = "is {kind}, must be a file or a folder below {root}"
+_REFUSALS = {
+    (FILE,): ("is no file below {folder}", "is no file but {kind} below {folder}"),
+    (FOLDER,): ("does not exist below {folder}", "is no folder but {kind} below {folder}"),
+    (FILE, FOLDER): (_EITHER, _EITHER),
+}
+"""What is said of a path where there is nothing, and where there is something else than the kinds that may be."""
 
 
-def file_below(key: str, given: str, place: Place) -> Path:
-    """Return the regular file that `key` names; `InputError` for anything else, and for one outside the root."""
-    path = _below(key, given, place)
+def path_below(key: str, given: str, place: Place, kinds: tuple[str, ...]) -> Path:
+    """Return the path that `key` names, of one of `kinds`: (FILE,), (FOLDER,) or (FILE, FOLDER).
+
+    Raises `InputError` for anything else, and for a path outside the root.
+    """
+    path = _check_below(f"{key} is {given!r}, which", place.folder / given, place)
     kind = kind_of(path)
-    if kind != "a regular file":
-        found = "which is no file" if kind == "nothing" else f"which is no file but {kind}"
-        raise InputError(f"{key} is {given!r}, {found} below {place.folder}")
-    return path
-
-
-def folder_below(key: str, given: str, place: Place) -> Path:
-    """Return the folder that `key` names; `InputError` for anything else, and for one outside the root."""
-    path = _below(key, given, place)
-    kind = kind_of(path)
-    if kind != "a folder":
-        found = "which does not exist" if kind == "nothing" else f"which is no folder but {kind}"
-        raise InputError(f"{key} is {given!r}, {found} below {place.folder}")
-    return path
-
-
-def anything_below(key: str, given: str, place: Place) -> Path:
-    """Return the file or folder that `key` names; `InputError` for anything else, and for one outside the root."""
-    path = _below(key, given, place)
-    kind = kind_of(path)
-    if kind not in ("a regular file", "a folder"):
-        raise InputError(f"{key} is {given!r}, which is {kind}, must be a file or a folder below {place.root}")
+    if kind not in kinds:
+        absent, another = _REFUSALS[kinds]
+        found = (absent if kind == "nothing" else another).format(kind=kind, folder=place.folder, root=place.root)
+        raise InputError(f"{key} is {given!r}, which {found}")
     return path
 
 
@@ -59,7 +52,7 @@ def transformer_below(given: str, place: Place) -> str:
             right = f"no folder below {place.folder}; a name on a hub, which is fetched, needs --trust-code"
             raise InputError(f"{key} is {given!r}, which is {right}")
         return given
-    folder = folder_below(key, given, place)
+    folder = path_below(key, given, place, (FOLDER,))
     seen = 0
     for inner, folders, files in os.walk(folder):
         seen += len(folders) + len(files)
@@ -68,10 +61,6 @@ def transformer_below(given: str, place: Place) -> str:
         for name in (*folders, *files):
             _check_below(f"{key} is {given!r}, whose {name}", Path(inner) / name, place)
     return str(folder)
-
-
-def _below(key: str, given: str, place: Place) -> Path:
-    return _check_below(f"{key} is {given!r}, which", place.folder / given, place)
 
 
 def _check_below(what: str, path: Path, place: Place) -> Path:

@@ -16,7 +16,7 @@ from dpzv_audit.claims.cache import dataset_digest
 from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
-from dpzv_audit.claims.paths import anything_below, file_below, folder_below, transformer_below
+from dpzv_audit.claims.paths import FILE, FOLDER, path_below, transformer_below
 from dpzv_audit.claims.stages import Stage
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import InputError
@@ -89,12 +89,13 @@ def data_key(placed: PlacedClaim, place: Place) -> str:
 
 def score_paths(claim: ScoresClaim, place: Place) -> tuple[Path, Path]:
     """Return the two score files; `InputError` for one that is not below the root or is no file."""
-    return file_below("scores.in", claim.scores.in_, place), file_below("scores.out", claim.scores.out, place)
+    in_scores = path_below("scores.in", claim.scores.in_, place, (FILE,))
+    return in_scores, path_below("scores.out", claim.scores.out, place, (FILE,))
 
 
 def data_folder(claim: MethodClaim | AttackClaim, place: Place) -> Path | None:
-    """Return the folder that a claim's data are read from; None where it names none. Raises as `folder_below`."""
-    return None if claim.data_dir is None else folder_below("data_dir", claim.data_dir, place)
+    """Return the folder that a claim's data are read from; None where it names none. Raises as `path_below`."""
+    return None if claim.data_dir is None else path_below("data_dir", claim.data_dir, place, (FOLDER,))
 
 
 def check_claim(placed: PlacedClaim, place: Place) -> None:
@@ -124,8 +125,8 @@ def transformer_of(claim: MethodClaim | AttackClaim, place: Place) -> str | None
 
 
 def dependencies(claim: MechanismClaim, place: Place) -> list[Path]:
-    """Return what `depends` names. Raises as `anything_below`."""
-    return [anything_below("depends", given, place) for given in claim.depends]
+    """Return what `depends` names. Raises as `path_below`."""
+    return [path_below("depends", given, place, (FILE, FOLDER)) for given in claim.depends]
 
 
 def source_of(placed: PlacedClaim, place: Place, seed: int) -> Source:
