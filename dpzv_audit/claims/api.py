@@ -14,6 +14,7 @@ from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.auditing.verdict import Verdict
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, claim_seed, place_of
+from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
 from dpzv_audit.claims.mechanism_source import mechanism_source
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
@@ -134,6 +135,6 @@ def _refuse(keys: Mapping[str, Any], given: str, other: object) -> None:
 def spent_evenly(alpha: float, tests: int, call: int) -> float:
     """Return the alpha of the `call`-th claim, from 1, of one of `tests` tests that share `alpha`.
 
-    A test's share alpha / tests is spread over its claims as 1 / (k (k + 1)), which sums to 1 however many there are.
+    A test's share alpha / tests is spent claim by claim as a ledger spends its alpha look by look.
     """
-    return alpha / max(1, tests) / (call * (call + 1))
+    return level_of(call, alpha / max(1, tests))
