@@ -6,7 +6,8 @@ times as much at k = 100, 20 times at k = 1,000. How each claim shares its part 
 sequential test, the full audit) was fixed before anything was drawn, and is written beside the decision.
 
 What is charged is a claim, by all that it says, with a digest of the scores: the same scores decide nothing anew,
-however often and by whatever code they are drawn. A refuted claim stays refuted until the claim itself changes.
+however often and by whatever code they are drawn. A refuted claim stays refuted until the claim itself changes, and
+what it was refuted by stands beside it: the p-value, the digest of the scores, and what was taken as given.
 `dpzv_audit.claims.ledger_file` keeps it on the disk.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN
 from dpzv_audit.claims.verdicts import holm
 
 EXPONENT = 1.4
@@ -26,24 +28,31 @@ SUM_OF_POWERS = 3.1055473
 class Look:
     """One claim with what was drawn for it: `claim` and `scores` are digests, `split` how its alpha was shared out.
 
-    `tested` says whether there are scores at all: without any, nothing can be refuted and nothing is spent.
+    `general_p_value` is that of the tests that take nothing as given, by default the same. `tested` says whether there
+    are scores at all: without any, nothing can be refuted and nothing is spent.
     """
 
     claim: str
     scores: str
     name: str
     p_value: float
+    general_p_value: float | None = None
     tested: bool = True
     split: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Whether a claim was refuted by the scores of that digest; the claim's `name` then is for people."""
+    """Whether a claim was refuted by the scores of that digest; the claim's `name` then is for people.
+
+    `given` is what a refutation takes as given, "" for nothing. Ledgers that did not keep it, nor `p_value`, have None.
+    """
 
     scores: str
     refuted: bool
     name: str = ""
+    p_value: float | None = None
+    given: str | None = None
     split: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -55,6 +64,17 @@ class Entry:
     decisions: Mapping[str, Decision]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Refutation:
+    """What refuted a claim: the number of the entry, from 1, its error rate, and the decision's part in it."""
+
+    entry: int
+    level: float
+    scores: str
+    p_value: float | None
+    given: str | None
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The ledger's own error rate, which its first run fixed, its runs so far, and a name that no other ledger has."""
@@ -63,10 +83,15 @@ class Ledger:
     entries: tuple[Entry, ...] = ()
     name: str = ""
 
-    def refuted(self) -> dict[str, int]:
-        """The claims that were refuted, each with the number of the first entry, from 1, that did it."""
+    def refuted(self) -> dict[str, Refutation]:
+        """The claims that were refuted, each with what first did it."""
         numbered = reversed(list(enumerate(self.entries, start=1)))
-        return {claim: number for number, entry in numbered for claim, one in entry.decisions.items() if one.refuted}
+        return {
+            claim: Refutation(entry=number, level=entry.level, scores=one.scores, p_value=one.p_value, given=one.given)
+            for number, entry in numbered
+            for claim, one in entry.decisions.items()
+            if one.refuted
+        }
 
     def decided(self) -> set[tuple[str, str]]:
         """Claims with the scores that were decided on."""
@@ -86,8 +111,10 @@ def level_of(look: int, alpha: float) -> float:
     return float(alpha / (SUM_OF_POWERS * look**EXPONENT))
 
 
-def refuted_over_time(ledger: Ledger, looks: Sequence[Look]) -> tuple[tuple[bool, ...], tuple[int | None, ...], Entry]:
-    """Return which claims are refuted, by which earlier entry (None for this look), and the entry for this look.
+def refuted_over_time(
+    ledger: Ledger, looks: Sequence[Look]
+) -> tuple[tuple[bool, ...], tuple[Refutation | None, ...], Entry]:
+    """Return which claims are refuted, by what in an earlier entry (None for this look), and the entry for this look.
 
     Claims that the ledger has refuted stay so; scores that it has decided on decide nothing anew. The others are
     tested together by Holm's method at the next run's level. An entry without decisions spends nothing.
@@ -101,9 +128,20 @@ def refuted_over_time(ledger: Ledger, looks: Sequence[Look]) -> tuple[tuple[bool
     ]
     level = ledger.next_level()
     tested = dict(zip(new, holm([looks[index].p_value for index in new], level), strict=True))
+    general = [
+        look.p_value if look.general_p_value is None else look.general_p_value for look in (looks[i] for i in new)
+    ]
+    alone = dict(zip(new, holm(general, level), strict=True))
     refuted = tuple(entry is not None or tested.get(index, False) for index, entry in enumerate(earlier))
     decisions = {
-        look.claim: Decision(scores=look.scores, refuted=tested[index], name=look.name, split=look.split)
+        look.claim: Decision(
+            scores=look.scores,
+            refuted=tested[index],
+            name=look.name,
+            p_value=look.p_value,
+            given=GIVEN_GAUSSIAN if tested[index] and not alone[index] else "",
+            split=look.split,
+        )
         for index, look in enumerate(looks)
         if index in tested
     }

@@ -214,6 +214,8 @@ def _decisions(found: Mapping[str, Any]) -> dict[str, Decision]:
             scores=str(row["scores"]),
             refuted=_yes_or_no(row["refuted"]),
             name=str(row["name"]),
+            p_value=_share(row["p_value"]) if "p_value" in row else None,
+            given=str(row["given"]) if "given" in row else None,
             split={str(test): float(share) for test, share in row["split"].items()},
         )
         for claim, row in found.items()
@@ -226,16 +228,25 @@ def _yes_or_no(value: object) -> bool:
     return value
 
 
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise TypeError
+    return float(value)
+
+
 def _first(ledger: Ledger) -> dict[str, Any]:
     return {"schema": SCHEMA, "ledger": ledger.name, "alpha": ledger.alpha}
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    decisions = {
-        claim: {"name": one.name, "refuted": one.refuted, "scores": one.scores, "split": dict(one.split)}
-        for claim, one in entry.decisions.items()
-    }
-    return {"level": entry.level, "decisions": decisions}
+    return {"level": entry.level, "decisions": {claim: _said(one) for claim, one in entry.decisions.items()}}
+
+
+def _said(one: Decision) -> dict[str, Any]:
+    """Return a decision as its line says it; what a ledger did not keep when it was decided, and hash, is left out."""
+    rests = {"p_value": one.p_value, "given": one.given}
+    kept = {key: value for key, value in rests.items() if value is not None}
+    return {"name": one.name, "refuted": one.refuted, "scores": one.scores, "split": dict(one.split), **kept}
 
 
 def _hashes(ledger: Ledger) -> list[str]:

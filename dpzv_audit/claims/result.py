@@ -9,6 +9,7 @@ from typing import Any
 
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, Verdict, supports
 from dpzv_audit.claims.evidence import Evidence
+from dpzv_audit.claims.ledger import Refutation
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
 from dpzv_audit.claims.progress import ClaimRun
@@ -26,7 +27,7 @@ def verify_result(
     refuted: Sequence[bool],
     level: float,
     seed: int,
-    earlier: Sequence[int | None] | None = None,
+    earlier: Sequence[Refutation | None] | None = None,
     ledger: Mapping[str, Any] | None = None,
     interrupted: bool = False,
     allow_overclaimed: bool = False,
@@ -34,8 +35,8 @@ def verify_result(
 ) -> dict[str, Any]:
     """Return the `result.json` of `verify`, schema `dpzv-audit/verify/1`: the same for the same evidence.
 
-    `refuted` says of each claim whether its test refuted it at `level`, the error rate of all claims together, or the
-    entry of a `ledger` that `earlier` numbers.
+    `refuted` says of each claim whether its test refuted it at `level`, the error rate of all claims together, or an
+    entry of a `ledger`, which `earlier` then tells of.
     """
     gathered = [run.evidence() for run in runs]
     adjusted = adjusted_p_values([evidence.p_value for evidence in gathered])
@@ -77,18 +78,21 @@ def claim_entry(
     alone: bool,
     adjusted: float,
     level: float,
-    earlier: int | None = None,
+    earlier: Refutation | None = None,
 ) -> dict[str, Any]:
     """Return one claim with its verdict; bounds are those at `level`, its even share of the file's error rate.
 
     `alone` says whether the tests that take nothing as given refute it by themselves: "verdict_given" holds what the
-    verdict rests on where they do not. `earlier` is the number of the entry of a ledger by which it is refuted, None
-    where this look decides.
+    verdict rests on where they do not. `earlier` is what refuted it in an entry of a ledger, None where this look
+    decides.
     """
     claim = run.placed.claim
     claimed = None if isinstance(claim, AttackClaim) else claim.epsilon
     theory = evidence.theory
     verdict = decide(refuted=refuted, theory=theory.speaks, upper=theory.upper, claimed=claimed)
+    given = GIVEN_GAUSSIAN if verdict == "refuted" and not alone else ""
+    if earlier is not None:
+        given = earlier.given or ""
     entry: dict[str, Any] = {
         "name": claim.name,
         "form": form_name(claim),
@@ -96,7 +100,7 @@ def claim_entry(
         "line": run.placed.line,
         "claim": claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"}),
         "verdict": verdict,
-        "verdict_given": GIVEN_GAUSSIAN if verdict == "refuted" and earlier is None and not alone else "",
+        "verdict_given": given,
         "p_value": evidence.p_value,
         "adjusted_p_value": adjusted,
         "level": level,
@@ -134,7 +138,7 @@ def claim_entry(
         "facts": to_jsonable(dict(evidence.facts)),
         "evidence_key": run.evidence_key,
         "scores_digest": evidence.scores,
-        "refuted_by_entry": earlier,
+        "refuted_by": None if earlier is None else to_jsonable(earlier),
     }
     return {**entry, "sentence": claim_sentence(entry)}
 
@@ -200,10 +204,23 @@ def claim_sentence(entry: Mapping[str, Any]) -> str:
     parts += [f"Warning: {warning}." for warning in entry["warnings"]]
     if entry["missing"]:
         parts.append(f"Incomplete: {entry['missing']}.")
-    if entry["refuted_by_entry"] is not None:
-        look = f"entry {entry['refuted_by_entry']} of the ledger"
-        parts.append(f"An earlier look refuted it ({look}): that stands until the claim, or its revision, changes.")
+    if entry["refuted_by"] is not None:
+        parts.append(f"{_grounds(entry)}: that stands until the claim, or its revision, changes.")
     return " ".join(part for part in parts if part)
+
+
+def _grounds(entry: Mapping[str, Any]) -> str:
+    """Return what an earlier look refuted a claim by, as its entry of the ledger keeps it."""
+    found = entry["refuted_by"]
+    given = f", {found['given']}" if found["given"] else ""
+    p_value = "" if found["p_value"] is None else f", p = {found['p_value']:.1g}{given}"
+    scores = "the same scores" if _same_scores(entry) else f"scores of digest {found['scores'][:12]}"
+    return f"An earlier look refuted it (entry {found['entry']} of the ledger{p_value}, {scores})"
+
+
+def _same_scores(entry: Mapping[str, Any]) -> bool:
+    """Whether the scores shown are those by which an earlier look refuted the claim."""
+    return entry["refuted_by"] is not None and bool(entry["refuted_by"]["scores"] == entry["scores_digest"])
 
 
 def _attack_parts(entry: Mapping[str, Any]) -> list[str]:
@@ -212,7 +229,7 @@ def _attack_parts(entry: Mapping[str, Any]) -> list[str]:
         return [f"The claimed limit of {100 * limit:g}% was not tested."]
     attack = entry["attack"]
     success, guess = attack["success"], max(attack["baselines"].values(), default=0.0)
-    done = "above" if _refuted_now(entry) else "which does not refute"
+    done = "above" if _refuted_now(entry) or _same_scores(entry) else "which does not refute"
     parts = [
         f"{entry['claim']['attack']} by the {entry['claim']['adversary']} succeeds in {100 * success:.1f}% of its "
         f"guesses over {entry['trials']} trainings, {done} the claimed limit of {100 * limit:g}% "
@@ -225,7 +242,7 @@ def _attack_parts(entry: Mapping[str, Any]) -> list[str]:
 
 def _refuted_now(entry: Mapping[str, Any]) -> bool:
     """Whether the evidence shown is what refutes the claim, and not that of an earlier look."""
-    return bool(entry["verdict"] == "refuted" and entry["refuted_by_entry"] is None)
+    return bool(entry["verdict"] == "refuted" and entry["refuted_by"] is None)
 
 
 def _measured(entry: Mapping[str, Any]) -> str:
@@ -242,6 +259,8 @@ def _measured(entry: Mapping[str, Any]) -> str:
         # "given Gaussian noise" stands once: at the bound, or, where nothing else refutes the claim, at the verdict.
         rests = f" {entry['verdict_given']}" if entry["verdict_given"] and not given else ""
         return f"{measured}, which refutes the claimed {claimed:g}{rests}."
+    if _same_scores(entry):
+        return f"{measured}."
     return (
         f"{measured}, which neither refutes nor confirms the claimed {claimed:g}; it could have certified at most "
         f"{down(entry['ceiling'])}."

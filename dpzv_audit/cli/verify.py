@@ -26,6 +26,7 @@ from dpzv_audit.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from dpzv_audit.claims.gate import Gate
+    from dpzv_audit.claims.ledger import Refutation
     from dpzv_audit.claims.ledger_file import LedgerMemory
     from dpzv_audit.claims.load import ClaimsFile
     from dpzv_audit.claims.progress import ClaimRun
@@ -255,11 +256,11 @@ def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
 
 @dataclass(frozen=True)
 class _Settled:
-    """Which claims are refuted, at which level, and by which earlier entry of the ledger in which state."""
+    """Which claims are refuted, at which level, and by what in an earlier entry of the ledger in which state."""
 
     refuted: tuple[bool, ...]
     level: float
-    earlier: tuple[int | None, ...] | None = None
+    earlier: tuple[Refutation | None, ...] | None = None
     state: dict[str, Any] | None = None
 
 
@@ -280,6 +281,7 @@ def _settled(path: Path, memory: LedgerMemory, file: ClaimsFile, runs: Sequence[
                 scores=found.scores,
                 name=run.placed.name,
                 p_value=found.p_value,
+                general_p_value=found.general_p_value,
                 tested=found.tested,
                 split=found.split,
             )

@@ -84,7 +84,10 @@ def test_claims_files(withstands):
 
 
 def test_ledgers(withstands, tmp_path):
-    decisions = {"a": Decision(scores="s", refuted=True), "b": Decision(scores="t", refuted=False)}
+    decisions = {
+        "a": Decision(scores="s", refuted=True),
+        "b": Decision(scores="t", refuted=False, p_value=0.5, given=""),
+    }
     append_entry(tmp_path / "ledger", Ledger(1e-3, name="n"), Entry(5e-4, decisions))
     withstands(partial(open_ledger, alpha=1e-3), (tmp_path / "ledger").read_bytes(), name="ledger", share=2)
 

@@ -10,7 +10,17 @@ import pytest
 from scipy.special import zeta
 
 from dpzv_audit.claims.blocks import block_of, scores_digest
-from dpzv_audit.claims.ledger import EXPONENT, SUM_OF_POWERS, Ledger, Look, level_of, refuted_over_time
+from dpzv_audit.claims.ledger import (
+    EXPONENT,
+    SUM_OF_POWERS,
+    Decision,
+    Entry,
+    Ledger,
+    Look,
+    Refutation,
+    level_of,
+    refuted_over_time,
+)
 from dpzv_audit.claims.ledger_file import LedgerMemory, append_entry, ledger_lock, open_ledger
 from dpzv_audit.errors import InputError
 
@@ -42,7 +52,7 @@ def test_the_same_scores_decide_nothing_anew_and_spend_nothing():
     ledger = Ledger(0.01, (entry,))
     # A new claim is tested alone, at the second level; the p-value of known scores plays no further part.
     second, earlier, later = refuted_over_time(ledger, [look("a", 1.0), look("b", 1e-9), look("c", 0.0012)])
-    assert (second, earlier) == ((True, False, True), (1, None, None))
+    assert (second, earlier) == ((True, False, True), (ledger.refuted()["a"], None, None))
     assert set(later.decisions) == {"c"}
     assert refuted_over_time(ledger, [look("a", 1.0), look("b", 1.0)])[2].decisions == {}
 
@@ -52,10 +62,41 @@ def test_other_scores_of_a_claim_are_another_look_and_a_refutation_stays():
     seen = []
     for scores, p_value in (("first", 1.0), ("second", 1e-9), ("third", 1.0), ("first", 1.0), ("second", 1.0)):
         refuted, earlier, entry = refuted_over_time(ledger, [look("a", p_value, scores)])
-        seen.append((refuted[0], earlier[0], len(entry.decisions)))
+        seen.append((refuted[0], earlier[0] and earlier[0].entry, len(entry.decisions)))
         if entry.decisions:
             ledger = Ledger(0.01, (*ledger.entries, entry))
     assert seen == [(False, None, 1), (True, None, 1), (True, 2, 0), (True, 2, 0), (True, 2, 0)]
+
+
+@pytest.mark.parametrize(("general", "given"), [(None, ""), (1e-9, ""), (0.5, "given Gaussian noise")])
+def test_a_refutation_keeps_what_it_takes_as_given(tmp_path, general, given):
+    path = tmp_path / "ledger.jsonl"
+    *_, entry = refuted_over_time(Ledger(0.01, name="n"), [look("a", 1e-9, general_p_value=general), look("b", 1.0)])
+    append_entry(path, Ledger(0.01, name="n"), entry)
+    book = open_ledger(path, 0.01)
+    assert (book.refuted()["a"].p_value, book.refuted()["a"].given) == (1e-9, given)
+    _, earlier, _ = refuted_over_time(book, [look("a", 1.0, "others")])
+    assert earlier == (book.refuted()["a"],)
+
+
+def test_a_ledger_that_kept_no_p_values_is_read_and_gone_on_with(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    old = Entry(level_of(1, 0.01), {"a": Decision(scores="s", refuted=True, name="the claim a", split={})})
+    append_entry(path, Ledger(0.01, name="n"), old)
+    assert not {"p_value", "given"} & set(json.loads(path.read_text().splitlines()[1])["decisions"]["a"])
+    book = open_ledger(path, 0.01)
+    refuted, (by,), _ = refuted_over_time(book, [look("a", 1.0)])
+    assert (refuted, by.entry, by.scores, by.p_value, by.given) == ((True,), 1, "s", None, None)
+    append_entry(path, book, refuted_over_time(book, [look("b", 1e-9)])[2])
+    assert [by.p_value for by in open_ledger(path, 0.01).refuted().values()] == [1e-9, None]
+
+
+@pytest.mark.parametrize("p_value", [2.0, True, "1e-9", float("nan")])
+def test_what_is_no_p_value_is_refused(kept, p_value):
+    path, _ = kept
+    path.write_text(edited(path.read_text(), lambda rows: rows[2]["decisions"]["b"].update(p_value=p_value)))
+    with pytest.raises(InputError, match="is no ledger"):
+        open_ledger(path, 0.01)
 
 
 def test_what_has_no_scores_is_not_charged():
@@ -99,7 +140,9 @@ def test_a_ledger_file_reads_back(kept):
     book = open_ledger(path, 0.01, memory)
     assert [set(entry.decisions) for entry in book.entries] == [{"a"}, {"b"}, {"c"}]
     assert [entry.level for entry in book.entries] == [level_of(k, 0.01) for k in (1, 2, 3)]
-    assert book.refuted() == {"b": 2}
+    (refutation,) = book.refuted().values()
+    assert refutation == Refutation(entry=2, level=level_of(2, 0.01), scores="scores of b", p_value=1e-9, given="")
+    assert set(book.refuted()) == {"b"}
     assert book.decided() == {(claim, f"scores of {claim}") for claim in "abc"}
     assert book.entries[1].decisions["b"].split == SPLIT
     assert "the claim b" in path.read_text(), "people can read it"

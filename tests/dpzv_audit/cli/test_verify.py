@@ -392,7 +392,15 @@ def test_a_ledger_holds_the_level_of_all_runs(folder, capsys):
     assert levels == pytest.approx([level_of(k, 0.01) for k in (1, 2, 3, 3)])
     again = verified(capsys, path, "--ledger", "ledger.jsonl", "--alpha", "0.01")[1]
     assert again["cached"] == [HOSTILE, "not refuted"]
-    assert [entry["refuted_by_entry"] for entry in again["claims"]] == [1, None]
+    by, none = (entry["refuted_by"] for entry in again["claims"])
+    assert none is None
+    assert (by["entry"], by["level"], by["given"]) == (1, level_of(1, 0.01), "")
+    assert by["scores"] == again["claims"][0]["scores_digest"]
+    assert "refute" not in again["claims"][0]["sentence"].split("An earlier look")[0], "the level of this look is none"
+    assert re.search(
+        r"An earlier look refuted it \(entry 1 of the ledger, p = \S+, the same scores\)",
+        again["claims"][0]["sentence"],
+    )
     assert again["ledger"]["entries"] == 3
     rows = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
     assert (len(rows), rows[0]["head"], rows[0]["entries"]) == (4, again["ledger"]["head"], 3)
@@ -419,8 +427,13 @@ def test_a_refutation_stays_whatever_is_edited_but_the_claim(folder, capsys, mon
     sys.modules.pop("comment_kept")
     code, result = verified(capsys, path, *ledger)
     assert (code, result["claims"][0]["p_value"]) == (1, 1.0)
+    by = result["claims"][0]["refuted_by"]
+    (decision,) = json.loads((folder / "ledger.jsonl").read_text().splitlines()[1])["decisions"].values()
+    assert (by["scores"], by["p_value"], by["given"]) == (decision["scores"], decision["p_value"], "")
+    assert by["p_value"] < 1e-6
     assert result["claims"][0]["sentence"].endswith(
-        "An earlier look refuted it (entry 1 of the ledger): that stands until the claim, or its revision, changes."
+        f"An earlier look refuted it (entry 1 of the ledger, p = {by['p_value']:.1g}, scores of digest "
+        f"{by['scores'][:12]}): that stands until the claim, or its revision, changes."
     )
     assert "which refutes the claimed" not in result["claims"][0]["sentence"]
     write(folder, claim.format(name="repaired") + "revision = 2\n")
