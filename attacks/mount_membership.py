@@ -13,6 +13,7 @@ import numpy as np
 from attacks.chance import by_coins
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
 from attacks.controls import at_chance
+from attacks.knowledge import public_knowledge
 from attacks.membership_mail import sharing_own_block
 from attacks.metrics import auc_interval, low_rates
 from attacks.mount_labels import positive_control
@@ -80,29 +81,16 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 def _knowledge(
     spec: AttackSpec, setting: AttackSetting, run: ShadowRun, targets: slice, shadows: slice, the_plan: Plan | None
 ) -> Knowledge:
-    size = run.members.shape[1] // 2
-    return Knowledge(
-        method=setting.method,
-        config=setting.config,
-        classes=setting.dataset.classes,
-        records=size,
-        batches=setting.config.steps_per_pass(size),
-        sigma=the_plan.sigma if the_plan else 0.0,
-        replicas=(),
-        seed=setting.seed,
-        queries=1,
-        rule=setting.rule,
-        estimator=setting.estimator,
-        options=spec.own_options(setting),
-        client=ADVERSARY_CLIENT if setting.adversary == "client" else 0,
-        population=Population(
-            confidence=run.confidence[targets],
-            outside=run.outside[targets],
-            shadows=run.confidence[shadows],
-            shadows_outside=run.outside[shadows],
-            members=run.members[shadows],
-        ),
+    client = ADVERSARY_CLIENT if setting.adversary == "client" else 0
+    known = public_knowledge(spec, setting, the_plan, records=run.members.shape[1] // 2, client=client)
+    population = Population(
+        confidence=run.confidence[targets],
+        outside=run.outside[targets],
+        shadows=run.confidence[shadows],
+        shadows_outside=run.outside[shadows],
+        members=run.members[shadows],
     )
+    return replace(known, population=population)
 
 
 def _plan(config: TrainingConfig, pool: VerticalDataset, setting: AttackSetting) -> Plan | None:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from attacks.chance import by_fair_coins
-from attacks.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge
+from attacks.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame
 from attacks.controls import CERTAIN, Control, at_chance, reaches
 from attacks.intervals import rate_interval
+from attacks.knowledge import public_knowledge
 from attacks.label_game import NO_COINS
 from attacks.mount_labels import positive_control
 from dpzv_audit.errors import check_count
@@ -179,7 +180,8 @@ def _play(
         labels = labels_under(own, coins[start:stop])
         make = _planted if planted else _trained
         view, trained = make(setting, the_plan, labels, numbers, share)
-        return trained, spec.infer(view, _known(spec, setting, the_plan, own, numbers))
+        known = public_knowledge(spec, setting, the_plan, records=len(setting.dataset.train), replicas=numbers)
+        return trained, spec.infer(view, replace(known, but_one=own))
 
     found = list(in_pieces(part, 0, setting.trials, at_once))
     possible = np.concatenate([one[1] for one, _ in found])
@@ -254,23 +256,3 @@ def _whole(setting: AttackSetting, the_plan: Plan, replicas: range) -> ScalarCha
 
 def _data(setting: AttackSetting, labels: np.ndarray) -> TrainingData:
     return TrainingData.of(setting.dataset, dtype=dtype_of(setting.config), device=setting.device, labels=labels)
-
-
-def _known(spec: AttackSpec, setting: AttackSetting, the_plan: Plan, given: AllButOne, replicas: range) -> Knowledge:
-    records = len(setting.dataset.train)
-    return Knowledge(
-        method=setting.method,
-        config=setting.config,
-        classes=setting.dataset.classes,
-        records=records,
-        batches=setting.config.steps_per_pass(records),
-        sigma=the_plan.sigma,
-        replicas=tuple(replicas),
-        seed=setting.seed,
-        queries=1,
-        rule=setting.rule,
-        estimator=setting.estimator,
-        options=spec.own_options(setting),
-        client=0,
-        but_one=given,
-    )

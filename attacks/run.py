@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attacks.contract import AttackSetting, AttackSpec, DoesNotApply, FewLabels, Knowledge, OwnParty, SomeFeatures
+from attacks.knowledge import public_knowledge
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
@@ -140,27 +141,22 @@ def attacked_run(
     found = [(part(0, setting.trials), None)] if sizes_differ else list(in_pieces(part, 0, setting.trials, at_once))
     parts = [one for one, _ in found]
     trained = TrainedStack.joined([one.trained for one in parts])
-    known = Knowledge(
-        method=setting.method,
-        config=config,
-        classes=dataset.classes,
-        records=len(dataset.train),
-        batches=config.steps_per_pass(len(dataset.train)),
-        sigma=the_plan.sigma if the_plan else 0.0,
-        replicas=tuple(replicas),
-        seed=setting.seed,
-        queries=setting.queries,
-        rule=setting.rule,
-        estimator=setting.estimator,
-        options=options,
-        client=ADVERSARY_CLIENT,
+    known = replace(
+        public_knowledge(
+            spec,
+            setting,
+            the_plan,
+            records=len(dataset.train),
+            replicas=replicas,
+            client=ADVERSARY_CLIENT,
+            queries=setting.queries,
+        ),
         rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
         share_of_ones=float((dataset.train.labels == 1).mean()),
         own=own_party(data, setting, trained, replicas) if plays else None,
         few=granted,
+        some=some_features(data, setting, options["known_records"]) if setting.adversary == "server" else None,
     )
-    if setting.adversary == "server":
-        known = replace(known, some=some_features(data, setting, options["known_records"]))
     together = IdsTogether()
     return AttackedRun(
         view=View.joined([one.view for one in parts], together),
