@@ -60,7 +60,7 @@ def by_coins(scores: ArrayLike, coins: ArrayLike) -> ChanceTest:
 
 
 def by_fair_coins(right: ArrayLike) -> ChanceTest:
-    """Test that independent guesses `right`, booleans of any shape, of fair coins are right no oftener than half."""
+    """Test that independent guesses `right`, booleans of any shape, of fair coins are right half of the time."""
     from scipy.stats import binomtest
 
     outcomes = np.asarray(right)
@@ -99,7 +99,7 @@ def _hoeffding(moved: float, squares: float) -> float:
 
 
 def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest | None:
-    """Test that guesses (K, n) of `labels` (K, n) are right no oftener than under other names for the guessed classes.
+    """Test that guesses (K, n) of `labels` (K, n) are right as often as under other names for the guessed classes.
 
     The control deals labels at random, so that where classes are equally common an attack may as well have learnt any
     other names for them. What guesses of one class share, a cluster or an unlucky training, stays with it. Right
