@@ -168,7 +168,9 @@ def _wealth_blocks(known: Mapped) -> list[Block]:
         return []
     caption = (
         "A gambler who bets against the claim, pair by pair, each bet chosen before the pair is seen. If the claim is "
-        "true the wealth is not expected to grow; where it reaches the line the claim is refuted, whenever one looks."
+        "true the wealth is not expected to grow; where it reaches the line the claim is refuted, whenever one looks. "
+        "The path, and the pair at which it refutes, depend on the order of the pairs, here that of the runs: another "
+        "order has another path, no less valid if it was fixed before anybody looked."
     )
     return [Picture(name="figure-wealth", svg=drawing, alt=label_of(drawing), caption=caption)]
 

@@ -34,7 +34,7 @@ def wealth_figure(result: Mapping[str, Any]) -> str:
         axes.plot(*zip(*points, strict=True), color=svg.ACCENT, label=f"wealth against ε = {number(claimed)}")
         if at is not None:
             axes.axvline(at, color=svg.MUTED, linestyle=(0, (1, 1.6)), label=f"reached at pair {number(at)}")
-        axes.set(xlabel="pairs of runs", ylabel="log10 of the wealth")
+        axes.set(xlabel="pairs of runs, in the order of the runs", ylabel="log10 of the wealth")
         axes.grid(axis="y")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=2.6, ncols=1)
 

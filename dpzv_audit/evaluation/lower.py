@@ -123,6 +123,7 @@ def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed:
 def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> dict[str, Any] | None:
     """Return the wealth of the betting test against the claim, pair by pair in the order of the runs; None without one.
 
+    Another order would have another path and refute at another pair: the order is that of the runs, whatever they show.
     `pairs` and `log10_wealth` hold at most `_WEALTH_POINTS` points, the last pair and the highest among them;
     `refuted_at` is the first pair at which the wealth reached 1 / (1 - confidence), or None. Claims above 300 are past
     what the test can write down.

@@ -1,10 +1,13 @@
 """The wealth of the betting test by pairs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.evaluation.lower import wealth_by_pairs
+from reports.privacy import _wealth_blocks
 from reports.wealth_figure import wealth_figure
 
 
@@ -22,8 +25,23 @@ def test_wealth_grows_against_a_false_claim_and_says_where_it_refutes():
     assert np.all(path[before] < found["goal"])
     assert path.max() > found["goal"]
     drawn = wealth_figure({"wealth": found})
-    for words in ("wealth against", "refuted from here on", f"reached at pair {found['refuted_at']}", "pairs of runs"):
+    for words in (
+        "wealth against",
+        "refuted from here on",
+        f"reached at pair {found['refuted_at']}",
+        "in the order of the runs",
+    ):
         assert words in drawn
+
+
+def test_the_path_depends_on_the_order_of_the_pairs_and_the_report_says_so():
+    # Wealth is a number with 53 bits: that another order refutes at the same pair with the same path is out of reach.
+    given = scores(2.0)
+    turned = replace(given, in_scores=given.in_scores[::-1], out_scores=given.out_scores[::-1])
+    one, other = (wealth_by_pairs(s, epsilon=0.5, delta=1e-5, confidence=0.95) for s in (given, turned))
+    assert one["log10_wealth"] != other["log10_wealth"]
+    (picture,) = _wealth_blocks({"wealth": one})
+    assert "depend on the order of the pairs, here that of the runs" in picture.caption
 
 
 def test_wealth_against_a_true_claim_stays_below_the_goal():
