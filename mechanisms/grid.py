@@ -27,6 +27,8 @@ GRADIENT_BITS = 28
 _UNIT_BITS = 12
 _LARGEST_ROW_BITS = 24
 _LEAST_BITS = 4
+_VECTOR = 8
+"""Numbers of float64 in the widest vector register: what a row of a product should be a multiple of."""
 _LARGEST_SUM = 52
 """Binary logarithm of the largest sum of a batch in steps: float64 adds whole numbers exactly up to 2^53."""
 _LARGEST_STD = 36
@@ -104,17 +106,29 @@ def truncated_steps(values: Tensor, grid: Grid, axes: tuple[int, ...]) -> Tensor
         raise ValueError(f"grid has 2^{grid.bits} steps, must have at most 2^{_LARGEST_ROW_BITS}")
     exact = values.to(torch.float64)
     norms: Tensor = torch.linalg.vector_norm(exact, dim=axes, keepdim=True)
-    return _towards_zero(exact, norms, norms.clamp(min=grid.clip), grid.radius, axes)
+    quotients = torch.div(exact, norms.clamp(min=grid.clip) / grid.radius, rounding_mode="trunc")
+    return _shortened(quotients, grid.radius, axes)
 
 
-def unit_steps(values: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Return the directions (S, n, d) of `values` as whole numbers of a norm of 2^12 at most, and norms (S, n, 1).
+def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the directions of `values` (S, n, d) as whole numbers of a norm of 2^12 at most, and norms (S, n, 1).
 
-    They are one factor of `grid`'s steps: see `outer_steps`. A vector that is 0 or not finite has the direction 0.
+    They are one factor of `grid`'s steps: see `outer_steps`. Directions come in float64; norms, and the quotients that
+    are rounded towards zero, in the dtype of `values`. A vector whose norm is 0 or not finite has the direction 0. With
+    `bias` each vector is followed by a 1, of which a bias is the weight, and by zeros up to a width of a multiple of 8,
+    off which products of matrices in float64 take half as long again.
     """
-    exact = values.to(torch.float64)
-    norms: Tensor = torch.linalg.vector_norm(exact, dim=2, keepdim=True)
-    return _towards_zero(exact, norms, norms, float(1 << grid.unit_bits), (2,)), norms
+    stack, rows, width = values.shape
+    added = values.new_zeros(1 + -(width + 1) % _VECTOR if bias else 0)
+    added[:1] = 1.0
+    norms: Tensor = torch.linalg.vector_norm(values, dim=2, keepdim=True)
+    norms = norms.square_().add_(1.0).sqrt_() if bias else norms
+    radius = float(1 << grid.unit_bits)
+    scales = norms / radius
+    quotients = values.new_empty(stack, rows, width + len(added))
+    torch.div(values, scales, rounding_mode="trunc", out=quotients[:, :, :width])
+    torch.div(added, scales, rounding_mode="trunc", out=quotients[:, :, width:])
+    return _shortened(quotients, radius, (2,)), norms
 
 
 def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -> tuple[Tensor, ...]:
@@ -124,33 +138,31 @@ def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -
     direction b_l / 2^12 (`unit_steps`). The a_l returned satisfy sum_l |a_l|^2 <= (2^bits / 2^12)^2, so the gradient in
     steps, all a_l b_l^T side by side, is whole, each entry is rounded towards zero, and its norm is at most 2^bits: no
     record's gradient needs to be formed, and the sum over records is a product of matrices, exact in float64.
+
+    The bound holds of the whole numbers themselves. How lengths and quotients are rounded, in single precision where
+    `deltas` and `norms` are, may move a record by a few steps; it cannot make it longer than the clip.
     """
     sizes = [delta.shape[2] for delta in deltas]
-    scaled = [delta.to(torch.float64) * norm for delta, norm in zip(deltas, norms, strict=True)]
-    steps = truncated_steps(torch.cat(scaled, 2), Grid(grid.clip, grid.bits - grid.unit_bits), (2,))
-    return tuple(torch.split(steps, sizes, 2))
+    quotients = deltas[0].new_empty(*deltas[0].shape[:2], sum(sizes))
+    for delta, norm, part in zip(deltas, norms, torch.split(quotients, sizes, 2), strict=True):
+        torch.mul(delta, norm, out=part)
+    lengths: Tensor = torch.linalg.vector_norm(quotients, dim=2, keepdim=True)
+    radius = float(1 << grid.bits - grid.unit_bits)
+    quotients.div_(lengths.clamp_(min=grid.clip) / radius, rounding_mode="trunc")
+    return tuple(torch.split(_shortened(quotients, radius, (2,)), sizes, 2))
 
 
-def _towards_zero(exact: Tensor, norms: Tensor, divisor: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
-    """Return `radius` / `divisor` times `exact` in whole numbers, rounded towards zero; 0 where `norms` is unfit.
+def _shortened(quotients: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
+    """Return whole numbers `quotients` in float64, where need be shrunk towards zero to a norm of at most `radius`.
 
-    By way of integers of 32 bits, which takes a sixth of the time of torch's `trunc`; `radius` is 2^24 at most.
+    Nothing is assumed of how they were computed: what is no number, or was too large to be one, makes its vector 0.
     """
-    steps = exact / (divisor / radius)
-    steps.copy_(steps.to(torch.int32))
-    unfit = ~(torch.isfinite(norms) & (divisor > 0.0))
-    if bool(unfit.any()):
-        steps.masked_fill_(unfit, 0.0)
-    return _shortened(steps, radius, axes)
-
-
-def _shortened(steps: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
-    """Return `steps`, where need be shrunk towards zero to an exact norm of at most `radius`."""
+    steps = quotients.to(torch.float64)
     # The sum of squares is exact in float64, and up to 2^24 steps its root rounds to the radius only where it is that.
     norms: Tensor = torch.linalg.vector_norm(steps, dim=axes, keepdim=True)
-    over = norms > radius
-    if not bool(over.any()):
+    within = norms <= radius
+    if bool(within.all()):
         return steps
     # A factor below radius / norm by more than all roundings, then towards zero: once is enough.
-    factors = torch.where(over, radius / norms * (1.0 - 2.0**-40), 1.0)
-    return (steps * factors).trunc_()
+    factors = torch.where(within, 1.0, radius / norms * (1.0 - 2.0**-40))
+    return (steps * factors).trunc_().nan_to_num_(nan=0.0)

@@ -49,15 +49,19 @@ def gaussian(
     """Return independent N(0, std^2) of `shape` from (purpose, key): a stream of the seed, or secret bits.
 
     `rounded`: to the nearest whole number. From secret bits the law is then exact (`mechanisms.rounded`); from a seed,
-    which protects nothing, numpy's normals are rounded, so that a simulation draws the same normals either way.
+    which protects nothing, numpy's normals are rounded, so that a simulation draws the same normals either way. No
+    zero has a minus sign, so none is released: by it a sum of -0, which only some records make, would show.
     """
     if isinstance(origin, SecretBits):
         if rounded:
-            return rounded_normal(shape, std, origin, purpose, *key)
+            return rounded_normal(shape, std, origin, purpose, *key) + 0.0
         return std * normal_of(origin.words(math.prod(shape), purpose, *key)).reshape(shape)
     draws = stream(origin, purpose, *key).standard_normal(shape)
     draws *= std
-    return np.rint(draws, out=draws) if rounded else draws
+    if rounded:
+        np.rint(draws, out=draws)
+        draws += 0.0
+    return draws
 
 
 def normal_of(words: NDArray[np.uint64]) -> NDArray[np.float64]:

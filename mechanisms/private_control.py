@@ -71,7 +71,7 @@ def _one(data: TrainingData, config: PrivateControlConfig, *, seed: int, replica
     sigma = control_sigma(config)
     grid = Grid.fit(config.clip, sigma, bits=GRADIENT_BITS, records=len(rows))
     # Whole numbers of at most 2^12: two bytes hold them, which for 60,000 records is worth it.
-    units = torch.cat([unit_steps(some[None], grid)[0][0].to(torch.int16) for some in rows.split(_ROWS)])
+    units = torch.cat([unit_steps(some[None].double(), grid)[0][0].to(torch.int16) for some in rows.split(_ROWS)])
     noise = GaussianNoise(
         grid.steps(sigma),
         size=rows.shape[1] * data.classes,
@@ -112,7 +112,7 @@ def clipped_gradient_steps(rows: Tensor, units: Tensor, labels: Tensor, weights:
     residuals = torch.softmax(rows @ weights, 1)
     residuals[torch.arange(len(rows), device=rows.device), labels] -= 1.0
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    (steps,) = outer_steps([residuals[None]], [norms[None, :, None]], grid)
+    (steps,) = outer_steps([residuals[None].double()], [norms[None, :, None]], grid)
     total = steps.new_zeros(weights.shape)
     for some, own in zip(units.split(_ROWS), steps[0].split(_ROWS), strict=True):
         total += some.to(torch.float64).T @ own

@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 
 from mechanisms.grid import Grid, outer_steps, unit_steps
 from mechanisms.models import MLP, Architecture, Layout, layout_of
-from mechanisms.parameters import ParameterStack, Views
+from mechanisms.parameters import ParameterStack, Views, views_of
 from mechanisms.transformer import TransformerModel
 
 Strategy = Literal["fused", "vmap", "loop"]
@@ -160,28 +160,29 @@ class FusedMLP:
             torch.sum(scaled, 1, out=found.views[bias])
         return found.flat
 
-    def clipped_gradient_steps(
+    def add_clipped_gradient_steps(
         self,
         parameters: ParameterStack,
         inputs: Tensor,
         at_outputs: Callable[[Tensor], Tensor],
         grid: Grid,
         weights: Tensor | None,
-    ) -> Tensor:
-        """Return `clipped_gradient_sum` with each record's gradient in whole steps of `grid`, (S, d) in float64."""
+        total: Tensor,
+    ) -> None:
+        """Add `clipped_gradient_sum`, each record's gradient in whole steps of `grid`, to `total` (S, d) in float64.
+
+        Exact as long as everything in `total` stays below 2^53: products and their partial sums are whole numbers.
+        """
         values, back = self._factors(parameters, inputs, at_outputs)
-        # A bias is a weight of an input that is 1.
-        units, norms = zip(
-            *(unit_steps(nn.functional.pad(value, (0, 1), value=1.0), grid) for value in values), strict=True
-        )
-        found = ParameterStack.empty(self.layout, len(inputs), parameters.flat.double())
+        units, norms = zip(*(unit_steps(value, grid, bias=True) for value in values), strict=True)
+        views = views_of(total, self.layout)
         for index, steps in enumerate(outer_steps(back, norms, grid)):
             weight, bias = self._layers[index]
             counted = steps if weights is None else steps * weights.unsqueeze(2)
             product = torch.bmm(counted.transpose(1, 2), units[index])
-            found.views[weight].copy_(product[:, :, :-1])
-            found.views[bias].copy_(product[:, :, -1])
-        return found.flat
+            width = values[index].shape[2]
+            views[weight].add_(product[:, :, :width])
+            views[bias].add_(product[:, :, width])
 
     def _factors(
         self, parameters: ParameterStack, inputs: Tensor, at_outputs: Callable[[Tensor], Tensor]

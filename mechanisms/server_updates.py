@@ -134,7 +134,7 @@ class ServerTrainer:
         config, grid = self._config, self._grid
         server, parameters = self._fed.server, self._fed.server_parameters
         if grid is not None:
-            steps = clipped_gradient_steps(server, parameters, rows, labels, grid, weights).add_(self._noise.next())
+            steps = clipped_gradient_steps(server, parameters, rows, labels, grid, weights, self._noise.next())
             return steps.mul_(grid.step / config.batch_size).to(self._fed.dtype)
         total = clipped_gradient_sum(server, parameters, rows, labels, config.server_clip, weights)
         return self._noise.next() + total / config.batch_size

@@ -204,22 +204,30 @@ def clipped_gradient_sum(
 
 
 def clipped_gradient_steps(
-    server: Server, parameters: ParameterStack, rows: Tensor, labels: Tensor, grid: Grid, weights: Tensor | None
+    server: Server,
+    parameters: ParameterStack,
+    rows: Tensor,
+    labels: Tensor,
+    grid: Grid,
+    weights: Tensor | None,
+    noise: Tensor | None = None,
 ) -> Tensor:
     """Return `clipped_gradient_sum` with each record's clipped gradient in whole steps of `grid`, (K, d_0) in float64.
 
-    One record's part has a norm of at most 2^bits steps, whatever the server's model is.
+    One record's part has a norm of at most 2^bits steps, whatever the server's model is. It is added to `noise` in
+    place where that is given, (K, d_0) whole numbers in float64.
     """
+    total = parameters.flat.new_zeros(parameters.flat.shape, dtype=torch.float64) if noise is None else noise
     if isinstance(server, TopModel) and server.fused is not None:
-        return server.fused.clipped_gradient_steps(parameters, rows, _own_gradients(labels), grid, weights)
+        server.fused.add_clipped_gradient_steps(parameters, rows, _own_gradients(labels), grid, weights, total)
+        return total
     gradients = per_record_gradients(server, parameters, rows, labels)
     # Squares of more steps than that would not be exact; a coarser grid is part of the finer one.
     coarse = Grid(grid.clip, min(grid.bits, _FORMED_BITS))
-    total = gradients.new_zeros(gradients.shape[0], gradients.shape[2], dtype=torch.float64)
     for place, own in enumerate(gradients.unbind(1)):
-        steps = truncated_steps(own, coarse, (1,))
+        steps = truncated_steps(own, coarse, (1,)).mul_(2.0 ** (grid.bits - coarse.bits))
         total += steps if weights is None else steps * weights[:, place, None]
-    return total.mul_(2.0 ** (grid.bits - coarse.bits))
+    return total
 
 
 def _own_gradients(labels: Tensor) -> Callable[[Tensor], Tensor]:

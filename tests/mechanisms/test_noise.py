@@ -9,7 +9,8 @@ from scipy import stats
 
 from dpzv_audit.seeds import Purpose
 from mechanisms.directions import Directions
-from mechanisms.noise import GaussianNoise, clip
+from mechanisms.noise import GaussianNoise, clip, gaussian
+from mechanisms.secret import SecretBits
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
@@ -135,3 +136,12 @@ def test_sigma_0_is_exactly_zero():
 
 def test_noise_scales_with_sigma_alone():
     assert torch.allclose(draws(noise(3.0), 300), 3.0 * draws(noise(1.0), 300), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("origin", [SecretBits(bytes(32)), 0])
+def test_a_rounded_zero_has_no_sign(origin):
+    """A minus sign would let a sum of -0, which only some records make, through to what is released."""
+    draws = gaussian((4000,), 0.3, origin, purpose=Purpose.NOISE, key=(0,), rounded=True)
+    zeros = draws[draws == 0.0]
+    assert len(zeros) > 1000
+    assert not np.signbit(zeros).any()
