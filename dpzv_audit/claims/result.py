@@ -13,7 +13,7 @@ from dpzv_audit.claims.ledger import Refutation
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
 from dpzv_audit.claims.progress import ClaimRun
-from dpzv_audit.claims.verdicts import VERDICTS, adjusted_p_values, decide, fails, holm
+from dpzv_audit.claims.verdicts import VERDICTS, adjusted_p_values, decide, fails
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.seeds import noise_of_simulation
 
@@ -25,6 +25,7 @@ def verify_result(
     runs: Sequence[ClaimRun],
     *,
     refuted: Sequence[bool],
+    alone: Sequence[bool],
     level: float,
     seed: int,
     earlier: Sequence[Refutation | None] | None = None,
@@ -36,15 +37,14 @@ def verify_result(
     """Return the `result.json` of `verify`, schema `dpzv-audit/verify/1`: the same for the same evidence.
 
     `refuted` says of each claim whether its test refuted it at `level`, the error rate of all claims together, or an
-    entry of a `ledger`, which `earlier` then tells of.
+    entry of a `ledger`, which `earlier` then tells of; `alone` whether tests that take nothing as given refuted it.
     """
     gathered = [run.evidence() for run in runs]
     adjusted = adjusted_p_values([evidence.p_value for evidence in gathered])
-    general = holm([evidence.general_p_value for evidence in gathered], level)
     claims = [
-        claim_entry(run, evidence, refuted=no, alone=alone, adjusted=p, level=level / len(runs), earlier=before)
-        for run, evidence, no, alone, p, before in zip(
-            runs, gathered, refuted, general, adjusted, earlier or [None] * len(runs), strict=True
+        claim_entry(run, evidence, refuted=no, alone=general, adjusted=p, level=level / len(runs), earlier=before)
+        for run, evidence, no, general, p, before in zip(
+            runs, gathered, refuted, alone, adjusted, earlier or [None] * len(runs), strict=True
         )
     ]
     verdicts: list[Verdict] = [entry["verdict"] for entry in claims]

@@ -198,13 +198,19 @@ def verify(
         output.say(f"{claims}: {counted} valid")
         return
     runs, interrupted = _gathered(gate, output)
-    settled = _Settled(holm([run.evidence().p_value for run in runs], file.alpha), file.alpha)
+    gathered = [run.evidence() for run in runs]
+    settled = _Settled(
+        holm([found.p_value for found in gathered], file.alpha),
+        holm([found.general_p_value for found in gathered], file.alpha),
+        file.alpha,
+    )
     if ledger is not None:
         settled = _settled(ledger, memory, file, runs, new=new_ledger)
     result = verify_result(
         file,
         runs,
         refuted=settled.refuted,
+        alone=settled.alone,
         level=settled.level,
         seed=seed,
         earlier=settled.earlier,
@@ -256,9 +262,13 @@ def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
 
 @dataclass(frozen=True)
 class _Settled:
-    """Which claims are refuted, at which level, and by what in an earlier entry of the ledger in which state."""
+    """Which claims are refuted, at which level, and by what in an earlier entry of the ledger in which state.
+
+    `alone` says of those that this run refuted whether tests that take nothing as given did.
+    """
 
     refuted: tuple[bool, ...]
+    alone: tuple[bool, ...]
     level: float
     earlier: tuple[Refutation | None, ...] | None = None
     state: dict[str, Any] | None = None
@@ -294,4 +304,5 @@ def _settled(path: Path, memory: LedgerMemory, file: ClaimsFile, runs: Sequence[
         elif book.entries:
             memory.remember(path, book)
     state = {"ledger": book.name, "entries": len(book.entries), "head": head_of(book)}
-    return _Settled(refuted, entry.level, earlier, state)
+    alone = tuple(look.claim in entry.decisions and not entry.decisions[look.claim].given for look in looks)
+    return _Settled(refuted, alone, entry.level, earlier, state)
