@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,8 +28,6 @@ GRADIENT_BITS = 28
 _UNIT_BITS = 12
 _LARGEST_ROW_BITS = 24
 _LEAST_BITS = 4
-_VECTOR = 8
-"""Numbers of float64 in the widest vector register: what a row of a product should be a multiple of."""
 _LARGEST_SUM = 52
 """Binary logarithm of the largest sum of a batch in steps: float64 adds whole numbers exactly up to 2^53."""
 _LARGEST_STD = 36
@@ -106,8 +105,8 @@ def truncated_steps(values: Tensor, grid: Grid, axes: tuple[int, ...]) -> Tensor
         raise ValueError(f"grid has 2^{grid.bits} steps, must have at most 2^{_LARGEST_ROW_BITS}")
     exact = values.to(torch.float64)
     norms: Tensor = torch.linalg.vector_norm(exact, dim=axes, keepdim=True)
-    quotients = torch.div(exact, norms.clamp(min=grid.clip) / grid.radius, rounding_mode="trunc")
-    return _shortened(quotients, grid.radius, axes)
+    steps = torch.div(exact, norms.clamp(min=grid.clip) / grid.radius, rounding_mode="trunc")
+    return _shortened(steps, grid.radius, axes)
 
 
 def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tensor, Tensor]:
@@ -115,20 +114,18 @@ def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tenso
 
     They are one factor of `grid`'s steps: see `outer_steps`. Directions come in float64; norms, and the quotients that
     are rounded towards zero, in the dtype of `values`. A vector whose norm is 0 or not finite has the direction 0. With
-    `bias` each vector is followed by a 1, of which a bias is the weight, and by zeros up to a width of a multiple of 8,
-    off which products of matrices in float64 take half as long again.
+    `bias` each vector ends with a 1 more, of which a bias is the weight.
     """
     stack, rows, width = values.shape
-    added = values.new_zeros(1 + -(width + 1) % _VECTOR if bias else 0)
-    added[:1] = 1.0
+    added = values.new_ones(1 if bias else 0)
     norms: Tensor = torch.linalg.vector_norm(values, dim=2, keepdim=True)
     norms = norms.square_().add_(1.0).sqrt_() if bias else norms
     radius = float(1 << grid.unit_bits)
     scales = norms / radius
-    quotients = values.new_empty(stack, rows, width + len(added))
-    torch.div(values, scales, rounding_mode="trunc", out=quotients[:, :, :width])
-    torch.div(added, scales, rounding_mode="trunc", out=quotients[:, :, width:])
-    return _shortened(quotients, radius, (2,)), norms
+    steps = values.new_empty(stack, rows, width + len(added), dtype=torch.float64)
+    steps[:, :, :width] = torch.div(values, scales, rounding_mode="trunc")
+    steps[:, :, width:] = torch.div(added, scales, rounding_mode="trunc")
+    return _shortened(steps, radius, (2,)), norms
 
 
 def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -> tuple[Tensor, ...]:
@@ -142,22 +139,34 @@ def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -
     The bound holds of the whole numbers themselves. How lengths and quotients are rounded, in single precision where
     `deltas` and `norms` are, may move a record by a few steps; it cannot make it longer than the clip.
     """
-    sizes = [delta.shape[2] for delta in deltas]
-    quotients = deltas[0].new_empty(*deltas[0].shape[:2], sum(sizes))
-    for delta, norm, part in zip(deltas, norms, torch.split(quotients, sizes, 2), strict=True):
-        torch.mul(delta, norm, out=part)
-    lengths: Tensor = torch.linalg.vector_norm(quotients, dim=2, keepdim=True)
+    squares = [delta.square().sum(2, keepdim=True) * norm.square() for delta, norm in zip(deltas, norms, strict=True)]
     radius = float(1 << grid.bits - grid.unit_bits)
-    quotients.div_(lengths.clamp_(min=grid.clip) / radius, rounding_mode="trunc")
-    return tuple(torch.split(_shortened(quotients, radius, (2,)), sizes, 2))
+    scales = torch.cat(squares, 2).sum(2, keepdim=True).sqrt_().clamp_(min=grid.clip) / radius
+    sizes = [delta.shape[2] for delta in deltas]
+    steps = scales.new_empty(*scales.shape[:2], sum(sizes), dtype=torch.float64)
+    for delta, norm, part in zip(deltas, norms, torch.split(steps, sizes, 2), strict=True):
+        part.copy_(torch.div(delta, scales / norm, rounding_mode="trunc"))
+    return tuple(torch.split(_shortened(steps, radius, (2,)), sizes, 2))
 
 
-def _shortened(quotients: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
-    """Return whole numbers `quotients` in float64, where need be shrunk towards zero to a norm of at most `radius`.
+def summed_products(left: Tensor, right: Tensor) -> Tensor:
+    """Return the sums over n of the outer products of `left` (S, n, out) and `right` (S, n, in), (S, out, in).
+
+    Both hold whole numbers in float64. Products and partial sums are whole numbers too, exact in any order as long as
+    they stay below 2^53, so every library returns the same: on the CPU numpy's, which on AMD processors takes less than
+    half the time of torch's.
+    """
+    transposed = left.transpose(1, 2)
+    if left.device.type != "cpu":
+        return torch.bmm(transposed, right)
+    return torch.from_numpy(np.matmul(transposed.numpy(), right.numpy()))
+
+
+def _shortened(steps: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
+    """Return whole numbers `steps`, in float64, where need be shrunk towards zero to a norm of at most `radius`.
 
     Nothing is assumed of how they were computed: what is no number, or was too large to be one, makes its vector 0.
     """
-    steps = quotients.to(torch.float64)
     # The sum of squares is exact in float64, and up to 2^24 steps its root rounds to the radius only where it is that.
     norms: Tensor = torch.linalg.vector_norm(steps, dim=axes, keepdim=True)
     within = norms <= radius

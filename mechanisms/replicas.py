@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from mechanisms.grid import Grid, outer_steps, unit_steps
+from mechanisms.grid import Grid, outer_steps, summed_products, unit_steps
 from mechanisms.models import MLP, Architecture, Layout, layout_of
 from mechanisms.parameters import ParameterStack, Views, views_of
 from mechanisms.transformer import TransformerModel
@@ -171,7 +171,7 @@ class FusedMLP:
     ) -> None:
         """Add `clipped_gradient_sum`, each record's gradient in whole steps of `grid`, to `total` (S, d) in float64.
 
-        Exact as long as everything in `total` stays below 2^53: products and their partial sums are whole numbers.
+        Exact as long as `total` stays below 2^53 (`mechanisms.grid.summed_products`).
         """
         values, back = self._factors(parameters, inputs, at_outputs)
         units, norms = zip(*(unit_steps(value, grid, bias=True) for value in values), strict=True)
@@ -179,10 +179,9 @@ class FusedMLP:
         for index, steps in enumerate(outer_steps(back, norms, grid)):
             weight, bias = self._layers[index]
             counted = steps if weights is None else steps * weights.unsqueeze(2)
-            product = torch.bmm(counted.transpose(1, 2), units[index])
-            width = values[index].shape[2]
-            views[weight].add_(product[:, :, :width])
-            views[bias].add_(product[:, :, width])
+            product = summed_products(counted, units[index])
+            views[weight].add_(product[:, :, :-1])
+            views[bias].add_(product[:, :, -1])
 
     def _factors(
         self, parameters: ParameterStack, inputs: Tensor, at_outputs: Callable[[Tensor], Tensor]
