@@ -7,7 +7,7 @@ betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,16 +21,6 @@ from dpzv_audit.intervals import clopper_pearson, proportion
 _FRACTIONS = np.sin(0.5 * np.pi * (np.arange(64) + 0.5) / 64) ** 2
 """Fractions of what may be lost that are bet, equally likely: the arcsine law."""
 _LEAST_MEAN = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """A difference `value` of two rates, in [-1, 1], with its interval [low, high] at `confidence`."""
-
-    value: float
-    low: float
-    high: float
-    confidence: float
 
 
 def bets(values: NDArray[np.float64], mean: float) -> tuple[float, float]:
@@ -131,8 +121,13 @@ def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     """Return the share of right guesses of `correct`, booleans (trainings, records), all of the same records.
 
     By records as `counts_interval`, of one training's records: more trainings on the same records make it no narrower.
+
+    Raises:
+        InputError: a shape or confidence other than these.
     """
     outcomes = np.asarray(correct, np.float64)
+    if outcomes.ndim != 2 or outcomes.size == 0:
+        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records) with one of each at least")
     trainings, records = outcomes.shape
     right = int(outcomes.sum())
     low = float(clopper_pearson(right // trainings, records, confidence)[0])
@@ -196,51 +191,38 @@ def _bounded(values: ArrayLike) -> NDArray[np.float64]:
     return np.clip(x, 0.0, 1.0)
 
 
-def accuracy_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Return the test accuracy of `correct`, booleans (trainings, records), all trainings on the same test records.
+def rates_difference(
+    first: Interval, second: Interval, by_training: tuple[ArrayLike, ArrayLike], confidence: float = 0.95
+) -> Interval:
+    """Return the rate `first` less `second`, in [-1, 1], both counted over the same trainings' records.
 
-    Of one training it is Clopper-Pearson's interval, over test records, and about that one model alone. Of several it
-    is about the mean over trainings and over records that might have been the test's: the half width is the root of the
-    squares of both Student's t half widths, over means by training and over means by record (Howe, JASA 1974), and the
-    interval no narrower than that over records which are each right or wrong. More trainings do not make it narrower
-    than the records that they share allow. `n` counts records, not guesses.
+    By records: Clopper-Pearson's limits of either rate, each with half of the error (Bonferroni), so that it covers
+    however the two depend on each other. `over_trainings` is about the differences of `by_training`, two rates (K,)
+    of each training.
 
     Raises:
-        InputError: a shape or confidence other than these.
-    """
-    outcomes = np.asarray(correct, dtype=np.float64)
-    if outcomes.ndim != 2 or outcomes.size == 0:
-        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records) with one of each at least")
-    trainings, records = outcomes.shape
-    right, rate = int(outcomes.sum()), float(outcomes.mean())
-    # Counts of one training's records, rounded outwards.
-    low = float(clopper_pearson(right // trainings, records, confidence)[0])
-    high = float(clopper_pearson(-(-right // trainings), records, confidence)[1])
-    if trainings > 1 and records > 1:
-        half = float(np.hypot(_half_width(outcomes.mean(0), confidence), _half_width(outcomes.mean(1), confidence)))
-        low, high = min(low, max(0.0, rate - half)), max(high, min(1.0, rate + half))
-    return Interval(value=rate, low=low, high=high, n=records, confidence=confidence)
-
-
-def difference_interval(first: ArrayLike, second: ArrayLike, confidence: float = 0.95) -> Difference:
-    """Return the mean of `first - second`, rates (trials,) of the same independent trials, with Student's t interval.
-
-    Pairs share their trial's luck, so that their differences say more than two intervals do. One trial, or differences
-    that all agree, have no spread to judge by: the interval is then Clopper-Pearson's with one guess per trial, on the
-    scale from -1 to 1. Of few trials of a very uneven kind it is approximate.
+        InputError: rates of different shapes, or a confidence outside (0, 1).
     """
     check_probability("confidence", confidence)
-    ours, theirs = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    ours, theirs = (np.asarray(rates, np.float64) for rates in by_training)
     if ours.shape != theirs.shape or ours.ndim != 1 or ours.size == 0:
-        raise InputError(f"rates have shapes {ours.shape} and {theirs.shape}, must be one (trials,)")
-    differences = ours - theirs
-    mean = float(differences.mean())
-    if np.ptp(differences) == 0:
-        low, high = (2.0 * end - 1.0 for end in _without_spread((mean + 1.0) / 2.0, differences.size, confidence))
-    else:
-        half = _half_width(differences, confidence)
-        low, high = max(-1.0, mean - half), min(1.0, mean + half)
-    return Difference(value=mean, low=low, high=high, confidence=confidence)
+        raise InputError(f"rates have shapes {ours.shape} and {theirs.shape}, must be one (trainings,)")
+    (low, high), (least, most) = (_counted(rate, 0.5 * (1.0 + confidence)) for rate in (first, second))
+    return Interval(
+        value=first.value - second.value,
+        low=low - most,
+        high=high - least,
+        n=min(first.n, second.n),
+        confidence=confidence,
+        over_trainings=over_trainings(ours - theirs, confidence, least=-1.0),
+    )
+
+
+def _counted(rate: Interval, confidence: float) -> tuple[float, float]:
+    """Return Clopper-Pearson's limits of `rate` at another confidence, its count rounded outwards."""
+    hits = rate.value * rate.n
+    low = float(clopper_pearson(max(0.0, np.floor(hits + 1e-6)), rate.n, confidence)[0])
+    return low, float(clopper_pearson(min(rate.n, np.ceil(hits - 1e-6)), rate.n, confidence)[1])
 
 
 def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
@@ -256,18 +238,6 @@ def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
         raise NotFinite("values holds a number that is not finite; every one must be")
     mean, half = float(found.mean()), _half_width(found, confidence)
     return Interval(value=mean, low=mean - half, high=mean + half, n=n, confidence=confidence)
-
-
-def _without_spread(rate: float, clusters: int, confidence: float) -> tuple[float, float]:
-    """Limits of the mean of variables in [0, 1] of which all `clusters` that were seen were `rate`.
-
-    No variable with a mean outside comes out so with a probability above (1 - confidence) / 2 a side: of all with one
-    mean, the likeliest to do so is the one that is 0 or 1 where it is not `rate`.
-    """
-    hits = rate * clusters
-    low = float(clopper_pearson(np.floor(hits), clusters, confidence)[0])
-    high = float(clopper_pearson(np.ceil(hits), clusters, confidence)[1])
-    return low, high
 
 
 def _half_width(values: NDArray[np.float64], confidence: float) -> float:

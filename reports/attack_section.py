@@ -24,14 +24,13 @@ def success_tile(known: Mapped) -> list[Tile]:
     notes = []
     if success.get("low") is not None and success.get("high") is not None:
         over = success.get("over_trainings") or {}
+        notes.append(f"{proportion(success['low'], 3)} to {proportion(success['high'], 3)} by records")
         if over.get("low") is not None:
             limits = f"{proportion(over['low'], 3)} to {proportion(over['high'], 3)}"
-            notes.append(f"{limits} over {number(over.get('count'))} trainings")
-        else:
-            notes.append(f"{proportion(success['low'], 3)} to {proportion(success['high'], 3)} by records")
-            if over.get("count", 1) > 1:
-                reach = f"{proportion(over.get('least'), 3)} to {proportion(over.get('most'), 3)}"
-                notes.append(f"{number(over['count'])} trainings: {reach}")
+            notes.append(f"over {number(over.get('count'))} trainings: {limits}")
+        elif over.get("count", 1) > 1:
+            reach = f"{proportion(over.get('least'), 3)} to {proportion(over.get('most'), 3)}"
+            notes.append(f"{number(over['count'])} trainings: {reach}")
     if chance is not None:
         notes.append(f"a blind guess: {proportion(chance, 3)}")
     return [Tile(label="Attack success", value=proportion(success["value"], 3), note="; ".join(notes), strong=True)]

@@ -33,9 +33,9 @@ def section(known: Mapped) -> Section | None:
     if drawing:
         caption = (
             "Damage of each attack, darker the more: how far its success lies between what needs no attack (0) "
-            "and a perfect one (1); bold where it lies above all that needs no attack: over trainings where a "
-            "cell has eight or more, else in all of its trainings and by their records. A dash: the attack does "
-            "not apply. A cross: the cell failed. Each number leads to its run."
+            "and a perfect one (1); bold where it lies above all that needs no attack, in all of its trainings and "
+            "by their records, or of eight trainings or more on average. A dash: the attack does not apply. A cross: "
+            "the cell failed. Each number leads to its run."
         )
         attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
         if attacks:

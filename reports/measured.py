@@ -133,8 +133,8 @@ def _over(accuracy: object) -> str:
     if not isinstance(trainings, int):
         return ""
     if trainings == 1:
-        return ", of one model: intervals are over test records"
-    return f", of {number(trainings)} trainings: intervals are over trainings and test records"
+        return ", of one model: intervals are by test records"
+    return f", of {number(trainings)} trainings: intervals are by test records"
 
 
 def utility_section(known: Mapped) -> Section | None:

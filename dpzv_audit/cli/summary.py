@@ -211,12 +211,13 @@ def _measured(rate: Mapping[str, Any]) -> tuple[str, str]:
     if over is None:
         return f"{rate['value']:.3f}", f"{level}: {records}, n = {rate['n']:,}"
     by_records = f"by records {records}, n = {rate['n']:,}"
+    words = f"{level} {by_records}; "
     if over["low"] is not None:
-        words = f"{level} over {over['count']} trainings: {over['low']:.3f} to {over['high']:.3f}; {by_records}"
+        words += f"over {over['count']} trainings {over['low']:.3f} to {over['high']:.3f}"
     elif over["count"] == 1:
-        words = f"{level} {by_records}; one training"
+        words += "one training"
     else:
-        words = f"{level} {by_records}; {over['count']} trainings: {over['least']:.3f} to {over['most']:.3f}"
+        words += f"{over['count']} trainings: {over['least']:.3f} to {over['most']:.3f}"
     return f"{rate['value']:.3f}", words
 
 
@@ -237,19 +238,12 @@ def _tested(control: Mapping[str, Any]) -> str:
     return f"p = {control['p_value']:.2g} by {control['tested_by']}"
 
 
-def _accuracy(rate: Mapping[str, Any]) -> tuple[str, str]:
-    """An accuracy whose interval says what it is over: `n` test records of one model, or them and trainings."""
-    value, words = _measured(rate)
-    trainings = rate["trainings"]
-    return value, f"{words}, " + ("one model" if trainings == 1 else f"{trainings} trainings")
-
-
 def _accuracy_rows(table: Table, utility: Mapping[str, Any]) -> None:
     table.add_section()
-    table.add_row("test accuracy", *_accuracy(utility["test_accuracy"]))
+    table.add_row("test accuracy", *_measured(utility["test_accuracy"]))
     for name, control in utility["controls"].items():
         if isinstance(control, Mapping):
-            value, words = _accuracy(control)
+            value, words = _measured(control)
             table.add_row(f"control: {name}", value, f"{words}, {control['what']}")
         else:
             table.add_row(f"control: {name}", f"{control:.3f}", "")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpzv_audit.evaluation.common import Result
-from dpzv_audit.evidence import LEAST_TRAININGS
+from dpzv_audit.evaluation.comparing import compared, interval_of, of_these_trainings
+from dpzv_audit.evidence import LEAST_TRAININGS, Interval
 from dpzv_audit.seeds import noise_of_simulation
 
 
@@ -15,26 +16,21 @@ def measured_cell(result: Result, run: str) -> Result:
 
     Damage is how far success lies between the best that needs no attack (0; chance, and baselines such as the raw
     features) and a perfect one (1); below 0 it is 0. `low` and `high` are by the records of these trainings, which
-    reach `least` to `most`; `over_low` and `over_high` over trainings, None where there are too few. `reference_high`
-    is the highest limit of any baseline, of the kind that `clear` goes by: whether success lies above all that needs
-    no attack, over trainings where there are enough, else in all of these trainings and by their records.
+    reach `least` to `most`; `over_low` and `over_high` over trainings, None where there are too few. `clear` says that
+    success lies above all that needs no attack: in all of these trainings and by their records, or over trainings.
+    `reference_high` is the highest limit of any baseline in these trainings.
     """
-    success = result["success"]
-    over = success.get("over_trainings") or {}
-    enough = over.get("low") is not None
-    baselines = [
-        {"value": v["value"], "high": _highest(v, enough)} if isinstance(v, dict) else {"value": v, "high": v}
-        for v in result["baselines"].values()
-    ]
-    highest = max((b["high"] for b in baselines), default=0.0)
-    reference = max((b["value"] for b in baselines), default=0.0)
-    damage = (success["value"] - reference) / (1.0 - reference) if reference < 1.0 else 0.0
+    success, over = interval_of(result["success"]), result["success"].get("over_trainings") or {}
+    baselines = [interval_of(v) if isinstance(v, dict) else float(v) for v in result["baselines"].values()]
+    highest = max((of_these_trainings(b)[1] for b in baselines), default=0.0)
+    reference = max((b.value if isinstance(b, Interval) else b for b in baselines), default=0.0)
+    damage = (success.value - reference) / (1.0 - reference) if reference < 1.0 else 0.0
     return {
         "state": "measured",
         "metric": result["metric"],
-        "success": success["value"],
-        "low": success["low"],
-        "high": success["high"],
+        "success": success.value,
+        "low": success.low,
+        "high": success.high,
         "reference": reference,
         "trainings": over.get("count"),
         "least": over.get("least"),
@@ -42,7 +38,7 @@ def measured_cell(result: Result, run: str) -> Result:
         "over_low": over.get("low"),
         "over_high": over.get("high"),
         "reference_high": highest,
-        "clear": (over["low"] if enough else min(success["low"], over.get("least", 1.0))) > highest,
+        "clear": all(compared(success, b).side == "above" for b in baselines or (0.0,)),
         "damage": min(1.0, max(0.0, damage)),
         "control": _negative(result["controls"]),
         "certified": (result.get("certified") or {}).get("epsilon_lower"),
@@ -68,14 +64,6 @@ def _holds(control: Result) -> bool:
         return float(control["value"]) >= float(control["expected"])
     p = control.get("p_value")
     return p is None or float(p) >= 1.0 - float(control["confidence"])
-
-
-def _highest(baseline: Result, over: bool) -> float:
-    """The highest limit of a baseline: over trainings, or of these trainings."""
-    trainings = baseline.get("over_trainings") or {}
-    if over and trainings.get("high") is not None:
-        return float(trainings["high"])
-    return max(float(baseline["high"]), float(trainings.get("most", 0.0)))
 
 
 FALSE_ALARM = 1e-3
@@ -140,11 +128,12 @@ def matrix_sentence(cells: Sequence[Result], seeds: int) -> str:
         worst = max(measured, key=lambda c: (_clear(c), c["damage"]))
         on = worst["method"] + ("" if worst["epsilon"] is None else f" at epsilon {worst['epsilon']:g}")
         few = seeds < LEAST_TRAININGS
-        these = "this training" if seeds == 1 else f"all {seeds} trainings, and by their records,"
-        which = f"in {these} the attack finds more than" if few else "the attack's interval lies above those of"
+        these = "this training" if seeds == 1 else f"all {seeds} trainings and by their records"
+        these += "" if few else " or on average over trainings"
         text += (
-            f". In {sum(map(_clear, measured))} {which} all that needs no attack. The worst is "
-            f"{worst['attack']} by the {worst['adversary']} on {on}: {worst['success']:.3f} ({_interval(worst)}), "
+            f". In {sum(map(_clear, measured))} of them the attack finds more than all that needs no attack, in "
+            f"{these}. The worst is {worst['attack']} by the {worst['adversary']} on {on}: {worst['success']:.3f} "
+            f"({_interval(worst)}), "
             f"where {worst['reference']:.3f} needs no attack"
         )
         if few:
@@ -154,10 +143,12 @@ def matrix_sentence(cells: Sequence[Result], seeds: int) -> str:
 
 
 def _interval(cell: Result) -> str:
-    if cell["over_low"] is not None:
-        return f"{cell['over_low']:.3f} to {cell['over_high']:.3f} over {cell['trainings']} trainings"
     text = f"{cell['low']:.3f} to {cell['high']:.3f} by records"
-    return text if cell["trainings"] in (None, 1) else f"{text}, {cell['least']:.3f} to {cell['most']:.3f} by training"
+    if cell["trainings"] not in (None, 1):
+        text += f", {cell['least']:.3f} to {cell['most']:.3f} by training"
+    if cell["over_low"] is not None:
+        text += f", {cell['over_low']:.3f} to {cell['over_high']:.3f} over {cell['trainings']} trainings"
+    return text
 
 
 def _clear(cell: Result) -> bool:

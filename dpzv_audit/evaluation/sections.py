@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attacks.intervals import accuracy_interval
+from attacks.intervals import shared_rate
 from attacks.metrics import majority_baseline
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import Result
@@ -44,7 +44,7 @@ def control_section(server_rate: float, correct: np.ndarray, confidence: float) 
 
 
 def _rate(correct: np.ndarray, confidence: float) -> Result:
-    return {**to_jsonable(accuracy_interval(correct, confidence)), "trainings": len(correct)}
+    return {**to_jsonable(shared_rate(correct, confidence)), "trainings": len(correct)}
 
 
 def _finite(value: float) -> float | None:

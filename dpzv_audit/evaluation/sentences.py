@@ -8,6 +8,7 @@ import numpy as np
 
 from attacks.contract import AttackOutcome
 from dpzv_audit.evaluation.common import Result
+from dpzv_audit.evaluation.comparing import compared, interval_of
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evidence import LEAST_TRAININGS, Interval
 from reports.text import percent as confidence_percent
@@ -63,44 +64,32 @@ def _measured(outcome: AttackOutcome) -> list[tuple[str, Interval]]:
 
 
 def _spoken(found: Interval, shown: Callable[[float], str]) -> str:
-    """The interval of `found`, and what it is over: trainings where there are enough, else these trainings' records."""
+    """The interval of `found` by the records of its trainings, how they differ, and what they tell of others."""
     over = found.over_trainings
+    records = f"{shown(found.low)} to {shown(found.high)}"
     if over is None:
-        return f"{shown(found.low)} to {shown(found.high)}"
-    if over.low is not None and over.high is not None:
-        return f"{shown(over.low)} to {shown(over.high)} over {over.count} trainings"
-    records = f"{shown(found.low)} to {shown(found.high)} by records"
+        return records
     if over.count == 1:
-        return f"{records} of this training"
-    return f"{records} of these {over.count} trainings, which reach {shown(over.least)} to {shown(over.most)}"
+        return f"{records} by records of this training"
+    text = (
+        f"{records} by records of these {over.count} trainings, which reach {shown(over.least)} to {shown(over.most)}"
+    )
+    if over.low is not None and over.high is not None:
+        text += f"; the mean of others {shown(over.low)} to {shown(over.high)}"
+    return text
 
 
 def _compared(success: Interval, other: float | Interval) -> str:
-    """Where `success` lies; intervals that overlap show neither that it is better nor that it is not.
-
-    Over trainings where there are enough of them. Of fewer it is said where all of them lie, by their records too.
-    """
-    trainings = success.over_trainings
-    over = trainings is None or trainings.low is not None
-    (low, high), (lowest, highest) = _limits(success, over=over), _limits(other, over=over)
-    where = "" if over else "in this training " if trainings and trainings.count == 1 else "in these trainings "
-    if low > highest:
-        return f"{where}above"
-    if high < lowest:
-        return f"{where}below"
-    return "not to be told from" if over else "by too few trainings to be told from"
-
-
-def _limits(found: float | Interval, *, over: bool) -> tuple[float, float]:
-    """Limits of a rate over trainings, or of these trainings: by their records, and all of them."""
-    if not isinstance(found, Interval):
-        return found, found
-    trainings = found.over_trainings
-    if trainings is None:
-        return found.low, found.high
-    if over and trainings.low is not None and trainings.high is not None:
-        return trainings.low, trainings.high
-    return min(found.low, trainings.least), max(found.high, trainings.most)
+    """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
+    found, over = compared(success, other), success.over_trainings
+    if found.side is None:
+        few = over is not None and over.low is None
+        return "by too few trainings to be told from" if few else "not to be told from"
+    if over is None:
+        return found.side
+    if not found.of_these:
+        return f"on average over trainings {found.side}"
+    return f"in this training {found.side}" if over.count == 1 else f"in each of these trainings {found.side}"
 
 
 def train_sentence(method: str, utility: Result, privacy: Result) -> str:
@@ -112,11 +101,13 @@ def train_sentence(method: str, utility: Result, privacy: Result) -> str:
         text += " in this one training"
     tuned = utility["controls"].get("frozen-clients-tuned")
     if tuned:
-        if accuracy["low"] > tuned["high"]:
+        ahead = compared(interval_of(accuracy), interval_of(tuned)).side == "above"
+        if ahead:
             verb, verdict = "beats", ""
         elif accuracy["value"] > tuned["value"]:
             verb = "is above"
-            verdict = ", by less than these test records can tell from chance"
+            what = "these test records" if accuracy["trainings"] == 1 else "these trainings and test records"
+            verdict = f", by less than {what} can tell from chance"
         else:
             verb, verdict = "does not beat", ": the clients have learnt nothing worth their downlink"
         text = f"{text} and {verb} its tuned frozen-clients control ({100 * tuned['value']:.1f}%){verdict}"

@@ -7,12 +7,14 @@ on a bottom model that was never trained, says how much of that is due to the tr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from attacks.intervals import difference_interval
+from attacks.intervals import rates_difference
 from attacks.label_completion import RAW, UNTRAINED
+from dpzv_audit.evaluation.comparing import compared, interval_of
+from dpzv_audit.evidence import Interval
 from dpzv_audit.reproduce.attacked import (
     FALSE_ALARM,
     attacked_part,
@@ -80,40 +82,48 @@ class Completion:
         }
 
 
-def gains(row: Result, rows: int) -> dict[str, dict[str, float]]:
-    """By how much the trained bottom model is ahead of each baseline, trial by trial; jointly over `rows` rows.
-
-    A row says that training leaks only where both of its differences do, so that they need not share their error.
-    """
+def gains(row: Result, confidence: float = CONFIDENCE) -> dict[str, Interval]:
+    """By how much the trained bottom model is ahead of each baseline: by records, and seed by seed."""
     rates = row["by_trial"]
     return {
-        name: asdict(difference_interval(rates["success"], rates[name], 1.0 - (1.0 - CONFIDENCE) / rows))
+        name: rates_difference(
+            interval_of(row["success"]),
+            interval_of(row["baselines"][name]),
+            (rates["success"], rates[name]),
+            confidence,
+        )
         for name in (RAW, UNTRAINED)
     }
 
 
 def verdict(rows: Sequence[Result]) -> str:
-    """Where the trained bottom model finds more labels than both baselines, and where not, in one sentence."""
-    leaks, others = [], []
+    """Where the trained bottom model finds more labels than both baselines in every seed, and where not.
+
+    A row says that training leaks only where both of its differences do, so that they need not share their error.
+    """
+    leaks: list[str] = []
+    others: list[str] = []
     for row in rows:
-        differences = gains(row, len(rows))
-        least = min(differences.values(), key=lambda difference: difference["value"])
-        if all(difference["low"] > 0 for difference in differences.values()):
-            leaks.append(f"{row['label']} ({least['value']:+.3f})")
-        else:
-            others.append(f"{row['label']} ({least['value']:+.3f})")
-    ahead = (
-        f"training gave the client's bottom model more labels away than features do by themselves in {listed(leaks)}"
-    )
-    equal = (
-        f"in {listed(others)} the lead is too small to be told from luck: no evidence of a leak beyond how features "
-        "align with labels"
-    )
-    said = "; ".join([*([ahead] if leaks else []), *([equal] if others else [])])
+        differences = gains(row, 1.0 - (1.0 - CONFIDENCE) / len(rows)).values()
+        least = min(difference.value for difference in differences)
+        ahead = all(compared(difference, 0.0).side == "above" for difference in differences)
+        (leaks if ahead else others).append(f"{row['label']} ({least:+.3f})")
     seeds = len(rows[0]["by_trial"]["success"])
+    every = "the one seed" if seeds == 1 else f"every one of {seeds} seeds"
+    parts = []
+    if leaks:
+        parts.append(
+            f"in {every} training gave the client's bottom model more labels away than features do by themselves in "
+            f"{listed(leaks)}"
+        )
+    if others:
+        parts.append(
+            f"in {listed(others)} not in every seed, or by too little to be told from luck: no evidence of a leak "
+            "beyond how features align with labels"
+        )
     return (
-        f"{said} (least lead over raw features and an untrained bottom model, judged by paired differences over "
-        f"{seeds} {'seed' if seeds == 1 else 'seeds'} at {100 * CONFIDENCE:g}% for all rows together)"
+        f"{'; '.join(parts)} (least lead over raw features and an untrained bottom model; by records at "
+        f"{100 * CONFIDENCE:g}% for all rows together)"
     )
 
 
@@ -143,9 +153,10 @@ def figure(result: Result) -> str:
 
 
 def _gain(row: Result, name: str) -> str:
-    rates = row["by_trial"]
-    found = difference_interval(rates["success"], rates[name])
-    return f"{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+    found = gains(row)[name]
+    over = found.over_trainings
+    reach = f"; {over.count} seeds {over.least:+.4f} to {over.most:+.4f}" if over and over.count > 1 else ""
+    return f"{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}]{reach}"
 
 
 _SPLIT = {"client_rate": 0.05, "server_rate": 0.05, "momentum": 0.9, "server_momentum": 0.9}

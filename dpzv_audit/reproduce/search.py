@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from attacks.intervals import accuracy_interval
+from attacks.intervals import shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Result, Setting
@@ -83,7 +83,7 @@ class Searched:
             "chosen": dict(chosen),
             "validation": outcomes[best]["accuracy"],
             "variants": variants,
-            "accuracy": to_jsonable(accuracy_interval(correct)),
+            "accuracy": to_jsonable(shared_rate(correct)),
             "by_seed": [run["accuracy"] for run in finals],
             "facts": {key: value for key, value in finals[0].items() if key not in ("right", "records", "accuracy")},
             "guarantee": after_search(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpzv_audit.evaluation.comparing import compared, interval_of
 from dpzv_audit.reproduce.soundness_rows import CONTROL, DP_SGD, EPSILON, JOINT, LONGEST, PAPER, SUMMING
 from dpzv_audit.reproduce.table import Column, PaperTable, Result
 from reports import svg
@@ -86,11 +87,12 @@ def _verdict(sound: Result, control: Result) -> str:
         f"frozen random clients under a privately trained server, with nothing sent down, reach {_interval(control)}% "
         f"on MNIST's test records; the best sound DPZV with trained clients that was found reaches {_interval(sound)}%"
     )
-    if a["low"] > b["high"]:
+    side = compared(interval_of(a), interval_of(b)).side
+    if side == "above":
         return f"**{at}, trained clients win.** There, {numbers}: {_points(a['value'] - b['value'])} points more."
-    if b["low"] > a["high"]:
+    if side == "below":
         return f"**{at}, the control wins.** There, {numbers}: {_points(b['value'] - a['value'])} points less."
-    return f"**{at}, neither wins.** There, {numbers}; the intervals overlap."
+    return f"**{at}, neither wins.** There, {numbers}; their trainings or intervals overlap."
 
 
 def _forms(sound: Result, others: Sequence[Result]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.intervals import accuracy_interval
+from attacks.intervals import shared_rate
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
@@ -91,7 +91,7 @@ def training_part(trained: TrainedStack, passes: int) -> Result:
     """
     several = len(trained.accuracy) > 1
     return {
-        "accuracy": to_jsonable(accuracy_interval(trained.correct)),
+        "accuracy": to_jsonable(shared_rate(trained.correct)),
         "by_seed": [float(a) for a in trained.accuracy],
         "standard_deviation": float(np.std(trained.accuracy, ddof=1)) if several else None,
         "history": [
@@ -136,7 +136,7 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
             data, config, rate=rate, seed=setting.seed, replicas=range(setting.seeds), device=setting.device
         )
         return {
-            **to_jsonable(accuracy_interval(frozen.correct)),
+            **to_jsonable(shared_rate(frozen.correct)),
             "server_rate": rate,
             "train_accuracy": frozen.train_accuracy,
         }

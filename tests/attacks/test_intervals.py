@@ -8,15 +8,14 @@ from scipy import stats
 from scipy.special import expit
 
 from attacks.intervals import (
-    accuracy_interval,
     areas_interval,
     bets,
     betting_limits,
     cosine_interval,
     counts_interval,
-    difference_interval,
     over_trainings,
     rate_interval,
+    rates_difference,
     shared_rate,
     t_interval,
 )
@@ -171,37 +170,55 @@ def test_cosines_are_measured_batch_by_batch():
         cosine_interval([[np.nan, 0.1]])
 
 
-def test_a_difference_is_the_paired_t_interval():
-    first, second = np.array([0.8, 0.7, 0.75, 0.72]), np.array([0.5, 0.41, 0.43, 0.45])
-    reference = stats.ttest_rel(first, second).confidence_interval(0.99)
-    found = difference_interval(first, second, 0.99)
-    assert found.value == pytest.approx(float((first - second).mean()))
-    assert (found.low, found.high) == pytest.approx((reference.low, reference.high))
+def test_a_difference_covers_however_two_rates_depend_on_each_other():
+    """1,000 sets of 3 trainings on 300 records: two attacks that err together, apart, and at random.
+
+    Misses beyond the 1 - 1e-4 quantile of a miss rate of 5% are a bug.
+    """
+    rng = np.random.default_rng(9)
+    for shift in (0.0, 0.5, None):
+        missed = 0
+        for _ in range(1000):
+            u = rng.random((3, 300))
+            v = rng.random((3, 300)) if shift is None else (u + shift) % 1.0
+            right = u < 0.7, v < 0.4
+            rates = right[0].mean(1), right[1].mean(1)
+            found = rates_difference(rate_interval(right[0]), rate_interval(right[1]), rates)
+            assert found.value == pytest.approx(float((rates[0] - rates[1]).mean()))
+            missed += not found.low <= 0.3 <= found.high
+        assert missed <= stats.binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
-def test_differences_without_a_spread_claim_no_more_than_one_trial_each():
-    """As rates do, on the scale from -1 to 1: trials that agree are no certainty, one says next to nothing."""
-    one, agreeing = difference_interval([0.8], [0.5]), difference_interval([0.8] * 5, [0.5] * 5)
-    assert (one.low, one.high) == (-1.0, 1.0)
-    assert agreeing.low == pytest.approx(2 * float(clopper_pearson(3, 5)[0]) - 1)
-    assert agreeing.high == pytest.approx(2 * float(clopper_pearson(4, 5)[1]) - 1)
+def test_a_difference_says_how_trainings_differ_and_of_others_only_where_they_are_enough():
+    first, second = np.ones((3, 50), bool), np.arange(150).reshape(3, 50) % 2 == 0
+    found = rates_difference(rate_interval(first), rate_interval(second), (first.mean(1), second.mean(1)), 0.9)
+    low, high = clopper_pearson(75, 150, 0.95)
+    exact = clopper_pearson(150, 150, 0.95)
+    assert (found.low, found.high) == pytest.approx((float(exact[0] - high), float(exact[1] - low)))
+    assert (found.over_trainings.least, found.over_trainings.most) == (0.5, 0.5)
+    assert found.over_trainings.low is None
+    many = rates_difference(rate_interval(first), rate_interval(second), ([0.9] * 8, [0.4] * 8))
+    assert (many.over_trainings.low, many.over_trainings.high) == pytest.approx(
+        tuple(2.0 * end - 1.0 for end in betting_limits([0.75] * 8))
+    )
     with pytest.raises(InputError, match="must be one"):
-        difference_interval([0.8], [0.5, 0.4])
+        rates_difference(rate_interval(first), rate_interval(second), ([0.8], [0.5, 0.4]))
 
 
-@pytest.mark.parametrize(("trainings", "spread"), [(1, 0.0), (2, 0.3), (4, 0.0), (4, 1.0), (16, 0.3), (16, 1.0)])
-def test_an_accuracy_covers_other_trainings_and_other_test_records(trainings, spread):
-    """1,000 sets of trainings on 100 records whose logits are 1 + N(0, 2) by record + N(0, spread) by training.
+@pytest.mark.parametrize(("trainings", "spread"), [(1, 0.0), (2, 0.3), (4, 0.0), (4, 1.0), (16, 1.0)])
+def test_an_accuracy_covers_other_test_records_and_says_how_trainings_differ(trainings, spread):
+    """1,000 sets of 100 records whose logits are 1 + N(0, 2) by record, plus N(0, spread) by training, which is given.
 
-    Misses of the mean over both beyond the 1 - 1e-4 quantile of a miss rate of 5% are a bug.
+    Misses of these trainings' mean over all records beyond the 1 - 1e-4 quantile of a miss rate of 5% are a bug. More
+    trainings on the same records make the interval no narrower.
     """
     normal, weights = np.polynomial.hermite_e.hermegauss(80)
-    mean = float(expit(1 + np.hypot(2, spread) * normal) @ weights / weights.sum())
     rng = np.random.default_rng(6)
     missed = 0
     for _ in range(1000):
-        logits = 1 + 2 * rng.normal(size=(1, 100)) + spread * rng.normal(size=(trainings, 1))
-        found = accuracy_interval(rng.random((trainings, 100)) < expit(logits))
+        shifts = spread * rng.normal(size=(trainings, 1))
+        mean = float((expit(1 + shifts + 2 * normal) @ weights / weights.sum()).mean())
+        found = shared_rate(rng.random((trainings, 100)) < expit(1 + 2 * rng.normal(size=(1, 100)) + shifts))
         missed += not found.low <= mean <= found.high
     assert missed <= stats.binom.ppf(1 - 1e-4, 1000, 0.05)
 
@@ -209,13 +226,12 @@ def test_an_accuracy_covers_other_trainings_and_other_test_records(trainings, sp
 def test_an_accuracy_counts_each_test_record_once():
     """Eight copies of one model say what the one says; of one training it is the exact interval over its records."""
     one = np.arange(389) < 350
-    found, copies = accuracy_interval(one[None]), accuracy_interval(np.tile(one, (8, 1)))
+    found, copies = shared_rate(one[None]), shared_rate(np.tile(one, (8, 1)))
     exact = proportion(350, 389)
-    assert found == exact
-    assert copies.n == 389
-    assert copies.low <= exact.low <= exact.high <= copies.high
+    assert (found.value, found.low, found.high, found.n) == (exact.value, exact.low, exact.high, 389)
+    assert (copies.low, copies.high, copies.n) == (exact.low, exact.high, 389)
     with pytest.raises(InputError, match="trainings, records"):
-        accuracy_interval(one)
+        shared_rate(one)
 
 
 @pytest.mark.parametrize(

@@ -83,14 +83,14 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         (
             trained(1.0, 0.999, 1.0, 3, 1.0, 1.0),
             "finds 100.0% of labels (99.9% to 100.0% by records of these 3 trainings, which reach 100.0% to "
-            "100.0%), in these trainings above the 10.7% of guessing without an attack, in these trainings "
-            "above the 78.0% of b; with shuffled labels it finds 10.0%; 3 trainings are too few to tell of "
+            "100.0%), in each of these trainings above the 10.7% of guessing without an attack, in each of these "
+            "trainings above the 78.0% of b; with shuffled labels it finds 10.0%; 3 trainings are too few to tell of "
             "others: give --trials 8. ",
         ),
         (
             trained(0.9, 0.88, 0.92, 2, 0.75, 0.99),
-            "in these trainings above the 10.7% of guessing without an attack, by too few trainings to be told "
-            "from the 78.0% of b; with shuffled labels it finds 10.0%; 2 trainings are too few to tell of "
+            "in each of these trainings above the 10.7% of guessing without an attack, by too few trainings to be "
+            "told from the 78.0% of b; with shuffled labels it finds 10.0%; 2 trainings are too few to tell of "
             "others: give --trials 8",
         ),
         (
@@ -101,8 +101,20 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         ),
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),
-            "(60.0% to 97.0% over 16 trainings), above the 10.7% of guessing without an attack, not to be told "
-            "from the 78.0% of b; with shuffled labels it finds 10.0%. ",
+            "(89.0% to 91.0% by records of these 16 trainings, which reach 30.0% to 100.0%; the mean of others "
+            "60.0% to 97.0%), in each of these trainings above the 10.7% of guessing without an attack, not to be "
+            "told from the 78.0% of b; with shuffled labels it finds 10.0%. ",
+        ),
+        (
+            # One training that found little: of these it is not said, of their average it is.
+            trained(0.9, 0.89, 0.91, 16, 0.05, 1.0, (0.6, 0.97)),
+            "on average over trainings above the 10.7% of guessing without an attack, not to be told from the 78.0% ",
+        ),
+        (
+            # All eight trainings found every label: so far from every baseline that no further training is asked.
+            trained(1.0, 0.999, 1.0, 8, 1.0, 1.0, (0.61, 1.0)),
+            "in each of these trainings above the 10.7% of guessing without an attack, in each of these trainings "
+            "above the 78.0% of b; with shuffled labels it finds 10.0%. ",
         ),
     ],
 )
@@ -115,7 +127,7 @@ def test_what_few_trainings_say_is_kept_apart_from_what_they_say_of_others(succe
 def test_one_training_says_nothing_of_others():
     found = said(trained(0.5, 0.4, 0.6, 1, 0.5, 0.5), {}, metric="area under the ROC curve", chance=0.5)
     assert "by too few trainings to be told from the 0.500 of knowing nothing; one training is too few" in found
-    accuracy = {"value": 0.9, "low": 0.8, "high": 0.95, "trainings": 1}
+    accuracy = {"value": 0.9, "low": 0.8, "high": 0.95, "n": 50, "confidence": 0.95, "trainings": 1}
     utility = {"test_accuracy": accuracy, "controls": {}, "final_loss": 0.1}
     assert train_sentence("m", utility, PRIVACY).startswith("m reaches 90.0% test accuracy in this one training. ")
     assert "one training" not in train_sentence("m", utility | {"test_accuracy": accuracy | {"trainings": 2}}, PRIVACY)

@@ -172,11 +172,16 @@ def test_baselines_get_noise_on_the_channels_asked_for_at_every_epsilon(tmp_path
 REACH = {"trainings": 3, "least": 0.45, "most": 0.55, "over_low": None, "over_high": None}
 
 
+def rate(value, by_low, by_high, **over):
+    found = {"value": value, "low": by_low, "high": by_high, "n": 100, "confidence": 0.95}
+    return {**found, "over_trainings": {"low": None, "high": None} | over if over else None}
+
+
 def test_damage_is_measured_from_the_best_that_needs_no_attack():
     result = {
         "metric": "labels found",
-        "success": {"value": 0.8, "low": 0.7, "high": 0.9},
-        "baselines": {"majority": 0.1, "raw features": {"value": 0.6, "low": 0.4, "high": 0.75}},
+        "success": rate(0.8, 0.7, 0.9),
+        "baselines": {"majority": 0.1, "raw features": rate(0.6, 0.4, 0.75)},
         "controls": {"shuffled": {"kind": "negative", "value": 0.12, "expected": 0.1, "confidence": 0.95}},
         "utility": {"test_accuracy": {"value": 0.9}},
     }
@@ -193,14 +198,11 @@ def test_damage_is_measured_from_the_best_that_needs_no_attack():
     assert not measured_cell(result, "x")["controls_hold"]
 
 
-def test_a_cell_is_clear_over_trainings_or_of_few_in_all_of_them():
+def test_a_cell_is_clear_in_all_its_trainings_or_over_further_ones():
     def cell(success, raw):
         baselines = {"majority": 0.1, "raw features": raw}
         result = {"metric": "m", "success": success, "baselines": baselines, "controls": {}}
         return measured_cell({**result, "utility": {"test_accuracy": {"value": 0.9}}}, "x")
-
-    def rate(value, by_low, by_high, **over):
-        return {"value": value, "low": by_low, "high": by_high, "over_trainings": {"low": None, "high": None} | over}
 
     few = rate(0.8, 0.7, 0.9, count=3, least=0.5, most=0.95)
     assert cell(few, rate(0.3, 0.25, 0.35, count=3, least=0.2, most=0.45))["clear"]
@@ -209,8 +211,10 @@ def test_a_cell_is_clear_over_trainings_or_of_few_in_all_of_them():
     many = rate(0.8, 0.79, 0.81, count=9, least=0.1, most=1.0, low=0.5, high=0.95)
     found = cell(many, rate(0.3, 0.29, 0.31, count=9, least=0.2, most=0.9, low=0.2, high=0.49))
     assert found["clear"]
-    assert (found["over_low"], found["reference_high"], found["trainings"]) == (0.5, 0.49, 9)
+    assert (found["over_low"], found["reference_high"], found["trainings"]) == (0.5, 0.9, 9)
     assert not cell(many, rate(0.3, 0.29, 0.31, count=9, least=0.2, most=0.3, low=0.2, high=0.51))["clear"]
+    all_of_nine = rate(1.0, 0.999, 1.0, count=9, least=1.0, most=1.0, low=0.6, high=1.0)
+    assert cell(all_of_nine, rate(0.8, 0.79, 0.81, count=9, least=0.75, most=0.85, low=0.5, high=0.97))["clear"]
 
 
 def test_the_sentence_counts_failures():
@@ -221,7 +225,7 @@ def test_the_sentence_counts_failures():
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
     assert "a by the client on m: 0.500 (0.400 to 0.600 by records, 0.450 to 0.550 by training)" in text
     many = {**measured, "trainings": 9, "over_low": 0.3, "over_high": 0.7}
-    assert "a by the client on m: 0.500 (0.300 to 0.700 over 9 trainings)" in matrix_sentence([many], 9)
+    assert "to 0.550 by training, 0.300 to 0.700 over 9 trainings)" in matrix_sentence([many], 9)
     unsure = {**measured, "method": "n", "success": 1.0, "damage": 1.0, "clear": False}
     assert "The worst is a by the client on m" in matrix_sentence([unsure, measured], 3)
     assert "negative controls" not in text
@@ -238,12 +242,15 @@ def test_the_sentence_says_what_few_trainings_allow_to_say():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "state": "measured"}
     clear = {**cell, "success": 0.5, "low": 0.4, "high": 0.6, "damage": 0.4, "reference": 0.3, "clear": True, **REACH}
     text = matrix_sentence([clear, {**clear, "clear": False}], 3)
-    assert "In 1 in all 3 trainings, and by their records, the attack finds more than all that needs no attack" in text
+    assert (
+        "In 1 of them the attack finds more than all that needs no attack, in all 3 trainings and by their records"
+        in text
+    )
     assert text.endswith("3 trainings a cell are too few to tell of others: give --seeds 8.")
     one = matrix_sentence([{**clear, "trainings": 1}], 1)
     assert one.endswith("One training a cell is too few to tell of others: give --seeds 8.")
     many = matrix_sentence([clear], 8)
-    assert "In 1 the attack's interval lies above those of all that needs no attack" in many
+    assert "in all 8 trainings and by their records or on average over trainings" in many
     assert "--seeds" not in many
 
 

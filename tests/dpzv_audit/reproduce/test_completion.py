@@ -37,19 +37,30 @@ def test_a_row_holds_the_attack_both_baselines_and_the_accuracy_with_its_control
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {len(table.columns) + 1}
 
 
-def test_a_difference_is_paired_by_seed(result):
+def test_a_difference_is_by_records_and_seed_by_seed(result):
     row = result["rows"][0]
     for name in (RAW, UNTRAINED):
-        found = gains(row, 1)[name]
-        assert found["value"] == pytest.approx(row["success"]["value"] - row["baselines"][name]["value"])
-        assert found["low"] <= found["value"] <= found["high"]
-        assert gains(row, 8)[name]["high"] >= found["high"]  # more rows, less error for each
+        found = gains(row)[name]
+        assert found.value == pytest.approx(row["success"]["value"] - row["baselines"][name]["value"])
+        assert found.low < found.value < found.high
+        assert gains(row, 0.99)[name].high > found.high  # more rows, less error for each
+        assert found.over_trainings.least <= found.value <= found.over_trainings.most
+        assert found.over_trainings.count == 2
 
 
 def with_rates(row, success, raw, untrained):
     row = copy.deepcopy(row)
     row["by_trial"] |= {"success": success, RAW: raw, UNTRAINED: untrained}
-    row["success"]["n"] = 10_000 * len(success)
+    for found, rates in ((row["success"], success), (row["baselines"][RAW], raw), (row["baselines"][UNTRAINED], raw)):
+        found |= {"n": 10_000 * len(rates), "value": sum(rates) / len(rates)}
+    row["baselines"][UNTRAINED]["value"] = sum(untrained) / len(untrained)
+    return row
+
+
+def with_size(row, n):
+    row = copy.deepcopy(row)
+    for found in (row["success"], row["baselines"][RAW], row["baselines"][UNTRAINED]):
+        found["n"] = n
     return row
 
 
@@ -59,10 +70,10 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
     leaking, aligned = with_rates(first, high, low, low), with_rates(second, high, low, high)
     said = verdict([leaking, aligned])
     leak, _, rest = said.partition("; ")
-    assert leak.startswith("training gave the client's bottom model more labels away")
+    assert leak.startswith("in every one of 3 seeds training gave the client's bottom model more labels away")
     assert f"{first['label']} (+0.290)" in leak
     assert second["label"] not in leak
-    assert f"in {second['label']} (+0.000) the lead is too small to be told from luck" in rest
+    assert f"in {second['label']} (+0.000) not in every seed, or by too little to be told from luck" in rest
     assert "from luck" not in verdict([leaking])
     assert "more labels away" not in verdict([aligned])
     broken = copy.deepcopy(leaking)
@@ -71,6 +82,9 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
     assert "The negative control is at chance in all 2 rows" in remarks([leaking, aligned])
     noisy = with_rates(first, [0.9, 0.3, 0.6], low, low)  # ahead on average, by one seed's luck
     assert "more labels away" not in verdict([noisy])
+    hardly = with_rates(first, [0.53, 0.53, 0.53], low, [0.51, 0.52, 0.51])  # in every seed, but by few records
+    assert "more labels away" not in verdict([with_size(hardly, 1000)])
+    assert "more labels away" in verdict([with_size(hardly, 100_000)])
 
 
 def test_the_figure_names_all_three_for_every_row(result, table):

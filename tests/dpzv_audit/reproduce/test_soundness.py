@@ -131,7 +131,7 @@ def test_the_result_is_plain_json_and_the_same_again(result, table, digits):
 
 
 def outcome(label, kind, value, half, **more):
-    accuracy = {"value": value, "low": value - half, "high": value + half}
+    accuracy = {"value": value, "low": value - half, "high": value + half, "n": 10_000, "confidence": 0.95}
     return {"label": label, "kind": kind, "accuracy": accuracy, "validation": value, "variants": {}, **more}
 
 

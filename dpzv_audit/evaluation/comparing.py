@@ -1,0 +1,74 @@
+"""Compares two measurements: in the trainings that were made, by their records, and over further trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpzv_audit.evidence import Interval, OverTrainings
+
+Side = Literal["above", "below"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Where a measurement lies beside another: on one `side` of it, or on neither (None).
+
+    `of_these` says that this is about the trainings that were made; else it is about further trainings too.
+    """
+
+    side: Side | None
+    of_these: bool
+
+
+def compared(found: Interval, other: Interval | float) -> Comparison:
+    """Return on which side of `other` lies `found`; intervals that overlap show neither.
+
+    First asked is where all these trainings lie, each of them and by their records; then, where that tells nothing and
+    both have intervals over trainings, where those lie.
+    """
+    side = _side(of_these_trainings(found), of_these_trainings(other))
+    if side is not None or found.over_trainings is None:
+        return Comparison(side=side, of_these=found.over_trainings is not None)
+    further, others = over_further_trainings(found), over_further_trainings(other)
+    return Comparison(side=_side(further, others) if further and others else None, of_these=False)
+
+
+def of_these_trainings(found: Interval | float) -> tuple[float, float]:
+    """Return the limits of a measurement by its trainings' records and by each of these trainings, the wider ones."""
+    if not isinstance(found, Interval):
+        return found, found
+    trainings = found.over_trainings
+    if trainings is None:
+        return found.low, found.high
+    return min(found.low, trainings.least), max(found.high, trainings.most)
+
+
+def over_further_trainings(found: Interval | float) -> tuple[float, float] | None:
+    """Return the limits of a measurement over further trainings; None where its trainings are too few to tell."""
+    if not isinstance(found, Interval):
+        return found, found
+    trainings = found.over_trainings
+    if trainings is None:
+        return found.low, found.high
+    return None if trainings.low is None or trainings.high is None else (trainings.low, trainings.high)
+
+
+def _side(ours: tuple[float, float], theirs: tuple[float, float]) -> Side | None:
+    if ours[0] > theirs[1]:
+        return "above"
+    return "below" if ours[1] < theirs[0] else None
+
+
+def interval_of(found: Mapping[str, Any]) -> Interval:
+    """Return a measurement that a result holds as JSON."""
+    over = found.get("over_trainings")
+    return Interval(
+        value=found["value"],
+        low=found["low"],
+        high=found["high"],
+        n=found["n"],
+        confidence=found["confidence"],
+        over_trainings=OverTrainings(**over) if over else None,
+    )
