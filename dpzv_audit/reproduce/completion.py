@@ -14,7 +14,7 @@ from typing import Any
 from attacks.intervals import rates_difference
 from attacks.label_completion import RAW, UNTRAINED
 from dpzv_audit.evaluation.comparing import compared, interval_of
-from dpzv_audit.evidence import Interval
+from dpzv_audit.evidence import LEAST_TRAININGS, Interval
 from dpzv_audit.reproduce.attacked import (
     FALSE_ALARM,
     attacked_part,
@@ -121,6 +121,8 @@ def verdict(rows: Sequence[Result]) -> str:
             f"in {listed(others)} not in every seed, or by too little to be told from luck: no evidence of a leak "
             "beyond how features align with labels"
         )
+    if seeds < LEAST_TRAININGS:
+        parts.append(f"{seeds} {'seed is' if seeds == 1 else 'seeds are'} too few to tell of others")
     return (
         f"{'; '.join(parts)} (least lead over raw features and an untrained bottom model; by records at "
         f"{100 * CONFIDENCE:g}% for all rows together)"
