@@ -30,6 +30,36 @@ def test_the_chance_is_a_double_sum_and_never_less(n):
         assert exact - 1e-12 <= found <= exact + (1e-9 if n < 100 else 0.03)
 
 
+@pytest.mark.parametrize(("n", "m"), [(5, 3), (3, 9), (40, 200)])
+@pytest.mark.parametrize("level", [0.0, 0.4, 1.0])
+def test_every_count_below_a_level_counts_whole(n, m, level):
+    """Under a curve at one level the false positives play no part; at level 1 every count of misses is below it."""
+    counts = Counts(false_positives=1, n_out=n, false_negatives=1, n_in=m)
+    alpha, beta = np.array([0.01, 0.5, 0.99]), np.array([0.7, 0.2, 0.95])
+    found = chance_below(alpha, beta, counts, lambda a: np.full_like(a, level))
+    room = int(np.floor((m + 1.0) * level - 0.5 + 1e-9))
+    exact = np.zeros(3) if room < 0 else bdtr(min(room, m), m, beta)
+    assert found == pytest.approx(exact, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "m"), [(6, 2), (2, 6), (30, 31)])
+def test_the_counts_that_were_seen_are_among_those_below_their_curve(n, m):
+    """The curve goes through the point of the counts: without their own mass the p-value would be too small."""
+    alpha, beta = np.array([0.3]), np.array([0.35])
+    for a in range(n + 1):
+        for b in range(m + 1):
+            counts = Counts(false_positives=a, n_out=n, false_negatives=b, n_in=m)
+            x, y = counts.rates
+
+            def seen(rate, x=x, y=y):
+                return np.where(rate <= x + 1e-15, y, 0.0)
+
+            own = float(exact_masses(n, 0.3)[a] * exact_masses(m, 0.35)[b])
+            rest = float(np.sum(exact_masses(n, 0.3)[: a + 1]) * np.sum(exact_masses(m, 0.35)[: b + 1]))
+            assert float(chance_below(alpha, beta, counts, seen)[0]) == pytest.approx(rest, abs=1e-12)
+            assert rest >= own
+
+
 @pytest.mark.parametrize("alpha", [0.02, 0.4])
 def test_blocks_are_a_small_part_of_the_spread(alpha):
     # True rates on the curve that was seen, where a shift of A matters most: a 16th of its deviation at most.
