@@ -122,10 +122,13 @@ def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tenso
     norms = norms.square_().add_(1.0).sqrt_() if bias else norms
     radius = float(1 << grid.unit_bits)
     scales = norms / radius
-    steps = values.new_empty(stack, rows, width + len(added), dtype=torch.float64)
-    steps[:, :, :width] = torch.div(values, scales, rounding_mode="trunc")
-    steps[:, :, width:] = torch.div(added, scales, rounding_mode="trunc")
-    return _shortened(steps, radius, (2,)), norms
+    steps = values.new_empty(stack, rows, width + len(added))
+    torch.div(values, scales, rounding_mode="trunc", out=steps[:, :, :width])
+    torch.div(added, scales, rounding_mode="trunc", out=steps[:, :, width:])
+    # Squares of whole numbers that sum to less than 2^24 do so exactly in single precision, and only they can.
+    within = (steps.square().sum(2) < radius * radius).all()
+    exact = steps.to(torch.float64)
+    return (exact if within else _shortened(exact, radius, (2,))), norms
 
 
 def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -> tuple[Tensor, ...]:
