@@ -169,12 +169,12 @@ TABLE = PaperTable(
     summary="what a sound DPZV reaches on MNIST at (1, 1e-5), beside the private control and the paper's own noise",
     source="sound DPZV, the private control and the paper's own noise on MNIST",
     epochs=LONGEST,
-    about="Seven strips of four rows. Test accuracy in percent with its 95% interval over the trainings of the chosen "
-    "setting; epsilon at delta 1e-5 against one client, a record's label replaced. “Upper” is the exact "
-    "accountant's bound, “lower” what a simulated worst-case audit of one client's view proves at 95%. Every setting "
-    "was tried once on five sixths of the training records and judged by the last sixth; the best was then trained on "
-    "all of them. The search is not private, so no “upper” is sound (data-dependent-side): a deployment would have to "
-    "pay for the search, or take these settings as given; then the number behind the gap is its bound.",
+    about="Seven strips of four rows. Test accuracy in percent of the trainings of the chosen setting, with its 95% "
+    "interval by test records; epsilon at delta 1e-5 against one client, a record's label replaced. “Upper” is the "
+    "exact accountant's bound, “lower” what a simulated worst-case audit of one client's view proves at 95%. Every "
+    "setting was tried once on five sixths of the training records and judged by the last sixth; the best was then "
+    "trained on all of them. The search is not private, so no “upper” is sound (data-dependent-side): a deployment "
+    "would have to pay for the search, or take these settings as given; then the number behind the gap is its bound.",
     columns=(
         Column("row", lambda row: str(row["label"])),
         Column("test accuracy", _interval),
