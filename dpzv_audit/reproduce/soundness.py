@@ -30,6 +30,12 @@ def _interval(row: Result) -> str:
     return f"{_points(accuracy['value'])} [{_points(accuracy['low'])}, {_points(accuracy['high'])}]"
 
 
+def _reached(row: Result) -> str:
+    over = row["accuracy"]["over_trainings"]
+    seeds = f"; {over['count']} seeds {_points(over['least'])} to {_points(over['most'])}" if over["count"] > 1 else ""
+    return _interval(row) + seeds
+
+
 def _upper(row: Result) -> str:
     guarantee = row["guarantee"]
     if guarantee["sound"]:
@@ -177,7 +183,7 @@ TABLE = PaperTable(
     "would have to pay for the search, or take these settings as given; then the number behind the gap is its bound.",
     columns=(
         Column("row", lambda row: str(row["label"])),
-        Column("test accuracy", _interval),
+        Column("test accuracy", _reached),
         Column("upper", _upper),
         Column("lower", _lower),
         Column("settings tried", lambda row: str(len(row["tried"]))),
