@@ -125,7 +125,7 @@ def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tenso
     steps = values.new_empty(stack, rows, width + len(added))
     torch.div(values, scales, rounding_mode="trunc", out=steps[:, :, :width])
     torch.div(added, scales, rounding_mode="trunc", out=steps[:, :, width:])
-    # Squares of whole numbers add up exactly in single precision below 2^24, and to at least 2^24 in any order otherwise.
+    # Squares of whole numbers add up exactly in single precision below 2^24, in any order; other sums reach 2^24.
     within = (torch.linalg.vector_norm(steps, dim=2) < radius).all()
     exact = steps.to(torch.float64)
     return (exact if within else _shortened(exact, radius, (2,))), norms
