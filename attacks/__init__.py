@@ -1,6 +1,7 @@
 """All attacks, from their adversaries' views, with metrics and controls.
 
-Adding one is one file with a `SPEC` and one line in `ATTACKS`.
+Adding one is one file with a `SPEC` and one line in `ATTACKS`, or a package that is installed beside this one
+(`dpzv_audit.registry`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from attacks import (
     membership_rmia,
 )
 from attacks.contract import AttackOutcome, AttackSetting, AttackSpec
-from dpzv_audit.errors import unknown_name
+from dpzv_audit.registry import Registry
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
 
-ATTACKS: dict[str, AttackSpec] = {
-    spec.name: spec
-    for spec in (
+ATTACKS = Registry(
+    "dpzv_audit.attacks",
+    AttackSpec,
+    (
         label_direct.SPEC,
         label_probe.SPEC,
         label_scalar.SPEC,
@@ -45,12 +47,10 @@ ATTACKS: dict[str, AttackSpec] = {
         membership_lira.SPEC,
         membership_rmia.SPEC,
         feature_inversion.SPEC,
-    )
-}
+    ),
+)
 
 
 def attack_named(name: str) -> AttackSpec:
     """The attack called `name`; `InputError` suggesting the nearest known one otherwise."""
-    if name not in ATTACKS:
-        raise unknown_name("--attack", name, ATTACKS)
-    return ATTACKS[name]
+    return ATTACKS.named(name, "--attack")

@@ -1,11 +1,15 @@
-"""All training methods by name, and a run of any; adding one is one file with a `SPEC` and a line in `METHODS`."""
+"""All training methods by name, and a run of any; adding one is one file with a `SPEC` and a line in `METHODS`.
+
+Packages that are installed beside this one may add theirs (`dpzv_audit.registry`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.errors import InputError
+from dpzv_audit.registry import Registry
 from mechanisms import compressed, czofo, dpzv, vafl, zoo
 from mechanisms.calibration import calibrated
 from mechanisms.config import (
@@ -22,9 +26,10 @@ from mechanisms.noise import NoiseOrigin
 from mechanisms.plan import plan
 from mechanisms.training_data import TrainingData
 
-METHODS: dict[str, MethodSpec] = {
-    spec.name: spec
-    for spec in (
+METHODS = Registry(
+    "dpzv_audit.methods",
+    MethodSpec,
+    (
         dpzv.DPZV,
         dpzv.DPZV_SOUND,
         compressed.SPLIT,
@@ -34,15 +39,13 @@ METHODS: dict[str, MethodSpec] = {
         zoo.SYN_ZOO_VFL,
         zoo.CASCADED,
         czofo.SPEC,
-    )
-}
+    ),
+)
 
 
 def method_named(name: str) -> MethodSpec:
     """The method called `name`; `InputError` suggesting the nearest known one otherwise."""
-    if name not in METHODS:
-        raise unknown_name("--method", name, METHODS)
-    return METHODS[name]
+    return METHODS.named(name, "--method")
 
 
 def new_run(

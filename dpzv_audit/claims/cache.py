@@ -14,7 +14,6 @@ from typing import Any
 
 from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
-from dpzv_audit.errors import unknown_name
 from dpzv_audit.sealed import read_sealed, sealed
 from dpzv_audit.trees import data_digest
 
@@ -60,9 +59,7 @@ def dataset_digest(name: str, data_dir: Path | None) -> str:
     """
     from dpzv_audit.data import DATASETS
 
-    if name not in DATASETS:
-        raise unknown_name("dataset", name, DATASETS)
-    source = DATASETS[name].source
+    source = DATASETS.named(name, "dataset").source
     if source is None:
         return f"embedded, scikit-learn {importlib.metadata.version('scikit-learn')}"
     return data_digest([source.locate(data_dir)])

@@ -16,7 +16,7 @@ from dpzv_audit.claims.stages import Stage
 from dpzv_audit.claims.theory import theory_of
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.training_defaults import defaults_for
@@ -61,9 +61,7 @@ def _setting(claim: MethodClaim | AttackClaim, place: Place, *, records: int, cl
     transformer = transformer_of(claim, place)
     if transformer is not None:
         options["transformer"] = transformer
-    if claim.method not in METHODS:
-        raise unknown_name("method", claim.method, METHODS)
-    spec = METHODS[claim.method]
+    spec = METHODS.named(claim.method, "method")
     trains = not isinstance(claim, MethodClaim) or claim.records is None
     if trains:
         usual = defaults_for(claim.dataset, downlink=spec.downlink, fields=spec.config.model_fields, own=spec.defaults)
@@ -94,10 +92,9 @@ def _attack_options(claim: AttackClaim) -> dict[str, Any]:
     """Return a claim's configuration with what its attack requires and suggests."""
     from attacks import ATTACKS
 
-    if claim.attack not in ATTACKS:
-        raise unknown_name("attack", claim.attack, ATTACKS)
+    spec = ATTACKS.named(claim.attack, "attack")
     try:
-        return ATTACKS[claim.attack].check(claim.adversary, dict(claim.config))
+        return spec.check(claim.adversary, dict(claim.config))
     except InputError as error:
         raise InputError(str(error).removeprefix("--")) from None
 

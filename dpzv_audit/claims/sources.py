@@ -21,6 +21,7 @@ from dpzv_audit.claims.stages import Stage
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import InputError
 from dpzv_audit.plain_files import confined_to
+from dpzv_audit.registry import code_digest
 from dpzv_audit.trees import data_digest, tree_digest
 
 SCORES = "scores"
@@ -67,6 +68,8 @@ class Place:
 def data_key(placed: PlacedClaim, place: Place) -> str:
     """Return a digest of the data, and of the user's code, that the evidence about a claim depends on.
 
+    Code is that of a mechanism, and of installed packages that bring the method, the attack or the data set.
+
     Raises `Undigested` where there are too many files for one, or one that cannot be read.
     """
     claim = placed.claim
@@ -79,12 +82,16 @@ def data_key(placed: PlacedClaim, place: Place) -> str:
         with importable(place.folder):
             code = code_of(claim.mechanism, place.outputs)
         return f"{code}, {tree_digest(dependencies(claim, place))}" if claim.depends else code
+    code = code_digest("dpzv_audit.methods", claim.method)
     if isinstance(claim, MethodClaim) and claim.records is not None:
-        return "simulated"
+        return f"simulated {code}"
+    code += code_digest("dpzv_audit.datasets", claim.dataset)
+    if isinstance(claim, AttackClaim):
+        code += code_digest("dpzv_audit.attacks", claim.attack)
     folder, transformer = data_folder(claim, place), transformer_of(claim, place)
     with confined_to(None if folder is None else place.root):
         data = dataset_digest(claim.dataset, folder)
-    return data if transformer is None else f"{data}, {model_digest(transformer)}"
+    return f"{data} {code}" if transformer is None else f"{data} {code}, {model_digest(transformer)}"
 
 
 def score_paths(claim: ScoresClaim, place: Place) -> tuple[Path, Path]:

@@ -53,9 +53,7 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
     stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
     if stray is not None:
         raise InputError(f"{flag_of(stray)} goes with --csv FILE, not with data set {flags.name}")
-    if flags.name not in DATASETS:
-        raise unknown_name("--dataset", flags.name, DATASETS)
-    spec = DATASETS[flags.name]
+    spec = DATASETS.named(flags.name, "--dataset")
     options = _loader_options(spec, flags)
     if transformer is not None and "tokenizer" in spec.options:
         options = _with_tokenizer(spec, options, transformer)

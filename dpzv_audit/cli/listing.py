@@ -10,6 +10,7 @@ import typer
 
 from dpzv_audit.cli.common import JsonOption, Output
 from dpzv_audit.errors import unknown_name
+from dpzv_audit.registry import OWN, Registry
 
 if TYPE_CHECKING:
     from dpzv_audit.data import DatasetSpec
@@ -32,9 +33,10 @@ WhatArgument = Annotated[str, typer.Argument(metavar="|".join(REGISTRIES), help=
 
 
 def list_what(what: WhatArgument, as_json: JsonOption = False) -> None:
-    """List what there is to choose from, a line each.
+    """List what there is to choose from, one per line.
 
-    Below a data set stand its partitions with the numbers of clients they take, and its files with their source.
+    What an installed package adds has that package's name behind it. Below a data set stand its partitions with the
+    numbers of clients they take, and its files with their source.
 
     Example: dpzv-audit list methods
     """
@@ -43,7 +45,9 @@ def list_what(what: WhatArgument, as_json: JsonOption = False) -> None:
     if not as_json:
         width = max((len(item["name"]) for item in items), default=0)
         for item in items:
-            typer.echo(f"{item['name']:<{width}}  {item['summary']}")
+            package = item.get("package", OWN)
+            brought = "" if package == OWN else f" [{package}]"
+            typer.echo(f"{item['name']:<{width}}  {item['summary']}{brought}")
             for line in _needs(item):
                 typer.echo(f"{'':<{width}}    {line}")
 
@@ -51,19 +55,18 @@ def list_what(what: WhatArgument, as_json: JsonOption = False) -> None:
 def listed(what: str) -> list[dict[str, Any]]:
     """Return name and one-line summary of all in the registry `what`; `InputError` for an unknown one.
 
-    Data sets also have `partitions` (name: clients, the default first), `options` of their loader, and `files`, None
-    where they are embedded: folder, names, megabytes, origin and whether `--download` fetches them.
+    Methods, attacks and data sets also have the `package` that brings them, and data sets `partitions` (name: clients,
+    the default first), `options` of their loader, and `files`, None where they are embedded: folder, names, megabytes,
+    origin and whether `--download` fetches them.
     """
     if what not in REGISTRIES:
         raise unknown_name("WHAT", what, REGISTRIES)
     module, name = REGISTRIES[what]
-    registry: dict[str, Any] = getattr(importlib.import_module(module), name)
-    more = _dataset if what == "datasets" else _nothing
-    return [{"name": key, "summary": _summary(entry), **more(entry)} for key, entry in registry.items()]
-
-
-def _nothing(entry: Any) -> dict[str, Any]:
-    return {}
+    registry: Mapping[str, Any] = getattr(importlib.import_module(module), name)
+    items = [{"name": key, "summary": _summary(entry)} for key, entry in registry.items()]
+    if isinstance(registry, Registry):
+        items = [{**item, "package": registry.package(item["name"])} for item in items]
+    return [{**item, **_dataset(registry[item["name"]])} for item in items] if what == "datasets" else items
 
 
 def _dataset(spec: DatasetSpec) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from dpzv_audit.data.mnist import MNIST_SOURCE, load_mnist
 from dpzv_audit.data.renders import MODELNET_SOURCE, load_modelnet40, load_views
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.registry import Registry
 
 __all__ = ["DATASETS", "DatasetSpec", "Records", "VerticalDataset", "load", "load_csv", "load_views"]
 
@@ -54,9 +55,10 @@ _TEXT_OPTIONS = ("subset", "length", "vocabulary", "tokenizer")
 _IDX_CUTS = {"strips": "7, or any divisor of 28", "runs": "2, or any divisor of 784"}
 _IDX_NAMES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz"
 
-DATASETS: dict[str, DatasetSpec] = {
-    spec.name: spec
-    for spec in (
+DATASETS = Registry(
+    "dpzv_audit.datasets",
+    DatasetSpec,
+    (
         DatasetSpec(
             "digits",
             "8 x 8 digits embedded in scikit-learn (1,408 / 389 records, 10 classes); 4 clients of 16 pixels",
@@ -166,8 +168,8 @@ DATASETS: dict[str, DatasetSpec] = {
             load_breast_cancer,
             {"columns": "3, or any divisor of 30"},
         ),
-    )
-}
+    ),
+)
 
 
 def load(
@@ -185,9 +187,7 @@ def load(
     `size`, `length`, `vocabulary`, ... Raises `InputError` for an unknown name (with the nearest known one), for
     an option the data set does not have, and for whatever its loader refuses.
     """
-    if name not in DATASETS:
-        raise unknown_name("dataset", name, DATASETS)
-    spec = DATASETS[name]
+    spec = DATASETS.named(name, "dataset")
     for option in options:
         if option not in spec.options:
             if not spec.options:

@@ -30,7 +30,7 @@ def copy(tmp_path_factory):
         (folder / file).write_text(FILES[file])
         where = folder / registry
         package = file.split("/")[0]
-        entry = re.compile(rf"^({table}\b.*?)^(    \)\n}})$", flags=re.DOTALL | re.MULTILINE)
+        entry = re.compile(rf"^({table}\b.*?)^(    \),\n\))$", flags=re.DOTALL | re.MULTILINE)
         with_line = entry.sub(rf"\1        {name}.SPEC,\n\2", where.read_text())
         with_line = re.sub(rf"^(from {package} import \(?)", rf"\1{name}, ", with_line, count=1, flags=re.MULTILINE)
         where.write_text(with_line)

@@ -1,0 +1,140 @@
+"""Finds methods, attacks and data sets by name: those of this package, and those that installed packages add.
+
+A package adds one by an entry point in the group `dpzv_audit.methods`, `dpzv_audit.attacks` or `dpzv_audit.datasets`:
+
+    [project.entry-points."dpzv_audit.methods"]
+    laplace = "my_package.laplace:SPEC"
+
+The entry point has the object's own name. What stands behind it is imported when it is asked for, or all are listed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from dpzv_audit.errors import InputError, one_line, unknown_name
+from dpzv_audit.trees import tree_digest
+
+OWN = "dpzv-audit"
+
+
+class Registered(Protocol):
+    """What can be found by name."""
+
+    @property
+    def name(self) -> str:
+        """Return the name on the command line, which is that of its entry point too."""
+
+    @property
+    def summary(self) -> str:
+        """Return one line about it."""
+
+
+T = TypeVar("T", bound=Registered)
+
+
+class Registry(Mapping[str, T]):
+    """Objects of one kind by name: the built-in ones, then what entry points of `group` add.
+
+    Looking a name up raises `KeyError` where there is none, and `InputError` in one line where two packages bring it or
+    its package is broken. Iterating leaves broken ones out, and names them in the log.
+    """
+
+    def __init__(self, group: str, kind: type[T], built_in: Iterable[T]) -> None:
+        self.group = group
+        self._kind = kind
+        self._built_in = {one.name: one for one in built_in}
+
+    def __getitem__(self, name: str) -> T:
+        installed = self._installed.get(name, ())
+        if len(installed) + (name in self._built_in) > 1:
+            packages = [OWN] * (name in self._built_in) + [_package(point) for point in installed]
+            raise InputError(
+                f"{name!r} is brought to {self.group} by {' and '.join(packages)}, must be brought by one: "
+                "uninstall all but one of these packages"
+            )
+        return self._load(installed[0]) if installed else self._built_in[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._working)
+
+    def __len__(self) -> int:
+        return len(self._working)
+
+    def named(self, name: str, field: str) -> T:
+        """Return what is called `name`; `InputError` that suggests the nearest name, as a value of `field`."""
+        if name not in self:
+            raise unknown_name(field, name, self)
+        return self[name]
+
+    def package(self, name: str) -> str:
+        """Return the package that brings `name`, with its version unless it is this one."""
+        installed = self._installed.get(name)
+        return _package(installed[0]) if installed else OWN
+
+    @property
+    def _installed(self) -> Mapping[str, list[EntryPoint]]:
+        return _installed(self.group)
+
+    @cached_property
+    def _working(self) -> tuple[str, ...]:
+        working = list(self._built_in)
+        for name, points in self._installed.items():
+            try:
+                if len(points) == 1:
+                    self._load(points[0])
+            except InputError as error:
+                logging.getLogger(__name__).warning("%s", error)
+            else:
+                working.append(name)
+        return tuple(dict.fromkeys(working))
+
+    def _load(self, point: EntryPoint) -> T:
+        where = f"{point.name!r} of {_package(point)} (entry point {point.name} = {point.value} in {self.group})"
+        try:
+            found = point.load()
+        except (Exception, SystemExit) as error:
+            raise InputError(one_line(f"{where} cannot be imported: {type(error).__name__}: {error}")) from error
+        if not isinstance(found, self._kind):
+            raise InputError(f"{where} is of type {type(found).__name__}, must be a {self._kind.__name__}")
+        if found.name != point.name:
+            raise InputError(f"{where} calls itself {found.name!r}, must have the name of its entry point")
+        return found
+
+
+def code_digest(group: str, name: str) -> str:
+    """Return a digest of all files of the package that adds `name` to `group`; empty where none does. Imports nothing.
+
+    Raises `dpzv_audit.trees.Undigested` where a file cannot be read.
+    """
+    return "".join(tree_digest(_files(point)) for point in _installed(group).get(name, ()))
+
+
+@cache
+def _installed(group: str) -> Mapping[str, list[EntryPoint]]:
+    """Return the entry points of `group` by name, more than one where several packages have it."""
+    found = defaultdict(list)
+    for point in entry_points(group=group):
+        found[point.name].append(point)
+    return dict(sorted(found.items()))
+
+
+def _package(point: EntryPoint) -> str:
+    """Return name and version of the package that an entry point stands in."""
+    return "a package without a name" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def _files(point: EntryPoint) -> list[Path]:
+    """Return the folders, or the one file, of the top-level package that an entry point names; imports nothing."""
+    found = importlib.util.find_spec(point.module.partition(".")[0])
+    if found is None:
+        return []
+    origin = [] if found.origin is None else [found.origin]
+    return [Path(place) for place in found.submodule_search_locations or origin]
