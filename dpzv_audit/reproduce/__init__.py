@@ -9,32 +9,14 @@ from typing import Any
 from dpzv_audit.data.split import sample_of_training
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce import cascaded, completion, czofo, direct, dpzv, memory, soundness
 from dpzv_audit.reproduce.kept import Kept
-from dpzv_audit.reproduce.table import PaperTable, Result, Setting, Stage, no_stage
+from dpzv_audit.reproduce.papers import tables
+from dpzv_audit.reproduce.table import PaperTable, Setting, Stage, no_stage
+from dpzv_audit.reproduce.text import Row
 
 __all__ = ["TABLES", "Kept", "PaperTable", "reproduce", "table_named", "to_markdown", "with_rows"]
 
-TABLES: dict[str, PaperTable] = {
-    table.name: table
-    for table in (
-        czofo.TABLE_2,
-        czofo.FIGURE_2,
-        czofo.TABLE_3,
-        czofo.TABLE_4,
-        czofo.TABLE_5,
-        czofo.ORDER,
-        czofo.READINGS,
-        direct.TABLE_1,
-        cascaded.TABLE_2,
-        direct.BY_METHOD,
-        completion.FU,
-        dpzv.FIGURE_3,
-        dpzv.TABLE_1,
-        memory.FIGURE_4,
-        soundness.TABLE,
-    )
-}
+TABLES: dict[str, PaperTable] = {table.name: table for table in tables()}
 
 
 def table_named(name: str) -> PaperTable:
@@ -75,7 +57,7 @@ def reproduce(
     device: str = "cpu",
     kept: Kept | None = None,
     stage: Stage = no_stage,
-) -> Result:
+) -> Row:
     """Compute every row of `table`; a JSON-ready result, a function of its arguments alone.
 
     Args:
@@ -115,7 +97,7 @@ def reproduce(
     }
 
 
-def to_markdown(table: PaperTable, result: Result) -> str:
+def to_markdown(table: PaperTable, result: Row) -> str:
     """The reproduced `table` as Markdown: ours beside theirs."""
     seeds = f"{result['seeds']} {'seed' if result['seeds'] == 1 else 'seeds'}"
     trained = f"{result['epochs']} of {table.epochs_of} {result['paper_epochs']} epochs" if table.epochs else ""

@@ -1,27 +1,36 @@
-"""Figures of reproduced tables: accuracy by epoch, every line named at its end."""
+"""Figures of reproduced tables, as SVG: each is a function of the whole result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attacks.label_completion import RAW, UNTRAINED
+from dpzv_audit.reproduce.direct import CALLED
+from dpzv_audit.reproduce.memory import peak_of_model
+from dpzv_audit.reproduce.soundness import of_kind
+from dpzv_audit.reproduce.text import Row, filled
+from dpzv_audit.reproduce.training import megabytes_per_epoch
 from reports import svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Line = tuple[str, Sequence[tuple[float, float]]]
+Series = Mapping[str, Mapping[str, float]]
+"""Intervals of one row of a figure by name: `value`, `low` and `high`."""
+_SHAPES = ("o", "D", "s")
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
 
 
-def accuracy_by_epoch(result: dict[str, Any]) -> str:
+def accuracy_by_epoch(result: Row) -> str:
     """Accuracy in percent against the paper's epochs, a line a row; the paper's value, after all its epochs, beside."""
     lines = [
         (row["label"], [(point["epoch"], 100 * point["accuracy"]) for point in row["history"]])
         for row in result["rows"]
     ]
     return line_figure(
-        f"figure-{result['table']}",
+        result,
         lines,
         x_label="epoch, as the paper counts them",
         y_label="test accuracy, %",
@@ -29,8 +38,47 @@ def accuracy_by_epoch(result: dict[str, Any]) -> str:
     )
 
 
+def accuracy_by_epsilon(result: Row) -> str:
+    """Accuracy against the claimed epsilon, a line a method; what has no noise stands at the right, at infinity."""
+    claims = [row["epsilon"] for row in result["rows"] if row["epsilon"] is not None]
+    infinity = 4.0 * max(claims, default=1.0)
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in result["rows"]:
+        at = infinity if row["epsilon"] is None else row["epsilon"]
+        series.setdefault(row["series"], []).append((at, 100 * row["accuracy"]["value"]))
+
+    def finish(axes: Axes) -> None:
+        axes.set_xticks([*sorted(set(claims)), infinity], [*(f"{e:g}" for e in sorted(set(claims))), "∞"])
+
+    return line_figure(
+        result,
+        [(name, sorted(points)) for name, points in series.items()],
+        x_label="claimed ε at δ = 0.001; ∞: no noise",
+        y_label="test accuracy, %",
+        subject=f"Test accuracy against claimed epsilon after {result['epochs']} epochs",
+        log_x=True,
+        finish=finish,
+    )
+
+
+def megabytes_by_accuracy(result: Row) -> str:
+    """Accuracy against megabytes sent in both directions, a line a row."""
+    lines = []
+    for row in result["rows"]:
+        per_epoch = megabytes_per_epoch(row)
+        points = [(per_epoch * point["epoch"], 100 * point["accuracy"]) for point in row["history"]]
+        lines.append((row["label"], points))
+    return line_figure(
+        result,
+        lines,
+        x_label="messages in both directions, MB",
+        y_label="test accuracy, %",
+        subject=f"Test accuracy against bytes sent, {result['source']}",
+    )
+
+
 def line_figure(
-    name: str,
+    result: Row,
     lines: Sequence[Line],
     *,
     x_label: str,
@@ -78,7 +126,7 @@ def line_figure(
             )
 
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in shown)
-    return svg.draw(name, f"{subject}. At the right end: {ends}", max(2.8, 0.28 * len(shown) + 1.2), paint)
+    return _drawn(result, f"{subject}. At the right end: {ends}", max(2.8, 0.28 * len(shown) + 1.2), paint)
 
 
 def _spread(ends: Sequence[float], low: float, high: float) -> list[tuple[int, float]]:
@@ -95,3 +143,152 @@ def _spread(ends: Sequence[float], low: float, high: float) -> list[tuple[int, f
         heights[i] = ceiling = min(heights[i], ceiling)
         ceiling -= gap
     return [(i, heights[i]) for i in range(len(ends))]
+
+
+def interval_figure(result: Row, rows: Sequence[tuple[str, Series]], *, x_label: str, subject: str) -> str:
+    """Intervals on one scale from 0 to 1 below their row's name: the first series filled, others open; chance dashed.
+
+    Args:
+        result: What is drawn; its first row says what guessing gives.
+        rows: Name and series of each row; a series may be missing in some.
+        x_label: What the scale is.
+        subject: First words of the drawing's accessible name.
+    """
+    chance = result["rows"][0]["baselines"]["prior"]
+    names = list(dict.fromkeys(series for _, shown in rows for series in shown))
+    heights = list(range(len(rows)))[::-1]
+
+    def paint(axes: Axes) -> None:
+        axes.axvline(chance, color=svg.MUTED, linestyle="--", linewidth=1.0)
+        for index, series in enumerate(names):
+            points = [
+                (h - 0.2 * index, shown[series]) for h, (_, shown) in zip(heights, rows, strict=True) if series in shown
+            ]
+            values = [found["value"] for _, found in points]
+            below = [found["value"] - found["low"] for _, found in points]
+            above = [found["high"] - found["value"] for _, found in points]
+            axes.errorbar(
+                values,
+                [at for at, _ in points],
+                xerr=[below, above],
+                fmt=_SHAPES[index % len(_SHAPES)],
+                markersize=4.5,
+                markerfacecolor=svg.ACCENT if index == 0 else "none",
+                color=svg.ACCENT if index == 0 else svg.INK,
+                linewidth=1.2,
+                label=series,
+            )
+        for height, (label, _) in zip(heights, rows, strict=True):
+            axes.annotate(label, (chance + 0.02, height + 0.2), va="bottom", fontsize=9, color=svg.INK)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.3 - 0.2 * len(names), len(rows) - 0.2)
+        axes.set(xlabel=x_label)
+        if len(names) > 1:
+            axes.legend(
+                loc="lower center",
+                bbox_to_anchor=(0.5, 1.0),
+                ncols=len(names),
+                fontsize=9,
+                handletextpad=0.2,
+                columnspacing=1.2,
+            )
+
+    said = "; ".join(
+        f"{label}: " + ", ".join(f"{series} {found['value']:.3f}" for series, found in shown.items())
+        for label, shown in rows
+    )
+    return _drawn(result, f"{subject}. Chance is {chance:.3f}. {said}", 0.5 * len(rows) + 1.0, paint)
+
+
+def both_adversaries(result: Row) -> str:
+    """Success against chance, a line a method with both adversaries on it."""
+    lines: dict[str, dict[str, Mapping[str, float]]] = {}
+    for row in result["rows"]:
+        lines.setdefault(row["line"], {})[CALLED[row["adversary"]]] = row["success"]
+    return interval_figure(
+        result,
+        list(lines.items()),
+        x_label="share of labels found; dashed: guessing",
+        subject=f"Direct label inference, {result['source']}",
+    )
+
+
+def beside_baselines(result: Row) -> str:
+    """The trained bottom model beside both baselines, row by row."""
+    lines = [
+        (
+            row["label"],
+            {
+                "trained": row["success"],
+                "raw features": row["baselines"][RAW],
+                "untrained": row["baselines"][UNTRAINED],
+            },
+        )
+        for row in result["rows"]
+    ]
+    return interval_figure(
+        result,
+        lines,
+        x_label="share of labels found; dashed: guessing",
+        subject=f"Label inference by model completion, {result['source']}",
+    )
+
+
+def memory_bars(result: Row) -> str:
+    """Peaks as multiples of the model, a bar a method; the dashed line is the model itself."""
+    rows = result["rows"]
+
+    def paint(axes: Axes) -> None:
+        heights = list(range(len(rows)))[::-1]
+        axes.barh(heights, [peak_of_model(row) for row in rows], color=svg.MUTED, height=0.55)
+        axes.axvline(1.0, color=svg.ACCENT, linestyle="--", linewidth=1.4)
+        for height, row in zip(heights, rows, strict=True):
+            axes.annotate(
+                f" {peak_of_model(row):.2f}", (peak_of_model(row), height), va="center", fontsize=9, color=svg.INK
+            )
+        axes.set_yticks(heights, [row["label"] for row in rows])
+        axes.set_xlim(0, 1.15 * max(peak_of_model(row) for row in rows))
+        axes.set(xlabel="peak of a round / client model")
+
+    said = "; ".join(f"{row['label']} {peak_of_model(row):.2f}" for row in rows)
+    alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
+    return _drawn(result, alt, 0.42 * len(rows) + 1.0, paint)
+
+
+def tried_settings(result: Row) -> str:
+    """Held-out accuracy of every setting tried against its rounds, a mark a row; the control's choice as a line."""
+    markers = {0: "o", 1: "s", 2: "^", 3: "x", 4: "D"}
+    rows = [row for row in result["rows"] if row["kind"] != "control"]
+    control = next(iter(of_kind(result["rows"], "control")), None)
+    if not rows:
+        return ""
+
+    def paint(axes: Axes) -> None:
+        if control is not None:
+            axes.axhline(
+                100 * control["validation"],
+                color=svg.INK,
+                linestyle=(0, (5, 2.5)),
+                label=filled("{label}, {validation:.1p}", control),
+            )
+        for index, row in enumerate(rows):
+            xs = [trial["rounds"] for trial in row["tried"]]
+            ys = [100 * trial["accuracy"] for trial in row["tried"]]
+            colour = svg.MUTED if row["kind"] == "claimed" else svg.ACCENT
+            best = filled("{label}, best {validation:.1p}", row)
+            axes.plot(xs, ys, linestyle="", marker=markers[index % 5], markersize=5, color=colour, label=best)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        axes.set(xlabel="rounds, all clients together", ylabel="held-out accuracy, %")
+        axes.grid(alpha=0.5)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=1)
+
+    words = "; ".join(filled("{label} at best {validation:.1p}", row) for row in result["rows"])
+    return _drawn(result, f"Held-out accuracy of every setting tried, by its rounds: {words}", 4.4, paint)
+
+
+def _drawn(result: Row, description: str, height: float, paint: Callable[[Axes], None]) -> str:
+    return svg.draw(f"figure-{result['table']}", description, height, paint)

@@ -12,17 +12,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce.table import Column, Result, Setting
+from dpzv_audit.reproduce.table import Setting, Trained
+from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
 from dpzv_audit.sealed import sealed, unsealed
-from mechanisms import method_named, train
+from mechanisms import train
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
 from mechanisms.method import Run
@@ -51,24 +51,20 @@ def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImplicitNoise:
+class ImplicitNoise(Trained):
     """A row of table 2: q directions, and what the paper prints for them."""
 
-    label: str
-    options: Mapping[str, object]
-    dataset: Mapping[str, Any]
-    passes: int
+    method: str = "czofo"
     paper: Mapping[str, float]
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, setting: Setting) -> Row:
         """Train one replica; measure the estimates after every epoch, and claim what the paper claims."""
-        method, dataset = method_named("czofo"), setting.load(self.dataset)
-        config = method.configure(**{**self.options, "epochs": setting.epochs * self.passes})
-        assert isinstance(config, CZOFOConfig)
+        dataset = setting.load(self.dataset)
+        config = CZOFOConfig.model_validate({**self.options, "epochs": setting.epochs * self.passes})
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
-        facts = setting_facts(setting, dataset) | {"implicit": config.model_dump(mode="json")}
+        facts = {**setting_facts(setting, dataset), "implicit": config.model_dump(mode="json")}
 
-        def compute(checkpoints: FileCheckpoints | None) -> Result:
+        def compute(checkpoints: FileCheckpoints | None) -> Row:
             measures = _Measures(config, data, checkpoints, setting.seed)
             total = config.epochs * (len(dataset.train) // config.batch_size)
             progress = setting.stage(self.label, total)
@@ -180,26 +176,3 @@ def _measured(path: Path, epochs: int) -> tuple[list[float], list[float]]:
         raise InputError(f"{path} is missing or damaged; start without --resume, which replaces it")
     # The measures are written first, so an interrupt between the two leaves one too many.
     return norms[:epochs], variances[:epochs]
-
-
-def _beside(key: str, paper: str, form: str = ".3g") -> Column:
-    heading = {"variance": "sigma^2", "norm": "zeta", "epsilon": "epsilon of a round"}[key]
-    return Column(f"{heading}, ours (paper)", lambda row: f"{row[key]:{form}} ({row['paper'][paper]:{form}})")
-
-
-COLUMNS = (
-    Column("row", lambda row: str(row["label"])),
-    _beside("variance", "variance"),
-    _beside("norm", "norm"),
-    _beside("epsilon", "epsilon", ".1e"),
-    Column("rounds, ours (paper)", lambda row: f"{row['rounds']:,} ({int(row['paper']['rounds']):,})"),
-    Column(
-        "composed epsilon, ours (paper)",
-        lambda row: f"{row['epsilon_composed']:.3g} ({row['paper']['epsilon_composed']:.3g})",
-    ),
-    Column(
-        "composed epsilon of the paper's own epsilon by its theorem",
-        lambda row: f"{row['paper_epsilon_by_theorem']:.3g}",
-    ),
-    Column("composed delta", lambda row: f"{row['delta_composed']:.1e}"),
-)

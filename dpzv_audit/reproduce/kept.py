@@ -12,7 +12,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.sealed import sealed, unsealed
 
-Part = dict[str, Any]
+Part = Mapping[str, Any]
 
 
 class Kept:

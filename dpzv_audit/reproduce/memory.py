@@ -13,7 +13,7 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,14 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.reproduce.table import Column, PaperTable, Result, Setting
+from dpzv_audit.reproduce.table import Setting
+from dpzv_audit.reproduce.text import Row
 from mechanisms.method import Run
 from mechanisms.registry import method_named, new_run
 from mechanisms.training_data import TrainingData
-from reports import svg
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MEGABYTE = 1e6
 BATCH_SIZE = 8
@@ -117,14 +114,14 @@ class PeakMemory:
         """Options of the method and the size of a batch and of the model."""
         return {**self.options, "batch_size": self.batch_size, "client_model": "resnet18", "epochs": 8}
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, setting: Setting) -> Row:
         """Measure on the CPU; epochs and seeds of `setting` do not matter."""
         facts = {"memory": self.method, "options": self.settings, "image_size": self.image_size}
         found = setting.kept.part(facts, lambda _: self.measured())
         return {"label": self.label, "options": self.settings, "paper": self.paper, **found}
 
     @torch.no_grad()
-    def measured(self, device: str = "cpu") -> Result:
+    def measured(self, device: str = "cpu") -> Row:
         """Megabytes of the peak of a round on `device`, of the model and of the activations of one batch."""
         dataset = random_images(2 * self.batch_size, self.image_size)
         data = TrainingData.of(dataset, dtype=torch.float32, device=device)
@@ -140,61 +137,11 @@ class PeakMemory:
         }
 
 
-def _of_model(row: Result) -> float:
+def peak_of_model(row: Row) -> float:
+    """Return the peak as a multiple of the client's model."""
     return float(row["peak_megabytes"]) / float(row["model_megabytes"])
 
 
-def _of_both(row: Result) -> float:
+def peak_of_both(row: Row) -> float:
+    """Return the peak as a multiple of the client's model and the activations of one batch."""
     return float(row["peak_megabytes"]) / (float(row["model_megabytes"]) + float(row["activations_megabytes"]))
-
-
-def bars(result: Result) -> str:
-    """Peaks as multiples of the model, a bar a method; the dashed line is the model itself."""
-    rows = result["rows"]
-
-    def paint(axes: Axes) -> None:
-        heights = list(range(len(rows)))[::-1]
-        axes.barh(heights, [_of_model(row) for row in rows], color=svg.MUTED, height=0.55)
-        axes.axvline(1.0, color=svg.ACCENT, linestyle="--", linewidth=1.4)
-        for height, row in zip(heights, rows, strict=True):
-            axes.annotate(f" {_of_model(row):.2f}", (_of_model(row), height), va="center", fontsize=9, color=svg.INK)
-        axes.set_yticks(heights, [row["label"] for row in rows])
-        axes.set_xlim(0, 1.15 * max(_of_model(row) for row in rows))
-        axes.set(xlabel="peak of a round / client model")
-
-    said = "; ".join(f"{row['label']} {_of_model(row):.2f}" for row in rows)
-    alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
-    return svg.draw(f"figure-{result['table']}", alt, 0.42 * len(rows) + 1.0, paint)
-
-
-_PLAIN = {"momentum": 0.0, "server_momentum": 0.0}
-
-FIGURE_4 = PaperTable(
-    name="dpzv-figure4-memory",
-    summary="peak memory of a round by method, on a ResNet-18 (papers 001, figure 5, and 004, figure 4)",
-    source="paper 004, figure 4, ResNet",
-    about=f"One client with a ResNet-18, batches of {BATCH_SIZE} images of {IMAGE_SIZE} x {IMAGE_SIZE}, no momentum; "
-    "megabytes of everything that lives in a round, on the CPU. The paper normalises GPU memory and prints no numbers.",
-    columns=(
-        Column("row", lambda row: str(row["label"])),
-        Column("peak, MB", lambda row: f"{row['peak_megabytes']:.1f}"),
-        Column("model, MB", lambda row: f"{row['model_megabytes']:.1f}"),
-        Column("peak / model", lambda row: f"{_of_model(row):.2f}"),
-        Column("paper, peak / model", lambda row: str(row["paper"])),
-        Column("peak / (model + activations of a batch)", lambda row: f"{_of_both(row):.2f}"),
-    ),
-    epochs=0,
-    figure=bars,
-    items=(
-        PeakMemory(
-            label="DPZV, in place (MeZO)",
-            method="dpzv",
-            options={**_PLAIN, "perturbation": "in-place"},
-            paper="approximately 1",
-        ),
-        PeakMemory(label="DPZV, on copies", method="dpzv", options=_PLAIN, paper="-"),
-        PeakMemory(label="ZOO-VFL", method="zoo-vfl", options=_PLAIN, paper="above DPZV"),
-        PeakMemory(label="VFL-CZOFO", method="czofo", options={**_PLAIN, "directions": 5}, paper="-"),
-        PeakMemory(label="VAFL", method="vafl", options=_PLAIN, paper="above 2"),
-    ),
-)

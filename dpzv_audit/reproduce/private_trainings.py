@@ -17,7 +17,7 @@ from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
 from dpzv_audit.evaluation.auditing import Deployment, simulated_outcome
 from dpzv_audit.evaluation.common import AuditPlan
 from dpzv_audit.reproduce.search import Options
-from dpzv_audit.reproduce.table import Result
+from dpzv_audit.reproduce.text import Row
 from mechanisms import DPZVConfig, method_named, train
 from mechanisms.plan import plan
 from mechanisms.private_control import PrivateControlConfig, control_sigma, private_frozen_clients
@@ -39,13 +39,13 @@ class FrozenClients:
 
     def train(
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
-    ) -> tuple[np.ndarray, Result]:
+    ) -> tuple[np.ndarray, Row]:
         """See `Trainer.train`."""
         config = self._config(options)
         correct = private_frozen_clients(data, config, seed=seed, replicas=(replica,), device=device)[0]
         return correct, {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
 
-    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Result:
+    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
         """See `Trainer.guarantee`: T Gaussian mechanisms, all seen by whoever holds the final model."""
         config = self._config(options)
         mu = 2.0 * config.clip * math.sqrt(config.steps) / control_sigma(config)
@@ -105,7 +105,7 @@ class Federated:
 
     def train(
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
-    ) -> tuple[np.ndarray, Result]:
+    ) -> tuple[np.ndarray, Row]:
         """See `Trainer.train`."""
         records, clients = data.records, len(data.features)
         config = self.config(options, records=records, clients=clients, seed=seed)
@@ -119,7 +119,7 @@ class Federated:
             "megabytes_down": trained.ledger.down / 1e6,
         }
 
-    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Result:
+    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
         """See `Trainer.guarantee`: one client, a record's label replaced."""
         config = self.config(options, records=records, clients=clients, seed=seed)
         the_plan = plan(config, records=records, clients=clients, seed=seed)

@@ -16,7 +16,8 @@ import torch
 from attacks.intervals import shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
-from dpzv_audit.reproduce.table import Result, Setting
+from dpzv_audit.reproduce.table import Setting
+from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
 from mechanisms.training_data import TrainingData
 
@@ -31,10 +32,10 @@ class Trainer(Protocol):
 
     def train(
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
-    ) -> tuple[np.ndarray, Result]:
+    ) -> tuple[np.ndarray, Row]:
         """Which records of the test part are right, booleans (n,), and facts about the training: plain JSON values."""
 
-    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Result:
+    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
         """What the training of these options on all `records` guarantees against a client; plain JSON values."""
 
     def variants(self, options: Options) -> Mapping[str, Options]:
@@ -51,7 +52,7 @@ class Searched:
     dataset: Mapping[str, Any]
     tags: Mapping[str, object] = field(default_factory=dict)
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, setting: Setting) -> Row:
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
         dataset = setting.load(self.dataset)
         data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
@@ -94,24 +95,25 @@ class Searched:
 
     def _trained(
         self, setting: Setting, dataset: VerticalDataset, data: TrainingData, options: Options, part: str, replica: int
-    ) -> Result:
-        facts = setting_facts(setting, dataset) | {
+    ) -> Row:
+        facts = {
+            **setting_facts(setting, dataset),
             "trainer": type(self.trainer).__name__,
             "claim": to_jsonable(self.trainer),
             "options": dict(options),
             "part": part,
             "replica": replica,
         }
-        facts.pop("seeds")  # a replica is the same whatever the number of others
+        del facts["seeds"]  # a replica is the same whatever the number of others
 
-        def compute(_: Any) -> Result:
+        def compute(_: Any) -> Row:
             correct, own = self.trainer.train(data, options, seed=setting.seed, replica=replica, device=setting.device)
             return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
 
         return setting.kept.part(facts, compute)
 
 
-def after_search(guarantee: Result, *, tried: int) -> Result:
+def after_search(guarantee: Row, *, tried: int) -> Row:
     """`guarantee`, of settings as given, where they were chosen among `tried` by accuracy on records: a release too."""
     if tried < 2:
         return guarantee

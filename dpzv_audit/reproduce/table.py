@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.reproduce.kept import Kept
+from dpzv_audit.reproduce.text import Row
+from mechanisms import MethodSpec, TrainingConfig, method_named
 
-Result = dict[str, Any]
 Stage = Callable[[str, int], Callable[[int], None]]
 
 
 def no_stage(name: str, total: int) -> Callable[[int], None]:
-    """A stage whose progress nobody looks at."""
+    """Return a stage whose progress nobody looks at."""
     return lambda done: None
 
 
@@ -40,8 +41,25 @@ class Item(Protocol):
     def label(self) -> str:
         """Name of the row, unique in its table."""
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, setting: Setting) -> Row:
         """Compute the row as plain JSON values, with its label and the paper's values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What every item is that trains a `method` with `options` on a `dataset`."""
+
+    label: str
+    method: str
+    options: Mapping[str, object]
+    dataset: Mapping[str, Any]
+    passes: int = 1
+    """Epochs of this tool (D/B rounds in all) in one of the table's."""
+
+    def start(self, setting: Setting) -> tuple[MethodSpec, TrainingConfig, VerticalDataset]:
+        """Return the method, its configuration for the epochs asked for, and the data."""
+        method, dataset = method_named(self.method), setting.load(self.dataset)
+        return method, method.configure(**{**self.options, "epochs": setting.epochs * self.passes}), dataset
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,7 @@ class Column:
     """A column of the printed table: its heading and what stands there for a row."""
 
     heading: str
-    cell: Callable[[Result], str]
+    cell: Callable[[Row], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +88,9 @@ class PaperTable:
     seeds: int = 3
     """Trainings a row where the user does not say."""
     notes: tuple[str, ...] = ()
-    remark: Callable[[Sequence[Result]], str] | None = None
+    remark: Callable[[Sequence[Row]], str] | None = None
     """What the rows together say, as a sentence; empty where there is nothing to say."""
-    lead: Callable[[Sequence[Result]], str] | None = None
+    lead: Callable[[Sequence[Row]], str] | None = None
     """What the rows together say, as the page's first paragraph: for a question of our own, no table of a paper."""
-    figure: Callable[[Result], str] | None = None
+    figure: Callable[[Row], str] | None = None
     """Draws the whole result as SVG."""

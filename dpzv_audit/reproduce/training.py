@@ -14,8 +14,9 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.halving import shortage
-from dpzv_audit.reproduce.table import Column, Result, Setting
-from mechanisms import MethodSpec, TrainingConfig, method_named
+from dpzv_audit.reproduce.table import Setting, Trained
+from dpzv_audit.reproduce.text import Row, filled, listed, say
+from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.federation import rounds_of
 from mechanisms.stacks import train_in_stacks
@@ -25,20 +26,14 @@ from mechanisms.training_data import TrainingData, dtype_of
 MEGABYTE = 1e6
 TUNING_EPOCHS = 5
 """Length of the runs that choose the rate of the tuned control, in the paper's epochs."""
-SYNCHRONOUS = frozenset({"split", "compressed", "syn-zoo-vfl"})
-"""Methods whose rounds activate every client, so that a pass of every client is D/B rounds."""
+TARGET = 0.9
+"""Accuracy until which table I of paper 004 counts bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Trained):
     """A training of `method` with `options` on `dataset`, and what the paper prints for it."""
 
-    label: str
-    method: str
-    options: Mapping[str, object]
-    dataset: Mapping[str, Any]
-    passes: int = 1
-    """Epochs of this tool (D/B rounds in all) in one of the paper's."""
     accuracy: float | None = None
     """Test accuracy in the paper in percent, None where it prints none."""
     cost: str = ""
@@ -46,10 +41,9 @@ class Training:
     tags: Mapping[str, object] = field(default_factory=dict)
     """What else stands in the row for its columns and figure: plain JSON values."""
 
-    def run(self, setting: Setting) -> Result:
+    def run(self, setting: Setting) -> Row:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""
-        method, dataset = method_named(self.method), setting.load(self.dataset)
-        config = method.configure(**{**self.options, "epochs": setting.epochs * self.passes})
+        method, config, dataset = self.start(setting)
         return {
             "label": self.label,
             "method": self.method,
@@ -64,12 +58,16 @@ class Training:
 
 def trained_part(
     setting: Setting, method: MethodSpec, config: TrainingConfig, dataset: VerticalDataset, label: str, *, passes: int
-) -> Result:
+) -> Row:
     """Accuracy, costs and history of a training, kept from one run of the table to the next."""
-    facts = setting_facts(setting, dataset) | {"method": method.name, "config": config.model_dump(mode="json")}
+    facts = {
+        **setting_facts(setting, dataset),
+        "method": method.name,
+        "config": config.model_dump(mode="json"),
+    }
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
-    def compute(checkpoints: FileCheckpoints | None) -> Result:
+    def compute(checkpoints: FileCheckpoints | None) -> Row:
         trained, at_once = train_in_stacks(
             data,
             config,
@@ -79,12 +77,12 @@ def trained_part(
             progress=setting.stage(label, rounds_of(config, data.records)),
             checkpoints=lambda first, last: checkpoints and checkpoints.of_stack(first, last, setting.seeds),
         )
-        return training_part(trained, passes) | {"protects": method.protects(config)} | shortage(at_once)
+        return {**training_part(trained, passes), "protects": method.protects(config), **shortage(at_once)}
 
     return setting.kept.part(facts, compute)
 
 
-def training_part(trained: TrainedStack, passes: int) -> Result:
+def training_part(trained: TrainedStack, passes: int) -> Row:
     """Accuracy, history and costs of a training, as plain JSON values.
 
     Costs are those of the whole run, without the one table of embeddings that asynchronous methods start with.
@@ -105,7 +103,7 @@ def training_part(trained: TrainedStack, passes: int) -> Result:
     }
 
 
-def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, passes: int) -> Result:
+def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, passes: int) -> Row:
     """Frozen clients at the row's server rate, and at the rate that does best in training over a grid.
 
     The rate is chosen by training accuracy in runs of at most `TUNING_EPOCHS` of the paper's epochs, and the control
@@ -126,12 +124,12 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     return {"frozen_clients": at_rate, "frozen_clients_tuned": tuned}
 
 
-def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Result:
+def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Row:
     apart = {"client_rate", "server_rate", "momentum"}
     server = {name: getattr(config, name) for name in TrainingConfig.model_fields if name not in apart}
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
-    def compute(_: Any) -> Result:
+    def compute(_: Any) -> Row:
         frozen = frozen_clients(
             data, config, rate=rate, seed=setting.seed, replicas=range(setting.seeds), device=setting.device
         )
@@ -141,10 +139,10 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
             "train_accuracy": frozen.train_accuracy,
         }
 
-    return setting.kept.part(setting_facts(setting, dataset) | {"frozen": server, "rate": rate}, compute)
+    return setting.kept.part({**setting_facts(setting, dataset), "frozen": server, "rate": rate}, compute)
 
 
-def setting_facts(setting: Setting, dataset: VerticalDataset) -> Result:
+def setting_facts(setting: Setting, dataset: VerticalDataset) -> Row:
     """What every part of a table depends on."""
     return {
         "dataset": dataset.name,
@@ -157,41 +155,41 @@ def setting_facts(setting: Setting, dataset: VerticalDataset) -> Result:
     }
 
 
-def percent(row: Result) -> str:
+def percent(row: Row) -> str:
     """Accuracy in percent, with the standard deviation over seeds where there are several."""
-    spread = "" if row["standard_deviation"] is None else f" +- {100 * row['standard_deviation']:.2f}"
-    return f"{100 * row['accuracy']['value']:.2f}{spread}"
+    spread = "" if row["standard_deviation"] is None else " +- {standard_deviation:.2p}"
+    return filled(f"{{accuracy[value]:.2p}}{spread}", row)
 
 
-def _paper_percent(row: Result) -> str:
-    return "-" if row["paper_accuracy"] is None else f"{100 * row['paper_accuracy']:.2f}"
-
-
-def _tuned(row: Result) -> str:
-    tuned = row["frozen_clients_tuned"]
-    return f"{100 * tuned['value']:.2f} ({tuned['server_rate']:g})"
-
-
-def below_control(rows: Sequence[Result]) -> str:
-    """Which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
+def below_control(rows: Sequence[Row]) -> str:
+    """Return which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
     below = [row["label"] for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
-    if not below:
-        return ""
-    return (
-        f"no better than frozen clients with a tuned server: {'; '.join(below)}. What such a method learns at the "
-        "clients is not worth what it sends down to them"
-    )
+    return say("below-control", rows=listed(below)) if below else ""
 
 
-def accuracy_columns(cost_heading: str = "") -> tuple[Column, ...]:
-    """Columns of a table of accuracies; with the paper's cost where it has a heading."""
-    columns = (
-        Column("row", lambda row: row["label"]),
-        Column("ours", percent),
-        Column("paper", _paper_percent),
-        Column("frozen clients, same rate", lambda row: f"{100 * row['frozen_clients']['value']:.2f}"),
-        Column("frozen clients, tuned (rate)", _tuned),
-        Column("up, MB", lambda row: f"{row['megabytes_up']:.1f}"),
-        Column("down, MB", lambda row: f"{row['megabytes_down']:.2f}"),
-    )
-    return (*columns, Column(cost_heading, lambda row: row["paper_cost"])) if cost_heading else columns
+def first_epoch_at(row: Row, target: float) -> float | None:
+    """Return the first of the paper's epochs with mean test accuracy of at least `target` after it; None for none."""
+    return next((point["epoch"] for point in row["history"] if point["accuracy"] >= target), None)
+
+
+def megabytes_per_epoch(row: Row) -> float:
+    """Return the messages of one epoch in both directions, the first table of embeddings apart."""
+    total: float = row["megabytes_up"] + row["megabytes_down"]
+    return total / float(row["history"][-1]["epoch"])
+
+
+def megabytes_to(row: Row, target: float) -> float | None:
+    """Return the messages in both directions until `target`; None where it is not reached."""
+    reached = first_epoch_at(row, target)
+    if reached is None:
+        return None
+    share, total = reached / row["history"][-1]["epoch"], row["megabytes_up"] + row["megabytes_down"]
+    return float(share * total)
+
+
+def megabytes_to_target(row: Row) -> str:
+    """Return the megabytes until `TARGET`, or the best accuracy where it is not reached."""
+    megabytes = megabytes_to(row, TARGET)
+    if megabytes is None:
+        return say("target-not-reached", best=max(point["accuracy"] for point in row["history"]))
+    return f"{megabytes:.1f}"

@@ -19,12 +19,14 @@ from typing import Any
 import torch
 
 from dpzv_audit.data import load
-from dpzv_audit.reproduce.czofo import HALVES, MLP
-from dpzv_audit.reproduce.training import SYNCHRONOUS
 from mechanisms import method_named, train
 from mechanisms.training_data import TrainingData
 
 HELD_OUT = 10_000
+HALVES: dict[str, Any] = {"name": "mnist", "clients": 2, "partition": "runs"}
+MLP = {"batch_size": 64, "embedding": 64, "hidden": 128, "momentum": 0.0, "server_momentum": 0.0}
+SYNCHRONOUS = ("split", "compressed", "syn-zoo-vfl")
+"""Methods whose rounds activate every client, so that a pass of every client is one epoch."""
 
 
 def held_out(data: TrainingData, records: int | None) -> TrainingData:

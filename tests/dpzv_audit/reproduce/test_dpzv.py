@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
-from dpzv_audit.reproduce.dpzv import first_epoch_at, megabytes_to
+from dpzv_audit.reproduce.training import first_epoch_at, megabytes_to
 
 
 def row(*accuracies, megabytes=(30.0, 10.0)):

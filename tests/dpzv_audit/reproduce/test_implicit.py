@@ -22,6 +22,13 @@ def test_eq_3_gives_the_papers_epsilon_from_its_sigma_and_zeta(q):
     assert gaussian_sigma(zeta, epsilon, DELTA, 60_000) ** 2 == pytest.approx(variance, rel=0.05)
 
 
+@pytest.mark.parametrize("epsilon", [2.8e-3, 3.3e-3])
+def test_the_noise_of_rows_at_the_same_epsilon_is_that_of_eq_3(epsilon):
+    rows = {item.label: item for item in TABLES["czofo-figure2"].items}
+    options = rows[f"VAFL, noise for {epsilon * 1e3:g}e-3 a round"].options
+    assert options["dp_sigma"] == gaussian_sigma(options["dp_clip"], epsilon, DELTA, 60_000)
+
+
 def test_the_papers_composed_epsilon_is_not_that_of_its_theorem():
     """sqrt(2 x 93,800 x ln 1e6) x 0.0028 + 93,800 x 0.0028 x (e^0.0028 - 1) = 4.508 + 0.736, where it prints 85.9."""
     assert composed_epsilon(2.8e-3, 93_800, 1e-6) == pytest.approx(4.508 + 0.736, abs=2e-3)

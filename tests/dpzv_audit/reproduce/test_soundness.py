@@ -15,6 +15,7 @@ from dpzv_audit.runs import json_text
 from mechanisms.training_data import TrainingData
 
 TABLE = TABLES["cost-of-soundness"]
+CONTROL, DP_SGD, SUMMING, JOINT, PAPER = TABLE.items
 
 
 def small(item):
@@ -67,13 +68,13 @@ def test_every_setting_can_be_trained_on_mnist_and_claims_the_same(item):
 
 def test_the_control_is_tuned_as_hard_as_any_form_of_dpzv():
     tried = {item.label: len(item.tried) for item in TABLE.items}
-    assert max(tried.values()) == tried[soundness.CONTROL.label]
+    assert max(tried.values()) == tried[CONTROL.label]
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_a_shared_budget_is_spent_whole_and_as_shared(share):
-    trainer = soundness.DP_SGD.trainer
-    options = {**soundness.DP_SGD.tried[0], "batch_size": 50, "epochs": 4, "scalar_share": share}
+    trainer = DP_SGD.trainer
+    options = {**DP_SGD.tried[0], "batch_size": 50, "epochs": 4, "scalar_share": share}
     size = {"records": 200, "clients": 7, "seed": 0}
     config = trainer.config(options, **size)
     n = 7  # 16 rounds, two or three a client: each is in its first pass, of four rounds
@@ -119,9 +120,7 @@ def test_the_setting_is_chosen_by_held_out_records_and_its_trainings_are_reporte
         assert len(row["by_seed"]) == 2
         assert row["accuracy"]["value"] == pytest.approx(np.mean(row["by_seed"]))
         assert row["accuracy"]["low"] < row["accuracy"]["value"] < row["accuracy"]["high"]
-        assert ("frozen" in row["variants"]) == (
-            row["label"] in (soundness.JOINT.label, soundness.DP_SGD.label, soundness.PAPER.label)
-        )
+        assert ("frozen" in row["variants"]) == (row["label"] in (JOINT.label, DP_SGD.label, PAPER.label))
 
 
 def test_the_result_is_plain_json_and_the_same_again(result, table, digits):
