@@ -6,24 +6,22 @@ Adding one is one file with a `SPEC` and one line in `ATTACKS`, or a package tha
 
 from __future__ import annotations
 
-from attacks import (
-    feature_inversion,
-    gradient_estimation,
-    label_completion,
-    label_completion_active,
-    label_direct,
-    label_direction,
-    label_inversion,
-    label_norm,
-    label_precision,
-    label_probe,
-    label_scalar,
-    label_spectral,
-    membership_lira,
-    membership_loss,
-    membership_rmia,
+from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec
+from attacks.feature import inversion as feature_inversion
+from attacks.gradient import estimation
+from attacks.label import (
+    completion,
+    completion_active,
+    direct,
+    direction,
+    inversion,
+    norm,
+    precision,
+    probe,
+    scalar,
+    spectral,
 )
-from attacks.contract import AttackOutcome, AttackSetting, AttackSpec
+from attacks.membership import lira, loss, rmia
 from dpzv_audit.registry import Registry
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
@@ -32,20 +30,20 @@ ATTACKS = Registry(
     "dpzv_audit.attacks",
     AttackSpec,
     (
-        label_direct.SPEC,
-        label_probe.SPEC,
-        label_scalar.SPEC,
-        label_precision.SPEC,
-        label_completion.SPEC,
-        label_completion_active.SPEC,
-        label_inversion.SPEC,
-        label_norm.SPEC,
-        label_direction.SPEC,
-        label_spectral.SPEC,
-        gradient_estimation.SPEC,
-        membership_loss.SPEC,
-        membership_lira.SPEC,
-        membership_rmia.SPEC,
+        direct.SPEC,
+        probe.SPEC,
+        scalar.SPEC,
+        precision.SPEC,
+        completion.SPEC,
+        completion_active.SPEC,
+        inversion.SPEC,
+        norm.SPEC,
+        direction.SPEC,
+        spectral.SPEC,
+        estimation.SPEC,
+        loss.SPEC,
+        lira.SPEC,
+        rmia.SPEC,
         feature_inversion.SPEC,
     ),
 )

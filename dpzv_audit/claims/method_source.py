@@ -166,7 +166,7 @@ def method_source(claim: MethodClaim, place: Place, seed: int) -> Source:
 def attack_source(claim: AttackClaim, place: Place, seed: int) -> Source:
     """Return the source of a claim about an attack: blocks of trainings, on whose success an e-process bets."""
     from attacks import ATTACKS
-    from attacks.mount import AttackSetting
+    from attacks.core.contract import AttackSetting
 
     data = _data_of(claim, place)
     trained = _setting(claim, place, records=len(data.train), clients=data.clients)

@@ -134,8 +134,8 @@ def attack(
     Example: dpzv-audit attack --method dpzv --attack label_direct
     """
     from attacks import AttackSetting, attack_named
-    from attacks.label_direct import ESTIMATORS
-    from attacks.label_rules import RULES
+    from attacks.label.direct import ESTIMATORS
+    from attacks.label.rules import RULES
 
     output = Output(as_json=as_json, quiet=quiet)
     if self_check:
@@ -214,7 +214,7 @@ def attack(
 
 FALSE_ALARM = 1e-3
 """Probability with which a self-check's negative control may fail a correct build, at most; a positive one is judged by
-its value, which a correct build puts far above what it must reach (`attacks.controls.Control`)."""
+its value, which a correct build puts far above what it must reach (`attacks.core.controls.Control`)."""
 FEWEST_TRIALS = 16
 """Trainings of a self-check: over fewer no bet could show, at its error, an attack that is right half too often."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import AttackSetting, attack_named
-from attacks.mount import DoesNotApply
+from attacks.core.contract import DoesNotApply
 from dpzv_audit.atomic import private_folder
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
@@ -175,7 +175,7 @@ def _result(task: CellTask) -> dict[str, Any]:
 
 def _positive(task: CellTask) -> dict[str, Any]:
     """The attack where it must succeed: the same whatever the method."""
-    from attacks.mount_labels import positive_control
+    from attacks.label.mount import positive_control
 
     found = positive_control(attack_named(task.attack), _setting(task))
     return {

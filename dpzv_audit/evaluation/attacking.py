@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from attacks import AttackSpec
-from attacks.contract import AttackOutcome, AttackSetting
-from attacks.run import continuous
+from attacks.core.contract import AttackOutcome, AttackSetting
+from attacks.core.run import continuous
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent

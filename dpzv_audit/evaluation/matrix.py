@@ -59,7 +59,7 @@ def _negative(controls: Mapping[str, Result]) -> float | None:
 
 
 def _holds(control: Result) -> bool:
-    """As `attacks.controls.Control.holds`, of a control that was read back."""
+    """As `attacks.core.controls.Control.holds`, of a control that was read back."""
     if control["kind"] == "positive":
         return float(control["value"]) >= float(control["expected"])
     p = control.get("p_value")
@@ -74,7 +74,7 @@ def negative_controls(cells: Sequence[Result]) -> Result | None:
     """One test of all negative controls together: the smallest p-value times their number (Bonferroni).
 
     It holds its false-alarm rate however the controls depend on each other and whatever the shape of what varies
-    between trainings (`attacks.chance`). None where no cell has a p-value: too few trainings.
+    between trainings (`attacks.core.chance`). None where no cell has a p-value: too few trainings.
     """
     tested = [c for c in cells if c.get("control_p") is not None]
     if not tested:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from attacks.intervals import shared_rate
-from attacks.metrics import majority_baseline
+from attacks.core.intervals import shared_rate
+from attacks.core.metrics import majority_baseline
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import Result
 from dpzv_audit.evidence import to_jsonable

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attacks.contract import AttackOutcome
+from attacks.core.contract import AttackOutcome
 from dpzv_audit.evaluation.common import Result
 from dpzv_audit.evaluation.comparing import compared, interval_of
 from dpzv_audit.evaluation.privacy import NO_NOISE

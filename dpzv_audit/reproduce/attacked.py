@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from attacks import attack_named
-from attacks.contract import AttackOutcome, AttackSetting
-from attacks.intervals import betting_limits
-from attacks.run import continuous
+from attacks.core.contract import AttackOutcome, AttackSetting
+from attacks.core.intervals import betting_limits
+from attacks.core.run import continuous
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Setting, Trained
@@ -31,7 +31,7 @@ def attacked_part(
         item: The row: what is attacked.
         attack: Name in `attacks.ATTACKS`.
         adversary: Who mounts it.
-        of_attack: `rule`, `estimator` and `options` of `attacks.contract.AttackSetting`.
+        of_attack: `rule`, `estimator` and `options` of `attacks.core.contract.AttackSetting`.
 
     Returns:
         Success, baselines, controls and measures with 95% intervals by records, rates by trial, accuracy of the

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attacks.intervals import rates_difference
-from attacks.label_completion import RAW, UNTRAINED
+from attacks.core.intervals import rates_difference
+from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.evaluation.comparing import compared, interval_of
 from dpzv_audit.evidence import LEAST_TRAININGS, Interval
 from dpzv_audit.reproduce.attacked import FALSE_ALARM, attacked_part, control_text

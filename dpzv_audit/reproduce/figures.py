@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attacks.label_completion import RAW, UNTRAINED
+from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.reproduce.direct import CALLED
 from dpzv_audit.reproduce.memory import peak_of_model
 from dpzv_audit.reproduce.soundness import of_kind

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from attacks.intervals import shared_rate
+from attacks.core.intervals import shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Setting

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.contract import AttackSetting
+from attacks.core.contract import AttackSetting
 from dpzv_audit.data.digits import load_digits
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.label_norm import guesses_of, mean_by_record
-from attacks.label_spectral import projections
+from attacks.label.norm import guesses_of, mean_by_record
+from attacks.label.spectral import projections
 from dpzv_audit.data.breast_cancer import load_breast_cancer
 from dpzv_audit.errors import InputError
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attacks import chance
-from attacks.chance import by_bets, by_coins, by_names, by_order
-from attacks.intervals import t_interval
-from attacks.metrics import trial_areas
+from attacks.core import chance
+from attacks.core.chance import by_bets, by_coins, by_names, by_order
+from attacks.core.intervals import t_interval
+from attacks.core.metrics import trial_areas
 from dpzv_audit.evaluation.matrix import FALSE_ALARM, negative_controls
 from dpzv_audit.evidence import LEAST_TRAININGS
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.contract import LabelGuesses
-from attacks.controls import Control
-from attacks.mount import DoesNotApply
-from attacks.mount_labels import positive_control
+from attacks.core.contract import DoesNotApply, LabelGuesses
+from attacks.core.controls import Control
+from attacks.label.mount import positive_control
 from dpzv_audit.data.breast_cancer import load_breast_cancer
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.matrix import measured_cell, negative_controls

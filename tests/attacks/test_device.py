@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from attacks import ATTACKS
-from attacks.run import attacked_run
+from attacks.core.run import attacked_run
 from mechanisms import METHODS
 
 from ..pretended import OnDevice, pretended_cuda

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.contract import DoesNotApply
-from attacks.feature_inversion import SPEC, from_jacobians, last_embeddings
-from attacks.reconstruction import ssim
-from attacks.run import attacked_run
+from attacks.core.contract import DoesNotApply
+from attacks.core.run import attacked_run
+from attacks.feature.inversion import SPEC, from_jacobians, last_embeddings
+from attacks.feature.reconstruction import ssim
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attacks.gradient_estimates import (
+from attacks.gradient.estimates import (
     correlation,
     expected_cosine,
     forward_difference_error,

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from attacks.gradient_estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN
-from attacks.truth import GradientTruth
+from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN
+from attacks.gradient.truth import GradientTruth
 from dpzv_audit.errors import InputError
 from mechanisms import train
 from mechanisms.training_data import TrainingData

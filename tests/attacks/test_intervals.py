@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import expit
 
-from attacks.intervals import (
+from attacks.core.intervals import (
     areas_interval,
     bets,
     betting_limits,
@@ -19,7 +19,7 @@ from attacks.intervals import (
     shared_rate,
     t_interval,
 )
-from attacks.metrics import auc_interval
+from attacks.core.metrics import auc_interval
 from dpzv_audit.errors import InputError, NotFinite
 from dpzv_audit.evidence import LEAST_TRAININGS
 from dpzv_audit.intervals import clopper_pearson, proportion

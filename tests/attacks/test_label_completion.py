@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.completion_head import train_head
-from attacks.contract import DoesNotApply
-from attacks.label_completion import RAW, SPEC, UNTRAINED
-from attacks.mount_labels import positive_control
-from attacks.planted import labels_in_own_features
-from attacks.run import attacked_run, permuted_labels
+from attacks.core.contract import DoesNotApply
+from attacks.core.planted import labels_in_own_features
+from attacks.core.run import attacked_run, permuted_labels
+from attacks.label.completion import RAW, SPEC, UNTRAINED
+from attacks.label.completion_head import train_head
+from attacks.label.mount import positive_control
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attacks.label_completion_active import SPEC, MaliciousOptimiser
+from attacks.label.completion_active import SPEC, MaliciousOptimiser
 from dpzv_audit.errors import InputError
 from mechanisms import train
 from mechanisms.training_data import TrainingData

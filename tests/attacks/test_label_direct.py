@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from attacks import attack_named
-from attacks.contract import LabelGuesses
-from attacks.curious import QueryingClient
-from attacks.label_direct import (
+from attacks.core.contract import LabelGuesses
+from attacks.core.querying_client import QueryingClient
+from attacks.label.direct import (
     Channel,
     from_gradients,
     from_scalars,
     from_shared_directions,
     from_wire,
 )
-from attacks.mount_labels import correctness, label_measures
+from attacks.label.mount import correctness, label_measures
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
 from mechanisms import METHODS, train

@@ -8,11 +8,11 @@ import torch
 from scipy.stats import binom
 
 from attacks import ATTACKS
-from attacks.contract import LabelGuesses
-from attacks.label_game import NO_IDS, LabelCoins, guess_coins, label_coins
-from attacks.metrics import prior_baseline
-from attacks.mount_labels import blind_success
-from attacks.run import few_labels
+from attacks.core.contract import LabelGuesses
+from attacks.core.metrics import prior_baseline
+from attacks.core.run import few_labels
+from attacks.label.coins import NO_IDS, LabelCoins, guess_coins, label_coins
+from attacks.label.mount import blind_success
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.auditing.families import gaussian_epsilon
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.label_inversion import SPEC, own_gradient, solve
-from attacks.run import attacked_run
+from attacks.core.run import attacked_run
+from attacks.label.inversion import SPEC, own_gradient, solve
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting

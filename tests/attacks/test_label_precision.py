@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from attacks import mount_precision
-from attacks.label_precision import SPEC, by_floats, by_steps
-from attacks.mount import DoesNotApply
-from attacks.mount_precision import rounded_after_the_sum
+from attacks.core.contract import DoesNotApply
+from attacks.label import mount_precision
+from attacks.label.mount_precision import rounded_after_the_sum
+from attacks.label.precision import SPEC, by_floats, by_steps
 from mechanisms.noise import GaussianNoise
 
 from .conftest import small_setting

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from attacks.label_probe import SPEC, ProbingClient, probe_of
-from attacks.mount_labels import positive_control
+from attacks.label.mount import positive_control
+from attacks.label.probe import SPEC, ProbingClient, probe_of
 from dpzv_audit.errors import InputError
 from mechanisms.behaviours import Turn
 from mechanisms.schedules import BatchStream

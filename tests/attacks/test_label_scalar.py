@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.label_scalar import SPEC, fourier_features, posterior_mean, rounds_of
-from attacks.run import attacked_run
+from attacks.core.run import attacked_run
+from attacks.label.scalar import SPEC, fourier_features, posterior_mean, rounds_of
 from dpzv_audit.errors import InputError
 
 from .conftest import small_setting

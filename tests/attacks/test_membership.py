@@ -8,14 +8,15 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from attacks import ATTACKS, membership_lira, shadow_models
-from attacks.contract import AttackSetting
-from attacks.membership_lira import PSEUDO_COUNT, fits
-from attacks.membership_mail import LARGEST, MailReader, sharing_own_block
-from attacks.membership_rmia import shares_beaten
-from attacks.mount import DoesNotApply
-from attacks.mount_membership import low_rates, overfitted, pair_game, roc
-from attacks.shadow_models import chosen_rows, coins_of, pool_of, train_all, train_on_coins
+from attacks import ATTACKS
+from attacks.core.contract import AttackSetting, DoesNotApply
+from attacks.membership import lira as membership_lira
+from attacks.membership import shadow_models
+from attacks.membership.lira import PSEUDO_COUNT, fits
+from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
+from attacks.membership.mount import low_rates, overfitted, pair_game, roc
+from attacks.membership.rmia import shares_beaten
+from attacks.membership.shadow_models import chosen_rows, coins_of, pool_of, train_all, train_on_coins
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks import run as attacked
+from attacks.core import run as attacked
 from dpzv_audit.evidence import to_jsonable
 from mechanisms.messages import IdsTogether, Message
 from mechanisms.views import Adversary, View

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from attacks.metrics import LOW_RATES, cosine_similarity, low_rates, majority_baseline, prior_baseline, relative_error
+from attacks.core.metrics import (
+    LOW_RATES,
+    cosine_similarity,
+    low_rates,
+    majority_baseline,
+    prior_baseline,
+    relative_error,
+)
 from dpzv_audit.errors import InputError
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from attacks import ATTACKS
-from attacks.run import continuous
+from attacks.core.run import continuous
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting

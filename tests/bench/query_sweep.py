@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 import torch
 
-from attacks.gradient_estimates import (
+from attacks.core.intervals import t_interval
+from attacks.gradient.estimates import (
     correlation,
     forward_difference_error,
     label_prior_std,
     minimum_norm,
     ridge,
 )
-from attacks.intervals import t_interval
-from attacks.label_rules import argmin
+from attacks.label.rules import argmin
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
 

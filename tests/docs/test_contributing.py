@@ -15,7 +15,7 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n+```python\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE))
 EXAMPLES = {
     "signed": ("mechanisms/signed.py", "mechanisms/registry.py", "METHODS"),
-    "label_largest": ("attacks/label_largest.py", "attacks/__init__.py", "ATTACKS"),
+    "label_largest": ("attacks/label/largest.py", "attacks/__init__.py", "ATTACKS"),
 }
 
 
@@ -25,11 +25,12 @@ def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("contributing")
     environment = blocks.prepare(folder, checkout=True)
     assert {file for file, _, _ in EXAMPLES.values()} == set(FILES)
-    for name, (file, registry, table) in EXAMPLES.items():
+    for file, registry, table in EXAMPLES.values():
+        *within, name = file.removesuffix(".py").split("/")
         assert f"`{registry}`: import `{name}`, and put `{name}.SPEC,` into `{table}`" in TEXT.replace("\n", " ")
         (folder / file).write_text(FILES[file])
         where = folder / registry
-        package = file.split("/")[0]
+        package = ".".join(within)
         entry = re.compile(rf"^({table}\b.*?)^(    \),\n\))$", flags=re.DOTALL | re.MULTILINE)
         with_line = entry.sub(rf"\1        {name}.SPEC,\n\2", where.read_text())
         with_line = re.sub(rf"^(from {package} import \(?)", rf"\1{name}, ", with_line, count=1, flags=re.MULTILINE)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from attacks.contract import AttackOutcome
-from attacks.controls import Control
+from attacks.core.contract import AttackOutcome
+from attacks.core.controls import Control
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
 from dpzv_audit.evidence import Interval, OverTrainings

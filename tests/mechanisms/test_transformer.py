@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.contract import AttackSetting
-from attacks.run import attacked_run
+from attacks.core.contract import AttackSetting
+from attacks.core.run import attacked_run
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data.pretrained import PretrainedTokenizer, read_pretrained

@@ -82,7 +82,7 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
 
 def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
     """Planted: neither nine trainings nor four fit."""
-    from attacks import shadow_models
+    from attacks.membership import shadow_models
     from mechanisms import controls
 
     train, asked = shadow_models.train, []

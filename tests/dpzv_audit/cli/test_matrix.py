@@ -287,7 +287,7 @@ def test_self_check_prints_controls_and_fails_where_one_does(capsys, monkeypatch
     assert set(found["controls"]) == {"positive", "shuffled_labels"}
     assert not list(tmp_path.iterdir())
 
-    from attacks import controls
+    from attacks.core import controls
 
     monkeypatch.setattr(controls.Control, "holds", property(lambda self: self.kind == "positive"))
     code, _, error = run(capsys, *arguments)

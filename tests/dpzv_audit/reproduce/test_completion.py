@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from attacks.label_completion import RAW, UNTRAINED
+from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.completion import Completion, gains, remarks, verdict
 

@@ -1,0 +1,335 @@
+"""The one contract of all attacks: a view and the declared further knowledge go in, guesses or scores come out.
+
+An attack is a function `infer(view, known)`. `View` is what the adversary saw; `Knowledge` is what its threat model
+lets it know beside that. Neither holds a training label, a membership or another party's feature that the threat
+model does not grant: the truth is used by the metric alone (attacks.md, rules 1 to 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from attacks.core.controls import Control
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import InputError, NotFinite, unknown_name
+from dpzv_audit.evidence import Interval
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.behaviours import Behaviour
+from mechanisms.federation import rounds_of
+from mechanisms.parameters import ParameterStack
+from mechanisms.plan import Plan
+from mechanisms.replicas import Evaluator
+from mechanisms.trained import TrainedStack
+from mechanisms.views import View
+
+
+class DoesNotApply(InputError):
+    """The attack is none for this method, configuration or data set: no number, and not a zero."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSetting:
+    """One attack on one method: everything its result depends on.
+
+    `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
+    its first pass; `rule` is a name in `attacks.label.rules.RULES`, `estimator` one in `label_direct.ESTIMATORS`;
+    `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive` the positive
+    control, which is the same whatever the method, is left out (a matrix runs it once an attack).
+    """
+
+    method: MethodSpec
+    config: TrainingConfig
+    dataset: VerticalDataset
+    adversary: str = "client"
+    public_ids: bool = False
+    queries: int = 1
+    rule: str = "argmin"
+    estimator: str = "ridge"
+    trials: int = 64
+    seed: int = 0
+    device: str = "cpu"
+    confidence: float = 0.95
+    options: Mapping[str, Any] = field(default_factory=dict)
+    with_positive: bool = True
+    progress: Callable[[int], None] | None = None
+
+
+def unfit_sampler(setting: AttackSetting) -> str | None:
+    """Why batches cannot be read side by side: under Poisson sampling their sizes differ. None where they can."""
+    if setting.config.sampler == "poisson":
+        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
+    return None
+
+
+@dataclass(frozen=True)
+class OwnParty:
+    """What one client has of its own: its feature block, its model before and after training, and how to run it."""
+
+    number: int
+    features: Tensor
+    held_out: Tensor
+    evaluator: Evaluator
+    trained: ParameterStack
+    start: Callable[[], ParameterStack]
+    """Makes its model before training, which few attacks ask for."""
+
+    @cached_property
+    def initial(self) -> ParameterStack:
+        """Its model before training, made when it is first asked for."""
+        return self.start()
+
+
+@dataclass(frozen=True)
+class FewLabels:
+    """Labels that the threat model grants: (K, n) record ids of each replica and their labels (K, n)."""
+
+    ids: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class SomeFeatures:
+    """Features (n, ...) at client 1 of records `ids` (n,) that a server is granted, to fit a decoder."""
+
+    ids: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
+class Population:
+    """What an adversary that asks about membership may know of the data: records that may have been trained on.
+
+    `confidence` is what the released models of the targets say of each, log(p / (1 - p)) of its label's probability
+    p, (targets, P); `shadows` the same of the adversary's own shadow models, (S, P), of which `members` (S, P) says
+    who trained on what. `outside` and `shadows_outside` are confidences in records that nobody trained on.
+    """
+
+    confidence: np.ndarray
+    outside: np.ndarray
+    shadows: np.ndarray
+    shadows_outside: np.ndarray
+    members: np.ndarray
+
+
+def _nobody(done: int) -> None:
+    """Progress that nobody listens to."""
+
+
+@dataclass(frozen=True)
+class AllButOne:
+    """What one has who lacks a single label of each training, and which two labels it may be.
+
+    Of training k that is the label of record `records[k]`, which is `candidates[k, 0]` or `candidates[k, 1]`; the
+    others are those of `dataset`. `unit` is what a step of noise stands for where it comes in whole steps whatever the
+    configuration says (a planted fault), and `progress` hears how many rounds were played again.
+    """
+
+    dataset: VerticalDataset
+    records: np.ndarray
+    candidates: np.ndarray
+    unit: float | None = None
+    progress: Callable[[int], None] = _nobody
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What the threat model lets an adversary know beside its view: public parameters, and what it owns or is granted.
+
+    `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
+    scalar (0 for methods without), `options` the attack's own with their defaults filled in.
+    """
+
+    method: MethodSpec
+    config: TrainingConfig
+    classes: int
+    records: int
+    batches: int
+    sigma: float
+    replicas: tuple[int, ...]
+    seed: int
+    queries: int
+    rule: str
+    estimator: str
+    options: Mapping[str, Any]
+    client: int
+    rarer: int = 0
+    """The class with the fewest records, and below the share of class 1: facts about the data that are public."""
+    share_of_ones: float = 0.5
+    own: OwnParty | None = None
+    few: FewLabels | None = None
+    some: SomeFeatures | None = None
+    population: Population | None = None
+    but_one: AllButOne | None = None
+
+
+@dataclass(frozen=True)
+class LabelGuesses:
+    """Guessed labels (answers, K, B), place by place in the batches of the attacked rounds.
+
+    `ids` (answers, K, B) says which records those are, or is None where the attacker does not know. An attack that
+    guesses records of its choice, not places of batches, gives one answer. `scores` (answers, K, B, classes) are
+    what the labels were read off, the larger the likelier; `held_out` (K, n, classes) the same for test records.
+    """
+
+    labels: Tensor
+    ids: Tensor | None
+    scores: Tensor | None = None
+    held_out: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class CoinGame:
+    """Scores of what fair coins decided: of those that fell on 1 and on 0, from which an audit certifies an epsilon.
+
+    `neighbours` is the relation that one coin decides; `what` says in words whose coins they are. Scores of one
+    training may depend on each other: only the one-run estimators may read them.
+    """
+
+    on_one: np.ndarray
+    on_zero: np.ndarray
+    neighbours: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Records as pictures of `shape` (height, width): greys (n, height * width) in [0, 1] by what they are."""
+
+    shape: tuple[int, int]
+    rows: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class AttackOutcome:
+    """Success beside what it must be compared with, and the training that was attacked.
+
+    `metric` says in words what `success` is a measure of, and `chance` what it is without any information.
+    `measures` are further numbers beside it; `curves` rows of numbers for a figure or a table, by name; `game`
+    the scores that it gave to what fair coins decided, and `no_game` why there are none; `pictures` what it made out,
+    beside what it was.
+    """
+
+    success: Interval
+    baselines: dict[str, float | Interval]
+    controls: dict[str, Control]
+    trained: TrainedStack
+    plan: Plan | None
+    """Schedule and noise of the attacked training; None for methods without a scalar channel."""
+    metric: str = "labels found"
+    chance: float = 0.0
+    measures: Mapping[str, Interval] = field(default_factory=dict)
+    by_trial: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Rates of each trial by name: `success`, controls and baselines, which can be compared trial by trial."""
+    curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    game: CoinGame | None = None
+    no_game: str = ""
+    pictures: Pictures | None = None
+    dataset: VerticalDataset | None = None
+    """What one replica trained on where that is not the setting's data set."""
+    at_once: int | None = None
+    """How many trainings memory sufficed for at a time, where not for all."""
+
+
+@dataclass(frozen=True)
+class Positive:
+    """A setting in which the attack must succeed: in words, how to make it, and the least success it must reach."""
+
+    what: str
+    setting: Callable[[AttackSetting], AttackSetting]
+    least: float
+
+
+def attack_and_control(spec: AttackSpec, setting: AttackSetting) -> int:
+    """Rounds of an attacked training and of its control."""
+    return 2 * rounds_of(setting.config, len(setting.dataset.train))
+
+
+Behave = Callable[[AttackSetting, range], Mapping[int, Behaviour]]
+Mount = Callable[["AttackSpec", AttackSetting], AttackOutcome]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSpec:
+    """An attack as users name it: who can mount it, what it needs of the method, and the function that infers."""
+
+    name: str
+    summary: str
+    adversaries: tuple[str, ...]
+    infer: Callable[[View, Knowledge], Any]
+    mounted_by: Mount
+    """Trains with the adversary in place, scores, and adds controls: one such function for each goal."""
+    positive: Positive
+    requires: Mapping[str, object] = field(default_factory=dict)
+    """Method options that the attack needs; training is set up with them, and says so."""
+    requires_because: str = ""
+    suggests: Mapping[str, object] = field(default_factory=dict)
+    """Method options that suit the attack where the user gives none."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The attack's own options with their defaults."""
+    unfit: Callable[[AttackSetting], str | None] = lambda setting: None
+    """One line why the attack does not apply to a method, configuration or data set; None where it does."""
+    behave: Behave = lambda setting, replicas: {}
+    """Clients that the adversary plays in training: none for one that only looks."""
+    baselines: Callable[[View, Knowledge], Mapping[str, LabelGuesses]] = lambda view, known: {}
+    """The same attacker with less to go by, for attacks on labels."""
+    queries: int = 1
+    """How often a curious client asks about each batch where the user does not say."""
+    trials: int = 64
+    """Trainings where the user does not say."""
+    unsupervised: bool = False
+    """Whether features alone may give labels away to it, trained on or not: the control's truth is then permuted too,
+    and what it finds after training on permuted labels is a baseline, which says how much features alone do."""
+    few_labels: bool = False
+    """Whether the threat model grants `labels_per_class` training labels of each class."""
+    rounds: Callable[[AttackSpec, AttackSetting], int] = attack_and_control
+    """Rounds that its progress counts to."""
+    reads: tuple[str, ...] | None = None
+    """Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees."""
+
+    def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
+        """Method options with what this attack requires and suggests; `InputError` in one line where it cannot be."""
+        if adversary not in self.adversaries:
+            raise InputError(
+                f"--adversary is {adversary!r}, but {self.name} is mounted by {' or '.join(self.adversaries)}"
+            )
+        for key, value in self.requires.items():
+            if options.get(key, value) != value:
+                raise DoesNotApply(
+                    f"{self.name} does not apply with {key} {options[key]!r}, needs {value!r}: {self.requires_because}"
+                )
+        return {**self.suggests, **options, **self.requires}
+
+    def mount(self, setting: AttackSetting) -> AttackOutcome:
+        """Train with the adversary in place, attack, score and run the controls; `InputError` where it cannot be."""
+        self.check(setting.adversary, {key: getattr(setting.config, key, None) for key in self.requires})
+        reason = self.unfit(setting)
+        if reason is not None:
+            raise DoesNotApply(f"{self.name} does not apply to {setting.method.name}: {reason}")
+        self.own_options(setting)
+        try:
+            return self.mounted_by(self, setting)
+        except NotFinite as error:
+            raise InputError(
+                f"the training of {setting.method.name} that {self.name} attacks diverged ({error}); use a smaller "
+                "--set client_rate=X or server_rate=X, or with --csv give --scales that bring numbers near 1"
+            ) from None
+
+    def own_options(self, setting: AttackSetting) -> dict[str, Any]:
+        """The attack's own options with the setting's over the defaults; `InputError` for an unknown or wrong one."""
+        for key, value in setting.options.items():
+            if key not in self.options:
+                raise unknown_name(f"option of {self.name}", key, self.options)
+            default = self.options[key]
+            wanted = (int, float) if isinstance(default, float) else type(default)
+            if not isinstance(value, wanted) or (isinstance(value, bool) and not isinstance(default, bool)):
+                right = "a number" if isinstance(default, float) else f"as {default!r}"
+                raise InputError(f"option {key} of {self.name} is {value!r}, must be {right}")
+            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+                raise InputError(f"option {key} of {self.name} is {value!r}, must be above 0")
+        return {**self.options, **setting.options}

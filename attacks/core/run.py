@@ -1,0 +1,266 @@
+"""One training under attack: the adversary plays its part, its view is recorded, and its knowledge is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks.core.contract import AttackSetting, AttackSpec, DoesNotApply, FewLabels, Knowledge, OwnParty, SomeFeatures
+from attacks.core.knowledge import public_knowledge
+from dpzv_audit.data.files import check_memory
+from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.halving import as_share, in_pieces
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import train
+from mechanisms.config import DPZVConfig
+from mechanisms.federation import architectures_of, pretrained, rounds_of
+from mechanisms.messages import IdsTogether, Observer
+from mechanisms.parameters import ParameterStack
+from mechanisms.plan import Plan, plan
+from mechanisms.replicas import evaluator_for
+from mechanisms.trained import TrainedStack
+from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
+
+ADVERSARY_CLIENT = 1
+"""The client that is curious; which one makes no difference to a server that sums."""
+
+_CONTROLS_CLIENT = ("client", "malicious-client")
+
+
+@dataclass(frozen=True)
+class AttackedRun:
+    """Trainings that were attacked; `log` holds the true batch ids, and `watched` what else was kept: for scoring."""
+
+    view: View
+    known: Knowledge
+    log: BatchLog
+    trained: TrainedStack
+    plan: Plan | None
+    repeats: int
+    """How many answers the adversary got about each batch of its first pass."""
+    watched: tuple[Any, ...] = ()
+    """The further observer of each stack that trained, in the order of the replicas."""
+    at_once: int | None = None
+    """How many trainings memory sufficed for at a time, None where for all."""
+
+
+class Watcher(Observer, Protocol):
+    """An observer that lets go of what it needs no more when the training has ended."""
+
+    def finish(self) -> None:
+        """Called once, after the last message."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One stack of an attacked run."""
+
+    view: View
+    log: BatchLog
+    trained: TrainedStack
+    watched: Any
+
+
+def attacked_run(
+    spec: AttackSpec,
+    setting: AttackSetting,
+    *,
+    labels: np.ndarray | None = None,
+    granted: FewLabels | None = None,
+    first_replica: int = 0,
+    watch: Callable[[Tensor], Watcher] | None = None,
+    at_once: int | None = None,
+) -> AttackedRun:
+    """Train `setting.trials` replicas with the adversary in place, in ever smaller stacks where memory runs out.
+
+    Under Poisson sampling, where batches differ in size and views cannot be joined, always in one stack.
+
+    Args:
+        spec: The attack, which may play a client.
+        setting: What is attacked, and how.
+        labels: (trials, N) training labels in place of the true ones: labels permuted before training.
+        granted: Labels that the threat model grants; by default drawn from those that are trained on.
+        first_replica: Number of the first replica: an attack and its control must not share their luck.
+        watch: Makes one more observer of a stack, which keeps the truth for scoring, of the labels (N,) or (K, N) that
+            it trains on.
+        at_once: How many trainings at a time are known to fit into memory, None where nothing is known.
+
+    Raises:
+        InputError: The configuration does not fit the attack or the data; `DoesNotApply` where a class has fewer
+            records than labels are to be granted.
+        MemoryError: Not even one training, or the log of batches of all, would fit; `RuntimeError` where torch says so.
+    """
+    check_count("--trials", setting.trials)
+    check_count("--queries", setting.queries)
+    config, dataset = setting.config, setting.dataset
+    rounds = rounds_of(config, len(dataset.train))
+    # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
+    batches = max(1, rounds // dataset.clients // setting.queries)
+    check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
+    data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
+    plays = setting.adversary in _CONTROLS_CLIENT
+    adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
+    attacked = (ADVERSARY_CLIENT,) if plays or setting.method.downlink == "gradient" else None
+    replicas = range(first_replica, first_replica + setting.trials)
+    behaviours = spec.behave(setting, replicas)
+    the_plan = _plan(setting, behaviours)
+    options = spec.own_options(setting)
+    if spec.few_labels and granted is None:
+        granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
+
+    def part(first: int, last: int) -> _Part:
+        recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
+        some = data.of_replicas(first, last)
+        watching = None if watch is None else watch(some.labels)
+        progress = as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds)
+        if progress is not None:
+            progress(0)
+        trained = train(
+            some,
+            config,
+            seed=setting.seed,
+            replicas=replicas[first:last],
+            behaviours=spec.behave(setting, replicas[first:last]) or None,
+            observers=(recorder, log) if watching is None else (recorder, log, watching),
+            device=setting.device,
+            progress=progress,
+        )
+        if watching is not None:
+            watching.finish()
+        return _Part(recorder.view, log, trained, watching)
+
+    # What adversaries see of batches that differ in size cannot be put side by side.
+    sizes_differ = config.sampler == "poisson"
+    found = [(part(0, setting.trials), None)] if sizes_differ else list(in_pieces(part, 0, setting.trials, at_once))
+    parts = [one for one, _ in found]
+    trained = TrainedStack.joined([one.trained for one in parts])
+    known = replace(
+        public_knowledge(
+            spec,
+            setting,
+            the_plan,
+            records=len(dataset.train),
+            replicas=replicas,
+            client=ADVERSARY_CLIENT,
+            queries=setting.queries,
+        ),
+        rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
+        share_of_ones=float((dataset.train.labels == 1).mean()),
+        own=own_party(data, setting, trained, replicas) if plays else None,
+        few=granted,
+        some=some_features(data, setting, options["known_records"]) if setting.adversary == "server" else None,
+    )
+    together = IdsTogether()
+    return AttackedRun(
+        view=View.joined([one.view for one in parts], together),
+        known=known,
+        log=BatchLog.joined([one.log for one in parts], together),
+        trained=trained,
+        plan=the_plan,
+        repeats=behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1,
+        watched=tuple(one.watched for one in parts),
+        at_once=found[-1][1],
+    )
+
+
+def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
+    """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
+    config = setting.config
+    if not isinstance(config, DPZVConfig):
+        return None
+    found = plan(
+        config,
+        records=len(setting.dataset.train),
+        clients=setting.dataset.clients,
+        seed=setting.seed,
+        behaviours=behaviours,
+    )
+    rounds = found.rounds_by_client[ADVERSARY_CLIENT - 1]
+    if behaviours and rounds < setting.queries:
+        raise InputError(
+            f"--epochs {config.epochs} gives client {ADVERSARY_CLIENT} "
+            f"{rounds} rounds, too few for --queries {setting.queries}"
+        )
+    return found
+
+
+def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack, replicas: Sequence[int]) -> OwnParty:
+    """What the adversary's client owns: its block of features and its model, before and after training."""
+    config, place = setting.config, ADVERSARY_CLIENT - 1
+    models, _ = architectures_of(data, config)
+    evaluator = evaluator_for(models[place], stack=len(replicas), device=setting.device)
+    start = partial(
+        ParameterStack.initial,
+        evaluator.layout,
+        seed=setting.seed,
+        party=ADVERSARY_CLIENT,
+        replicas=replicas,
+        dtype=dtype_of(config),
+        device=setting.device,
+        given=pretrained(models[place]),
+    )
+    return OwnParty(
+        ADVERSARY_CLIENT, data.features[place], data.test_features[place], evaluator, trained.clients[place], start
+    )
+
+
+def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas: Sequence[int]) -> FewLabels:
+    """`per_class` records of each class of the labels that were trained on, drawn anew for each replica.
+
+    Raises:
+        DoesNotApply: A class has fewer records than that.
+    """
+    rows = labels.cpu().numpy()
+    rows = np.broadcast_to(rows, (len(replicas), rows.shape[-1]))
+    least = min(int((row == c).sum()) for row in rows[:1] for c in range(setting.dataset.classes))
+    if per_class > least:
+        raise DoesNotApply(
+            f"option labels_per_class is {per_class}, must be at most {least}: a class has no more records"
+        )
+    drawn = []
+    for row, replica in zip(rows, replicas, strict=True):
+        generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
+        wanted = [np.flatnonzero(row == c) for c in range(setting.dataset.classes)]
+        drawn.append(np.concatenate([generator.choice(ids, per_class, replace=False) for ids in wanted]))
+    ids = np.stack(drawn)
+    of = np.take_along_axis(rows, ids, axis=1)
+    return FewLabels(torch.from_numpy(ids).to(setting.device), torch.from_numpy(of).to(setting.device))
+
+
+def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:
+    """`count` records of client 1, at most half of them all, drawn by the seed: what a server may know of it."""
+    records = data.records
+    ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(records)[: min(count, records // 2)]
+    chosen = torch.from_numpy(np.sort(ids)).to(setting.device)
+    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1][chosen])
+
+
+def permuted_labels(setting: AttackSetting) -> np.ndarray:
+    """Training labels (trials, N), permuted in each trial by a stream of its own: what negative controls train on."""
+    labels = setting.dataset.train.labels
+    return np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
+
+
+def quiet(setting: AttackSetting) -> AttackSetting:
+    """`setting` without progress: for controls whose rounds nobody counts."""
+    return replace(setting, progress=None, with_positive=False)
+
+
+def continuous(done: Callable[[int], None]) -> Callable[[int], None]:
+    """Progress that `done` sees go on where the control's training counts its rounds anew."""
+    before = {"rounds": 0, "total": 0}
+
+    def progress(rounds: int) -> None:
+        if rounds < before["rounds"]:
+            before["total"] += before["rounds"]
+        before["rounds"] = rounds
+        done(before["total"] + rounds)
+
+    return progress

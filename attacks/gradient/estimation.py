@@ -1,0 +1,277 @@
+"""Estimation of gradients from scalar feedback, by number of queries (paper 002, section VI-B; linear regression).
+
+A client that chose its uploads, or shares its directions with the server, received scalars s_j = <g, u_j> + error and
+knows every u_j; an eavesdropper sees the scalars and must draw its own. The unknown g is the gradient of a batch's
+loss at the logits. Cosine similarity and relative error against the true one are measured as a function of q, beside
+what theory expects of ridge; a method with noise is trained a second time without it, with all else equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks.core.chance import by_bets
+from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
+from attacks.core.controls import Control, at_chance
+from attacks.core.intervals import cosine_interval
+from attacks.core.metrics import cosine_similarity, relative_error
+from attacks.core.querying_client import querying_client
+from attacks.core.run import ADVERSARY_CLIENT, AttackedRun, attacked_run, permuted_labels
+from attacks.gradient.estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
+from attacks.gradient.truth import GradientTruth
+from attacks.label.direct import channel_of, too_few
+from attacks.label.mount import positive_control
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import Interval
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import METHODS
+from mechanisms.config import CZOFOConfig, DPZVConfig
+from mechanisms.views import View
+
+COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)
+"""Numbers of queries at which estimates are made, as far as the answers reach."""
+CURVE = "gradient estimates by number of queries"
+KNOWN, UNKNOWN, NOISELESS = "ridge", "ridge, directions unknown", "ridge, without the noise"
+
+
+@dataclass(frozen=True)
+class GradientEstimates:
+    """Estimates (answers, K, B, c) by estimator and number of queries, of the gradients at the attacked batches."""
+
+    by_queries: dict[tuple[str, int], Tensor]
+
+    @property
+    def best(self) -> Tensor:
+        """What the attacker goes by: ridge, which knows the noise, at the most queries."""
+        most = max(q for name, q in self.by_queries if name == KNOWN)
+        return self.by_queries[KNOWN, most]
+
+
+def infer(view: View, known: Knowledge) -> GradientEstimates:
+    """Estimate the gradient at every attacked batch from the first q of its answers, for each q of `COUNTS`."""
+    scalars, directions = measurements(view, known)
+    answers, replicas, queries = scalars.shape[:3]
+    flat_s, flat_u = scalars.flatten(0, 1), directions.flatten(0, 1)
+    dimension = flat_u[0, 0].numel() if scalars.dim() == 3 else flat_u.shape[-1]
+    error, prior = channel_of(known).noise_std, label_prior_std(known.classes)
+    found: dict[tuple[str, int], Tensor] = {}
+    for q in sorted({*(n for n in COUNTS if n < queries), queries}):
+        s, u = flat_s[:, :q], flat_u[:, :q]
+        found["correlation", q] = correlation(u, s)
+        found["minimum norm", q] = minimum_norm(u, s)
+        found[KNOWN, q] = ridge(u, s, noise_std=error, prior_std=prior)
+        if q >= dimension:
+            # From the dimension on the smallest fit is the ordinary least squares one.
+            found["least squares", q] = found["minimum norm", q]
+        found[UNKNOWN, q] = ridge(_drawn(known, u, q), s, noise_std=error, prior_std=prior)
+    return GradientEstimates({key: value.unflatten(0, (answers, replicas)) for key, value in found.items()})
+
+
+def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
+    """Directions of one's own, for want of the true ones."""
+    return torch.from_numpy(stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(tuple(like.shape))).to(like)
+
+
+def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Scalars (answers, K, q) or (answers, K, q, B), per unit of the smoothing, and directions (answers, K, q, B, c).
+
+    Directions are what a client's own uploads differ by, or those that VFL-CZOFO shares; an eavesdropper draws them.
+    """
+    channel = channel_of(known)
+    received = view.received("scalar") or view.received("losses")
+    if not received:
+        raise InputError("the view holds no answer from the server")
+    shared = isinstance(known.config, CZOFOConfig)
+    # An outsider does not know which answers are about one batch.
+    q = 1 if shared or view.adversary.kind == "eavesdropper" else known.queries
+    answers = min(known.batches, len(received) // q)
+    if answers == 0:
+        raise InputError(too_few(len(received), q))
+    told = torch.stack([m.payload for m in received[: answers * q]]).double()
+    if received[0].kind == "losses":
+        scalars = ((told[..., 1] - told[..., 0]) / channel.smoothing).unflatten(0, (answers, q)).transpose(1, 2)
+    elif shared:
+        scalars = told / channel.smoothing
+    else:
+        scalars = told.unflatten(0, (answers, q)).transpose(1, 2)
+    width = known.classes
+    if view.adversary.kind == "eavesdropper":
+        shape = (*scalars.shape[:3], known.config.batch_size, width)
+        return scalars, _drawn(known, scalars.new_empty(shape), 0)
+    if shared:
+        return scalars, view.noted(known.client, "direction")[:answers].double()
+    pairs = torch.stack([m.payload for m in view.sent("embeddings")[: answers * q]]).double()
+    if received[0].kind == "losses":
+        directions = (pairs[:, :, 1] - pairs[:, :, 0]) / channel.smoothing
+    else:
+        directions = (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * channel.smoothing)
+    return scalars, directions.unflatten(0, (answers, q)).transpose(1, 2)
+
+
+def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
+    """Train, estimate, and measure against the true gradients, which an observer of all messages works out."""
+    run = attacked_run(spec, setting, watch=partial(_truth, setting))
+    estimates: GradientEstimates = spec.infer(run.view, run.known)
+    real = _gradients(run)[: len(estimates.best)]
+    control_run = attacked_run(
+        spec,
+        setting,
+        labels=permuted_labels(setting),
+        first_replica=setting.trials,
+        watch=partial(_truth, setting),
+        at_once=run.at_once,
+    )
+    shuffled: GradientEstimates = spec.infer(control_run.view, control_run.known)
+    labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
+    of_true_labels = torch.cat([truth.label_parts(labels) for truth in control_run.watched], 1)[: len(shuffled.best)]
+    chance = _cosines(shuffled.best, of_true_labels)
+    controls: dict[str, Control] = {
+        "shuffled_labels": at_chance(
+            cosine_interval(chance.T, setting.confidence),
+            what="trained on permuted labels, compared with what the true ones contribute to gradients: must be 0",
+            expected=0.0,
+            test=by_bets(chance.mean(0), 0.0, least=-1.0),
+        )
+    }
+    if setting.with_positive:
+        controls["positive"] = positive_control(spec, setting)
+    return AttackOutcome(
+        success=_cosine(estimates.best, real, setting.confidence),
+        baselines={"a constant": 0.0},
+        controls=controls,
+        trained=run.trained,
+        plan=run.plan,
+        metric="cosine of the estimated with the true gradient",
+        chance=0.0,
+        curves={
+            CURVE: [
+                *curve(estimates, real, run.known, setting.confidence),
+                *_without_noise(spec, setting, control_run),
+            ]
+        },
+        at_once=control_run.at_once,
+    )
+
+
+Row = dict[str, float | int | str | None]
+
+
+def curve(estimates: GradientEstimates, truth: Tensor, known: Knowledge, confidence: float) -> list[Row]:
+    """Rows of estimator, queries, mean cosine with its interval over trials, what theory expects, relative error.
+
+    Theory is of ridge with known directions, or of none: `attacks.gradient.estimates.expected_cosine`.
+    """
+    rows: list[Row] = []
+    real = truth.flatten(2).cpu().numpy()
+    for (name, q), estimate in estimates.by_queries.items():
+        guess = estimate.flatten(2).cpu().numpy()
+        found = _cosine(estimate, truth, confidence)
+        rows.append(
+            {
+                "estimator": name,
+                "queries": q,
+                "cosine": found.value,
+                "low": found.low,
+                "high": found.high,
+                "theory": {KNOWN: _theory(q, truth, known), UNKNOWN: 0.0}.get(name),
+                "relative error": float(relative_error(guess, real).mean()),
+            }
+        )
+    return rows
+
+
+def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
+    """Expected cosine of ridge: the unknowns are a batch's, or with a scalar a record one record's, logits.
+
+    Norms vary little from batch to batch, so that their root mean square stands for all. None where the scalars'
+    error is not noise but curvature, which does not average out, or their scale is another.
+    """
+    if not isinstance(known.config, DPZVConfig) or known.config.difference != "central":
+        return None
+    records, classes = truth.shape[2:]
+    norm = float(truth.flatten(2).square().sum(2).mean().sqrt())
+    return expected_cosine(queries, records * classes, noise_to_signal=known.sigma * records / norm)
+
+
+def _without_noise(spec: AttackSpec, setting: AttackSetting, noisy: AttackedRun) -> list[Row]:
+    """The rows of ridge for the same training without the noise; none where there was no noise."""
+    if not isinstance(setting.config, DPZVConfig) or noisy.known.sigma == 0.0:
+        return []
+    config = setting.config.model_copy(update={"sigma": 0.0})
+    quietly = replace(setting, config=config, progress=None)
+    run = attacked_run(spec, quietly, watch=partial(_truth, quietly), at_once=noisy.at_once)
+    estimates: GradientEstimates = spec.infer(run.view, run.known)
+    rows = curve(estimates, _gradients(run)[: len(estimates.best)], run.known, setting.confidence)
+    return [{**row, "estimator": NOISELESS} for row in rows if row["estimator"] == KNOWN]
+
+
+def _cosine(estimate: Tensor, truth: Tensor, confidence: float) -> Interval:
+    """Mean cosine of batches' gradients (answers, K, B, c), with its interval."""
+    return cosine_interval(_cosines(estimate, truth).T, confidence)
+
+
+def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
+    """Cosines (answers, K) of gradients (answers, K, B, c)."""
+    return cosine_similarity(estimate.flatten(2).cpu().numpy(), truth.flatten(2).cpu().numpy())
+
+
+def _gradients(run: AttackedRun) -> Tensor:
+    """True gradients (answers, K, B, c) of all replicas."""
+    return torch.cat([truth.gradients() for truth in run.watched], 1)
+
+
+def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:
+    shared = isinstance(setting.config, CZOFOConfig)
+    outside = setting.adversary == "eavesdropper"
+    return GradientTruth(
+        labels=labels,
+        clients=setting.dataset.clients,
+        classes=setting.dataset.classes,
+        repeats=1 if shared or outside else setting.queries,
+        answered=None if outside else ADVERSARY_CLIENT,
+        central=isinstance(setting.config, DPZVConfig),
+    )
+
+
+def unfit(setting: AttackSetting) -> str | None:
+    """Why there is nothing to estimate."""
+    if setting.method.downlink == "gradient":
+        return "its server sends the gradient itself, so there is nothing to estimate"
+    return unfit_sampler(setting)
+
+
+def exactly(setting: AttackSetting) -> AttackSetting:
+    """As many queries as unknowns of a batch of one, without noise, by a client: the gradient itself, twice over."""
+    dpzv = METHODS["dpzv"]
+    queries = 2 * setting.dataset.classes
+    config = dpzv.configure(
+        top_model=False,
+        batch_size=1,
+        calibration="none",
+        client_rate=0.0,
+        dtype="float64",
+        smoothing=1e-4,
+        epochs=1,
+    )
+    return replace(setting, method=dpzv, config=config, adversary="client", queries=queries, trials=1)
+
+
+SPEC = AttackSpec(
+    name="gradient_estimation",
+    summary="gradients of batches from scalars, by number of queries: correlation, minimum norm, ridge, least squares",
+    adversaries=("client", "eavesdropper"),
+    infer=infer,
+    mounted_by=mount_gradients,
+    positive=Positive("twice as many queries as unknowns, no noise: must be 1", exactly, 0.999),
+    requires={"top_model": False},
+    requires_because="the gradient is that at logits that the server only sums",
+    suggests={"batch_size": 8, "epochs": 16},
+    queries=128,
+    unfit=unfit,
+    behave=querying_client,
+)

@@ -1,0 +1,77 @@
+"""Label inference from the batch-averaged gradient of a client's own model, for small batches (gradient inversion).
+
+Where the gradients of a batch reach a client only as that of its own parameters, (1/B) sum_i J_i^T g_i, it still knows
+every J_i. For a linear model that is a linear system in the records' gradients g_i at the summed logits: exactly
+solvable while the batch is no larger than the number of the client's features and one; beyond that the smallest
+solution is the best guess. The label is the smallest coordinate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.label.mount import mount_labels
+from attacks.label.norm import cut_layer, unfit_channel
+from dpzv_audit.errors import InputError
+from mechanisms import METHODS
+from mechanisms.views import View
+
+
+def infer(view: View, known: Knowledge) -> LabelGuesses:
+    """Solve each batch of the first pass for its records' gradients, given the gradient of the own model alone."""
+    if known.own is None:
+        raise InputError("label_inversion needs a client's own features, which this adversary does not hold")
+    gradients, ids = cut_layer(view, known)
+    gradients, ids = gradients[: known.batches], ids[: known.batches]
+    rows = known.own.features.flatten(1).double()[ids]
+    inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3)
+    return LabelGuesses((found := solve(inputs, own_gradient(inputs, gradients))).argmin(3), ids, -found)
+
+
+def own_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
+    """Gradient (..., d + 1, c) of a linear model's weights and bias: all that this attack takes from the mail.
+
+    `inputs` (..., B, d + 1) are features with a one, `gradients` (..., B, c) those of the batch mean at its records.
+    """
+    return inputs.mT @ gradients
+
+
+def solve(inputs: Tensor, gradient: Tensor) -> Tensor:
+    """The smallest records' gradients (..., B, c) with inputs^T x = gradient, (..., d + 1, c)."""
+    solution: Tensor = torch.linalg.pinv(inputs.mT) @ gradient
+    return solution
+
+
+def unfit(setting: AttackSetting) -> str | None:
+    """Why there is no linear system to solve."""
+    shape = setting.dataset.shapes[0]
+    if len(shape) != 1 and setting.config.client_model != "mlp":
+        return f"client 1 holds features of shape {shape}, whose model is not linear; needs client_model mlp"
+    return unfit_channel(setting)
+
+
+def small_batches(setting: AttackSetting) -> AttackSetting:
+    """Split learning in batches of as many records as there are features, at most eight."""
+    method = METHODS["split"]
+    size = max(1, min(8, math.prod(setting.dataset.shapes[0]) // 2))
+    config = method.configure(top_model=False, epochs=1, batch_size=size, dtype="float64")
+    return replace(setting, method=method, config=config, trials=1)
+
+
+SPEC = AttackSpec(
+    name="label_inversion",
+    summary="labels from the batch-averaged gradient of a client's own linear model, for small batches",
+    adversaries=("client",),
+    infer=infer,
+    mounted_by=mount_labels,
+    positive=Positive("split in small batches without a top model: must be 0.85 at least", small_batches, 0.85),
+    requires={"top_model": False},
+    requires_because="the client's model then ends at logits that the server only sums",
+    suggests={"batch_size": 16},
+    unfit=unfit,
+)

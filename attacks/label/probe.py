@@ -1,0 +1,145 @@
+"""Label inference by saturating probes: a malicious client against any method that sends scalars (attacks.md).
+
+The client sends equal embeddings for every record but one, for which a step from -L to +L along one class's logit
+makes the loss differ by about L in one direction or the other. DPZV clips that to +-C, so a probe is worth exactly
++-C/B in the scalar, whatever the batch: averaging protects nobody. The class whose scalar is smallest is the label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.core.controls import CERTAIN
+from attacks.core.run import ADVERSARY_CLIENT
+from attacks.label.mount import mount_labels
+from dpzv_audit.errors import InputError
+from mechanisms import METHODS
+from mechanisms.behaviours import ClientBehaviour, Turn
+from mechanisms.config import DPZVConfig, ZerothOrderConfig
+from mechanisms.views import View
+
+REACH = 50.0
+"""L without a clip: one class's probability is then 1 in one evaluation and 0 in the other."""
+
+
+class ProbingClient:
+    """In its first pass probes one record after another, each along every class `repeats` times.
+
+    A batch serves as many rounds as it takes to probe its first `probed` records. What is sent depends on the round
+    alone; the one table of embeddings that starts a run is filled with zeros.
+    """
+
+    def __init__(
+        self, *, classes: int, repeats: int, probed: int, reach: float, steps_per_pass: int, second_less_first: bool
+    ) -> None:
+        self.first_pass_repeats = classes * repeats * probed
+        self._classes = classes
+        self._repeats = repeats
+        self._last = self.first_pass_repeats * steps_per_pass
+        # The answer grows with the loss of the first upload where it is a difference first less second.
+        self._signs = (-reach, reach) if second_less_first else (reach, -reach)
+
+    def uploads(self, turn: Turn) -> Tensor | None:
+        """See `mechanisms.behaviours.ClientBehaviour.uploads`."""
+        if turn.own_round >= self._last:
+            return None
+        record, label = probe_of(turn.own_round % self.first_pass_repeats, self._classes, self._repeats)
+        sent = torch.zeros(turn.shape, dtype=turn.dtype, device=turn.device)
+        for place, sign in enumerate(self._signs):
+            sent[:, place, record, label] = sign
+        return sent
+
+
+def probe_of(number: int, classes: int, repeats: int) -> tuple[int, int]:
+    """(place in the batch, class) of probe `number` on a batch."""
+    record, rest = divmod(number, classes * repeats)
+    return record, rest % classes
+
+
+def infer(view: View, known: Knowledge) -> LabelGuesses:
+    """The class whose scalars are smallest on average, for every record that was probed to the end.
+
+    A scalar is about -C/B where the probe's class is the label and +C/B elsewhere (with two losses: -+L/B), plus
+    noise: the mean over repeats is the sufficient statistic, and its smallest the likeliest label.
+    """
+    classes, repeats, probed = known.classes, known.options["repeats"], known.options["records"]
+    per_record = classes * repeats
+    received = (view.received("scalar") or view.received("losses"))[: per_record * probed * known.batches]
+    complete = len(received) // per_record
+    if complete == 0:
+        found = f"the view holds {len(received)} answers, fewer than the {per_record} probes of one record"
+        raise InputError(f"{found}: must have more --epochs or a smaller --batch-size")
+    told = torch.stack([m.payload for m in received[: complete * per_record]]).double()
+    scalars = told[..., 1] - told[..., 0] if received[0].kind == "losses" else told
+    # (records, repeats, classes, K) -> (K, records, classes)
+    means = scalars.unflatten(0, (complete, repeats, classes)).mean(1).permute(2, 0, 1)
+    ids = []
+    for number in range(complete):
+        of = received[number * per_record].ids
+        if of is None:
+            raise InputError(f"the view of {view.adversary.kind!r} holds no batch ids")
+        ids.append(of[:, number % probed])
+    scores = -means.unsqueeze(0)
+    return LabelGuesses(scores.argmax(3), torch.stack(ids, 1).unsqueeze(0), scores)
+
+
+def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[int, ClientBehaviour]:
+    """The malicious client, whose step is far beyond the clip."""
+    config = setting.config
+    own = SPEC.own_options(setting)
+    if own["records"] > config.batch_size:
+        raise InputError(f"option records is {own['records']}, must be at most the batch size of {config.batch_size}")
+    # The loss difference of the step, about 2 L, is divided by 2 lambda: ten times the clip, and enough to tell.
+    reach = REACH
+    if isinstance(config, DPZVConfig):
+        reach = max(REACH, 20.0 * config.clip * config.smoothing)
+    client = ProbingClient(
+        classes=setting.dataset.classes,
+        repeats=own["repeats"],
+        probed=own["records"],
+        reach=reach,
+        steps_per_pass=config.steps_per_pass(len(setting.dataset.train)),
+        second_less_first=isinstance(config, ZerothOrderConfig),
+    )
+    return {ADVERSARY_CLIENT: client}
+
+
+def unfit(setting: AttackSetting) -> str | None:
+    """Why nothing can be probed."""
+    if setting.method.downlink == "gradient":
+        return "its server sends the gradient of every record, so label_direct needs no probes"
+    if not isinstance(setting.config, DPZVConfig | ZerothOrderConfig):
+        return "its server perturbs the embedding itself, so a client cannot choose the step"
+    if setting.config.sampler != "shuffled":
+        return f"sampler is {setting.config.sampler!r}, must be shuffled: a batch is probed several times"
+    return None
+
+
+def without_noise(setting: AttackSetting) -> AttackSetting:
+    """Probes of DPZV's scalar without noise, for as long as it takes to probe one record to the end, and a little."""
+    method, dataset, batch = METHODS["dpzv"], setting.dataset, setting.config.batch_size
+    # The client is active in one round of as many as there are clients.
+    rounds = dataset.classes * SPEC.own_options(setting)["repeats"] * dataset.clients
+    epochs = -(-rounds // max(1, len(dataset.train) // batch)) + 2
+    config = method.configure(top_model=False, calibration="none", epochs=epochs, batch_size=batch)
+    return replace(setting, method=method, config=config, adversary="malicious-client", trials=2)
+
+
+SPEC = AttackSpec(
+    name="label_probe",
+    summary="labels by probes that saturate the clip for one record at a time, each worth C/B whatever the batch",
+    adversaries=("malicious-client",),
+    infer=infer,
+    mounted_by=mount_labels,
+    positive=Positive("label_probe on dpzv without noise: must be 1", without_noise, CERTAIN),
+    requires={"top_model": False},
+    requires_because="a probe moves one class's logit, at a server that only sums",
+    options={"repeats": 1, "records": 4},
+    unfit=unfit,
+    behave=probing_client,
+)

@@ -1,0 +1,166 @@
+"""Label inference by an honest client that pools the scalars of all its rounds (attacks.md; Gaussian processes).
+
+Round t tells s_t = (1/B) sum_i <v_ti, g_i> + noise, with g_i the gradient at record i's summed logits and v_ti how
+far the client's own perturbation moved record i's output: its Jacobian times u, which is (h+ - h-)/(2 lambda) of its
+own messages. Gradients about their mean are one-hot labels, and records with like features have like labels: a
+Gaussian prior of covariance (rho k(x_i, x_j) + (1 - rho) 1[i = j]) / c pools visits and neighbours; the posterior mean
+is linear in the scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
+from attacks.core.planted import labels_in_own_features
+from attacks.label.direct import channel_of
+from attacks.label.mount import mount_labels
+from dpzv_audit.errors import InputError
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import METHODS
+from mechanisms.config import CZOFOConfig
+from mechanisms.views import View
+
+FREQUENCIES = 128
+"""Random Fourier features (Rahimi and Recht 2007) of the Gaussian kernel on the client's own block."""
+SHARED = 0.9
+"""rho, the share of the prior variance that records with like features have in common."""
+
+
+def infer(view: View, known: Knowledge) -> LabelGuesses:
+    """Posterior mean of every record's gradient given all scalars; the smallest coordinate is the label."""
+    scalars, moves, ids = rounds_of(view, known)
+    return _guesses(scalars, moves, ids, known)
+
+
+def with_scalars_mixed_up(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
+    """The baseline: the same with the scalars in another order, so that only features and priors are left."""
+    scalars, moves, ids = rounds_of(view, known)
+    order = torch.from_numpy(stream(known.seed, Purpose.ATTACK, 3).permutation(len(scalars)))
+    return {"the same scalars in another order": _guesses(scalars[order], moves, ids, known)}
+
+
+def rounds_of(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
+    """Scalars (T, K), how outputs moved (T, K, B, c), and record ids (T, K, B), of the first rounds of the client."""
+    channel, most = channel_of(known), known.options["scalars"]
+    received = (view.received("scalar") or view.received("losses"))[:most]
+    if not received:
+        raise InputError("the view holds no answer from the server")
+    told = torch.stack([m.payload for m in received]).double()
+    ids = torch.stack([m.ids for m in received if m.ids is not None])
+    if isinstance(known.config, CZOFOConfig):
+        told = told.mean(3) * known.config.batch_size if told.dim() == 4 else told
+        per_batch = told / (known.config.batch_size if known.config.scalars == "record" else 1)
+        moves = view.noted(known.client, "direction")[: len(received)].double()
+        q = moves.shape[2]
+        flat = (per_batch / channel.smoothing).transpose(1, 2).flatten(0, 1)
+        return flat[:most], moves.transpose(1, 2).flatten(0, 1)[:most], ids.repeat_interleave(q, 0)[:most]
+    pairs = torch.stack([m.payload for m in view.sent("embeddings")[: len(received)]]).double()
+    if received[0].kind == "losses":
+        return (
+            (told[..., 1] - told[..., 0]) / channel.smoothing,
+            (pairs[:, :, 1] - pairs[:, :, 0]) / channel.smoothing,
+            ids,
+        )
+    return told, (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * channel.smoothing), ids
+
+
+def _guesses(scalars: Tensor, moves: Tensor, ids: Tensor, known: Knowledge) -> LabelGuesses:
+    if known.own is None:
+        raise InputError("label_scalar needs the client's own features, which this adversary does not hold")
+    features = fourier_features(known.own.features.flatten(1).double().cpu().numpy(), known.seed)
+    noise = channel_of(known).noise_std
+    means = [
+        posterior_mean(
+            scalars[:, k].cpu().numpy(), moves[:, k].cpu().numpy(), ids[:, k].cpu().numpy(), features, noise=noise
+        )
+        for k in range(scalars.shape[1])
+    ]
+    scores = torch.from_numpy(-np.stack(means)).unsqueeze(0)
+    records = torch.arange(scores.shape[2]).expand(1, scores.shape[1], -1)
+    return LabelGuesses(scores.argmax(3), records, scores)
+
+
+def fourier_features(block: np.ndarray, seed: int) -> np.ndarray:
+    """Features (N, 2 FREQUENCIES) whose products are about exp(-|x - x'|^2 / (2 s^2)), s^2 the mean squared distance.
+
+    `block` is (N, d).
+    """
+    variance = float(block.var(0).sum()) or 1.0
+    frequencies = stream(seed, Purpose.ATTACK, 4).standard_normal((block.shape[1], FREQUENCIES)) / np.sqrt(variance)
+    angles = block @ frequencies
+    features: np.ndarray = np.concatenate((np.cos(angles), np.sin(angles)), 1) / np.sqrt(FREQUENCIES)
+    return features
+
+
+def posterior_mean(
+    scalars: np.ndarray, moves: np.ndarray, ids: np.ndarray, features: np.ndarray, *, noise: float
+) -> np.ndarray:
+    """Posterior mean (N, c) of gradients about their mean.
+
+    Args:
+        scalars: (T,).
+        moves: v_ti, (T, B, c).
+        ids: (T, B), -1 where a place is padding, whose moves are 0.
+        features: (N, f), whose products are the kernel.
+        noise: Standard deviation of a scalar's error, at least 0.
+    """
+    rounds, batch, classes = moves.shape
+    # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
+    centred = (moves - moves.mean(2, keepdims=True)) / batch
+    shared = np.matmul(features[ids].transpose(0, 2, 1), centred).reshape(rounds, -1)
+    columns = (ids[:, :, None] * classes + np.arange(classes)).reshape(-1)
+    row_ends = np.arange(rounds + 1) * (batch * classes)
+    own = csr_array((centred.reshape(-1), columns, row_ends), shape=(rounds, len(features) * classes))
+    prior = 1.0 / classes
+    gram = prior * (SHARED * shared @ shared.T + (1.0 - SHARED) * (own @ own.T).toarray())
+    # A sliver on the diagonal keeps noise-free systems solvable.
+    gram[np.diag_indices(rounds)] += noise**2 + 1e-9 * gram.trace() / rounds
+    weights = np.linalg.solve(gram, scalars)
+    common = features @ (weights @ shared).reshape(-1, classes)
+    alone = (own.T @ weights).reshape(-1, classes)
+    mean: np.ndarray = prior * (SHARED * common + (1.0 - SHARED) * alone)
+    return mean
+
+
+def unfit(setting: AttackSetting) -> str | None:
+    """Why there are no scalars to pool."""
+    if setting.method.downlink == "gradient":
+        return "its server sends gradients, not scalars: label_direct reads them"
+    return unfit_sampler(setting)
+
+
+def planted(setting: AttackSetting) -> AttackSetting:
+    """Labels that stand in the client's own features, under scalars without noise."""
+    method = METHODS["dpzv"]
+    dataset = labels_in_own_features(setting.dataset)
+    batch = setting.config.batch_size
+    # Enough rounds for the client to ask about each pair of a class and a coordinate several times.
+    rounds = 6 * dataset.classes**2 * dataset.clients
+    epochs = max(1, -(-rounds // max(1, len(dataset.train) // batch)))
+    config = method.configure(
+        top_model=False, calibration="none", client_rate=0.0, batch_size=batch, epochs=epochs, dtype="float64"
+    )
+    return replace(setting, method=method, config=config, dataset=dataset, options={}, trials=1)
+
+
+SPEC = AttackSpec(
+    name="label_scalar",
+    summary="labels by an honest client that pools the scalars of all its rounds with its own Jacobians and features",
+    adversaries=("client",),
+    infer=infer,
+    mounted_by=mount_labels,
+    positive=Positive("labels planted in the client's own features, no noise: must be 0.95 at least", planted, 0.95),
+    requires={"top_model": False},
+    requires_because="the gradient is that at logits that the server only sums",
+    suggests={"epochs": 40},
+    options={"scalars": 1000},
+    unfit=unfit,
+    baselines=with_scalars_mixed_up,
+)
