@@ -1,4 +1,6 @@
-"""Reads an NPY array (numpy's format 1.0 or 2.0) without pickle, its header held against the bytes that are there."""
+"""Reads NPY arrays (numpy's format 1.0 or 2.0) and archives of them (NPZ) without pickle: numpy's own reader would
+take as much memory as a header claims, so each header is held against the bytes that are there.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,15 @@ import struct
 import warnings
 import zipfile
 import zlib
+from collections.abc import Mapping
+from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpzv_audit.plain_files import open_plain
 
 # The header is a Python literal, which numpy tokenises and parses: each step fails in ways of its own.
 _HEADER_ERRORS = (
@@ -36,6 +42,12 @@ DAMAGED_ARCHIVE = (
     RuntimeError,
 )
 """What a damaged archive of arrays (NPZ) raises where it is opened or read from."""
+
+DAMAGED = (ValueError, MemoryError, *DAMAGED_ARCHIVE)
+"""What a damaged NPY or NPZ file raises."""
+
+HEADER_BYTES = 4096
+"""The most bytes of an array before its data."""
 
 
 def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
@@ -63,3 +75,34 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
     if len(content) < needed:
         raise ValueError(f"is truncated: shape {shape} of {dtype} takes {needed} bytes")
     return np.frombuffer(content, dtype=dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def read_npz(path: Path, most: Mapping[str, int] | None = None) -> dict[str, NDArray[Any]]:
+    """Return the arrays of the NPZ file at `path` by their names, read-only.
+
+    With `most` only those that it names, each of as many bytes of data at most; without it what is read is taken to be
+    this tool's own. Raises `ValueError`, in one line that names the array, for what is missing, truncated, damaged, too
+    large or pickled, and `OSError` for a file that cannot be read.
+    """
+    try:
+        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            absent = next((name for name in most or () if name not in entries), None)
+            if absent is not None:
+                raise ValueError(f"has no array {absent!r}, only: {', '.join(sorted(entries)[:10])}")
+            limits = most or {name: entry.file_size for name, entry in entries.items()}
+            return {name: _member(archive, entries[name], limit) for name, limit in limits.items()}
+    except DAMAGED_ARCHIVE as error:
+        raise ValueError(f"is truncated or no npz file ({' '.join(str(error).split())})") from error
+
+
+def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> NDArray[Any]:
+    name, size = entry.filename, entry.file_size
+    if size > limit + HEADER_BYTES:
+        raise ValueError(f"{name} has {size} bytes, must have {limit + HEADER_BYTES} at most")
+    try:
+        with archive.open(entry) as member:
+            return read_npy(member, size)
+    except DAMAGED as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"entry {name} at byte {entry.header_offset}: {reason}") from error

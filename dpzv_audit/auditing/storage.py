@@ -6,7 +6,6 @@ import io
 import logging
 import re
 import shutil
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -16,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.atomic import private_folder, write_atomically
-from dpzv_audit.auditing.scores import DAMAGED
 from dpzv_audit.errors import AuditError, one_line
 from dpzv_audit.locks import hold
-from dpzv_audit.npy import read_npy
+from dpzv_audit.npy import read_npz
 
 Arrays = dict[str, NDArray[Any]]
 _NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
@@ -30,19 +28,6 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **dict(arrays))
     return buffer.getvalue()
-
-
-def _read_npz(path: Path) -> Arrays:
-    """Return the arrays of one NPZ file by their names; what a damaged file raises goes through."""
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        arrays = {}
-        for entry in archive.infolist():
-            try:
-                with archive.open(entry) as member:
-                    arrays[entry.filename.removesuffix(".npy")] = read_npy(member, entry.file_size)
-            except DAMAGED as error:
-                raise ValueError(f"entry {entry.filename} at byte {entry.header_offset}: {error}") from error
-        return arrays
 
 
 class ChunkStore:
@@ -78,10 +63,10 @@ class ChunkStore:
             first, last = int(match[1]), int(match[2])
             reason = ""
             try:
-                arrays = _read_npz(path)
+                arrays = read_npz(path)
                 if not arrays or not all(array.ndim and len(array) == last - first for array in arrays.values()):
                     reason = f"has arrays of other lengths than {last - first}"
-            except (*DAMAGED, OSError, KeyError) as error:
+            except (AuditError, ValueError, OSError) as error:
                 reason = str(error)
             if reason:
                 said = f"{path}: is damaged: {reason}; its {last - first} pairs are drawn again"

@@ -15,7 +15,6 @@ from typing import Any
 from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
 from dpzv_audit.sealed import read_sealed, sealed
-from dpzv_audit.trees import data_digest
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
@@ -39,9 +38,9 @@ def code_digest() -> str:
     root = Path(__file__).resolve().parents[2]
     found = hashlib.sha256()
     for package in _CODE_PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
+        for path in sorted((root / package).rglob("*.*")):
             name = path.relative_to(root).as_posix()
-            if not name.startswith(_NO_EVIDENCE_IN):
+            if path.suffix in (".py", ".toml") and not name.startswith(_NO_EVIDENCE_IN):
                 found.update(name.encode())
                 found.update(path.read_bytes())
     for library in _LIBRARIES:
@@ -50,19 +49,6 @@ def code_digest() -> str:
         except importlib.metadata.PackageNotFoundError:
             found.update(f"{library} absent".encode())
     return found.hexdigest()
-
-
-def dataset_digest(name: str, data_dir: Path | None) -> str:
-    """What the data set `name` is read from: the digest of its files, or the version of scikit-learn that embeds it.
-
-    Raises `InputError` for an unknown name or absent files, and `Undigested` for files that cannot be read.
-    """
-    from dpzv_audit.data import DATASETS
-
-    source = DATASETS.named(name, "dataset").source
-    if source is None:
-        return f"embedded, scikit-learn {importlib.metadata.version('scikit-learn')}"
-    return data_digest([source.locate(data_dir)])
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Any
 from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.scores import Scores, load_scores
 from dpzv_audit.claims.blocks import Block
-from dpzv_audit.claims.cache import dataset_digest
 from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.claims.paths import FILE, FOLDER, path_below, transformer_below
 from dpzv_audit.claims.stages import Stage
+from dpzv_audit.data import DATASETS
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import InputError
 from dpzv_audit.plain_files import confined_to
@@ -90,7 +90,7 @@ def data_key(placed: PlacedClaim, place: Place) -> str:
         code += code_digest("dpzv_audit.attacks", claim.attack)
     folder, transformer = data_folder(claim, place), transformer_of(claim, place)
     with confined_to(None if folder is None else place.root):
-        data = dataset_digest(claim.dataset, folder)
+        data = DATASETS.named(claim.dataset, "dataset").digest(folder)
     return f"{data} {code}" if transformer is None else f"{data} {code}, {model_digest(transformer)}"
 
 

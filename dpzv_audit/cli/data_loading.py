@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from dpzv_audit.cli.data_options import DataFlags, flag_of
 from dpzv_audit.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
-    from dpzv_audit.data import DatasetSpec
+    from dpzv_audit.data import DataSpec
     from dpzv_audit.data.vertical import VerticalDataset
 
 SEPARATORS = {"tab": "\t", "\\t": "\t"}
@@ -57,15 +56,15 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
     options = _loader_options(spec, flags)
     if transformer is not None and "tokenizer" in spec.options:
         options = _with_tokenizer(spec, options, transformer)
-    if spec.source is None and flags.data_dir is not None:
-        raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in scikit-learn")
+    if spec.package and flags.data_dir is not None:
+        raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in {spec.package}")
     if flags.download:
         _download(spec, flags, quiet=quiet)
     with named_by_flag(("clients", "partition", *options)):
         return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
 
 
-def _loader_options(spec: DatasetSpec, flags: DataFlags) -> dict[str, Any]:
+def _loader_options(spec: DataSpec, flags: DataFlags) -> dict[str, Any]:
     words = [key for key in spec.options if key not in ("subset", "tokenizer")]
     options: dict[str, Any] = {}
     for item in flags.data_options or []:
@@ -86,14 +85,14 @@ def _loader_options(spec: DatasetSpec, flags: DataFlags) -> dict[str, Any]:
     return options
 
 
-def _with_tokenizer(spec: DatasetSpec, options: dict[str, Any], transformer: str) -> dict[str, Any]:
+def _with_tokenizer(spec: DataSpec, options: dict[str, Any], transformer: str) -> dict[str, Any]:
     """`options` with the tokenizer of `transformer`, at the length they give or the data set's own."""
     from dpzv_audit.data.pretrained import PretrainedTokenizer
 
     if "vocabulary" in options:
         given = options["vocabulary"]
         raise InputError(f"--data-option vocabulary={given} does not apply: the tokenizer of {transformer} has its own")
-    length = options.get("length", inspect.signature(spec.loader).parameters["length"].default)
+    length = options.get("length", spec.options["length"])
     kept = {key: value for key, value in options.items() if key != "length"}
     return {**kept, "tokenizer": PretrainedTokenizer(source=transformer, length=length)}
 
@@ -106,14 +105,15 @@ def _value(text: str) -> Any:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else text
 
 
-def _download(spec: DatasetSpec, flags: DataFlags, *, quiet: bool) -> None:
-    from dpzv_audit.data.download import REMOTES, download
-    from dpzv_audit.data.files import DATA_VARIABLE
+def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
+    from dpzv_audit.data.download import download
+    from dpzv_audit.data.spec import DATA_VARIABLE
 
-    if spec.source is None:
-        raise InputError(f"--download does not apply to {spec.name}, which is embedded in scikit-learn")
-    if spec.name not in REMOTES:
-        raise InputError(f"--download cannot fetch {spec.name}, which no plain URL has: {spec.source.origin}")
+    if spec.package:
+        raise InputError(f"--download does not apply to {spec.name}, which is embedded in {spec.package}")
+    if not spec.remote:
+        origin = "" if spec.source is None else f": {spec.source.origin}"
+        raise InputError(f"--download cannot fetch {spec.name}, which no plain URL has{origin}")
     given = flags.data_dir or os.environ.get(DATA_VARIABLE)
     if not given:
         raise InputError(f"--download needs --data-dir DIR, the folder to fetch into, or {DATA_VARIABLE} set")

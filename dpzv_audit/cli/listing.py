@@ -13,7 +13,7 @@ from dpzv_audit.errors import unknown_name
 from dpzv_audit.registry import OWN, Registry
 
 if TYPE_CHECKING:
-    from dpzv_audit.data import DatasetSpec
+    from dpzv_audit.data import DataSpec
 
 REGISTRIES: dict[str, tuple[str, str]] = {
     "methods": ("mechanisms", "METHODS"),
@@ -69,19 +69,18 @@ def listed(what: str) -> list[dict[str, Any]]:
     return [{**item, **_dataset(registry[item["name"]])} for item in items] if what == "datasets" else items
 
 
-def _dataset(spec: DatasetSpec) -> dict[str, Any]:
-    from dpzv_audit.data.download import REMOTES
-
+def _dataset(spec: DataSpec) -> dict[str, Any]:
     files = None
     if spec.source is not None:
         files = {
             "folder": spec.source.folder,
-            "names": spec.files,
-            "megabytes": spec.megabytes,
+            "names": spec.source.names,
+            "megabytes": spec.source.size,
             "origin": spec.source.origin,
-            "download": spec.name in REMOTES,
+            "download": bool(spec.remote),
         }
-    return {"partitions": dict(spec.partitions), "options": list(spec.options), "files": files}
+    partitions = {name: way.takes for name, way in spec.partitions.items()}
+    return {"partitions": partitions, "options": list(spec.options), "files": files}
 
 
 def _needs(item: Mapping[str, Any]) -> Iterator[str]:

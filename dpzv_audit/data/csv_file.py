@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dpzv_audit.data.files import file_digest
-from dpzv_audit.data.split import fixed_split
+from dpzv_audit.data.split import split_records
 from dpzv_audit.data.table import (
     Column,
     Hashed,
@@ -73,7 +73,7 @@ def load_csv(
         Records(features=join_columns(table.blocks, cut), labels=label_classes(source, table, numbers))
         for source, table in zip(sources, tables, strict=True)
     ]
-    train, rest = parts if len(parts) == 2 else _split(parts[0])
+    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
     return VerticalDataset(
         name=f"csv:{sources[0].name}",
         train=train,
@@ -94,15 +94,6 @@ def _read(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> 
         line = table.lines[table.labels.index("")]
         raise InputError(f"{path}: line {line}, column {label!r}: is empty, must be a label")
     return table
-
-
-def _split(records: Records) -> tuple[Records, Records]:
-    parts = fixed_split(len(records), seed=SPLIT_SEED)
-    train, rest = (
-        Records(features=tuple(block[part] for block in records.features), labels=records.labels[part])
-        for part in parts
-    )
-    return train, rest
 
 
 def _check_header(path: Path, names: Sequence[str], separator: str) -> None:

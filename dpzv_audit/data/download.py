@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from dpzv_audit.data.adult import ADULT_SOURCE, ADULT_URL
-from dpzv_audit.data.cifar import CIFAR_ARCHIVE, CIFAR_MD5, CIFAR_SOURCE, CIFAR_URL
-from dpzv_audit.data.fashion import FASHION_FILES, FASHION_SOURCE
-from dpzv_audit.data.files import CHUNK, file_digest
-from dpzv_audit.data.imdb import IMDB_ARCHIVE, IMDB_MD5, IMDB_SOURCE, IMDB_URL
-from dpzv_audit.data.mnist import MNIST_FILES, MNIST_SOURCE, MnistFiles
-from dpzv_audit.errors import AuditError, InputError, unknown_name
+from dpzv_audit.data import DATASETS
+from dpzv_audit.data.files import CHUNK
+from dpzv_audit.data.spec import DataSpec, RemoteFile
+from dpzv_audit.errors import AuditError, InputError
 
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector
@@ -28,87 +24,23 @@ Progress = Callable[[str, int], Callable[[int], None]]
 """`progress(name, total bytes)` starts a file and returns what to call with the bytes so far."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RemoteFile:
-    """A file at `url`, kept as `name`: exactly `size` bytes with `digest` (hexadecimal) under `algorithm`."""
-
-    url: str
-    name: str
-    size: int
-    digest: str
-    algorithm: str = "md5"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Remote:
-    """A data set's folder within the data folder, and the files that go there."""
-
-    folder: str
-    files: tuple[RemoteFile, ...]
-
-
-def _idx(files: MnistFiles, sizes: Sequence[int]) -> tuple[RemoteFile, ...]:
-    parts = (files.train_images, files.train_labels, files.test_images, files.test_labels)
-    return tuple(
-        RemoteFile(url=part.url or "", name=f"{part.name}.gz", size=size, digest=part.md5_gzip)
-        for part, size in zip(parts, sizes, strict=True)
-    )
-
-
-REMOTES: dict[str, Remote] = {
-    "mnist": Remote(folder=MNIST_SOURCE.folder, files=_idx(MNIST_FILES, (9_912_422, 28_881, 1_648_877, 4_542))),
-    "fashion-mnist": Remote(
-        folder=FASHION_SOURCE.folder, files=_idx(FASHION_FILES, (26_421_880, 29_515, 4_422_102, 5_148))
-    ),
-    "cifar10": Remote(
-        folder=CIFAR_SOURCE.folder,
-        files=(RemoteFile(url=CIFAR_URL, name=CIFAR_ARCHIVE, size=170_052_171, digest=CIFAR_MD5),),
-    ),
-    "imdb": Remote(
-        folder=IMDB_SOURCE.folder,
-        files=(RemoteFile(url=IMDB_URL, name=IMDB_ARCHIVE, size=84_125_825, digest=IMDB_MD5),),
-    ),
-    "adult": Remote(
-        folder=ADULT_SOURCE.folder,
-        files=(
-            RemoteFile(
-                url=f"{ADULT_URL}adult.data",
-                name="adult.data",
-                size=3_974_305,
-                digest="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-                algorithm="sha256",
-            ),
-            RemoteFile(
-                url=f"{ADULT_URL}adult.test",
-                name="adult.test",
-                size=2_003_153,
-                digest="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-                algorithm="sha256",
-            ),
-        ),
-    ),
-}
-
-
-def download(
-    name: str, data_dir: Path, progress: Progress | None = None, *, remotes: Mapping[str, Remote] = REMOTES
-) -> tuple[Path, ...]:
-    """Fetch the files of data set `name` into its folder in `data_dir`, and return their paths.
+def download(data: str | DataSpec, data_dir: Path, progress: Progress | None = None) -> tuple[Path, ...]:
+    """Fetch the files of a data set (or of its name) into its folder in `data_dir`, and return their paths.
 
     A file that is there with the right digest is not fetched again; one with another digest is replaced once the
     right one is complete. Nothing under a file's own name is ever incomplete. Raises `InputError` for a data set
     without plain URLs and for a `data_dir` that cannot be written to, and `AuditError`, in one line, where the
-    network, the server or the file it sends fails; `remotes` is the table of what is where.
+    network, the server or the file it sends fails.
     """
-    if name not in remotes:
-        raise unknown_name("dataset to download", name, remotes)
-    remote = remotes[name]
-    folder = data_dir / remote.folder
+    spec = DATASETS.named(data, "dataset") if isinstance(data, str) else data
+    if spec.source is None or not spec.remote:
+        raise InputError(f"{spec.name} cannot be downloaded: no plain URL has it")
+    folder = data_dir / spec.source.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); must be a folder to write to") from error
-    return tuple(_fetch(file, folder, progress or _silent) for file in remote.files)
+    return tuple(_fetch(file, folder, progress or _silent) for file in spec.remote)
 
 
 def check_url(url: str, first: str) -> None:
@@ -127,7 +59,7 @@ def _silent(name: str, total: int) -> Callable[[int], None]:
 
 def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
     path = folder / file.name
-    if path.is_file() and file_digest(path, file.algorithm) == file.digest:
+    if file.is_at(path):
         return path
     check_url(file.url, file.url)
     try:

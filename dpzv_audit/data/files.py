@@ -1,61 +1,15 @@
-"""Where data sets have their files: finds folders, reads files up to a limit, and says what to put where."""
+"""Reads files of data sets up to a limit, and says how much memory is free for what they hold."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.plain_files import open_plain
 from dpzv_audit.trees import data_digest
 
-DATA_VARIABLE = "DPZV_AUDIT_DATA"
-"""Environment variable that names the data folder where no flag does."""
-
 CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """A data set's files: its name, its folder within the data folder, what that holds and where to get it."""
-
-    name: str
-    folder: str
-    holds: str
-    origin: str
-
-    def locate(self, data_dir: Path | None) -> Path:
-        """Return the folder of the files: `folder` in `data_dir` (or DPZV_AUDIT_DATA) if there, else itself.
-
-        Raises `InputError` naming the flag or the variable if neither is set or the folder does not exist.
-        """
-        right = f"the folder that holds {self.folder}/ or {self.holds}"
-        source = "--data-dir"
-        if data_dir is None:
-            source = DATA_VARIABLE
-            value = os.environ.get(DATA_VARIABLE, "")
-            if not value:
-                needs = f"{self.name} needs its files: give --data-dir DIR, {right}, or set {DATA_VARIABLE}"
-                raise InputError(f"{needs}; {self.origin}")
-            data_dir = Path(value)
-        if not data_dir.is_dir():
-            found = "is no folder" if data_dir.exists() else "does not exist"
-            raise InputError(f"{source} is {data_dir}, which {found}; must be {right}")
-        inner = data_dir / self.folder
-        return inner if inner.is_dir() else data_dir
-
-    def find(self, folder: Path, *names: str) -> Path:
-        """Return the first of `names` that is a file in `folder`; `InputError` saying what to put there if none is."""
-        for name in names:
-            if (folder / name).is_file():
-                return folder / name
-        raise self.missing(folder / names[0])
-
-    def missing(self, path: Path) -> InputError:
-        """An `InputError` for the absent `path`, which says what to download and where to put it."""
-        return InputError(f"{path}: no such file; {self.origin}, to go into {self.folder}/ of the data folder")
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Reads one IDX file of unsigned bytes, gzipped or not, and trusts nothing in it.
+"""MNIST and Fashion-MNIST from their four original IDX files, gzipped or not; nothing in a file is trusted.
 
 The format (LeCun, Cortes, Burges, "The MNIST database"): a big-endian magic number 0x00 0x00 0x08 n for n
 dimensions of unsigned bytes, n big-endian 32-bit sizes, then the bytes with the last dimension fastest.
@@ -16,11 +16,21 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dpzv_audit.data.files import unreadable
+from dpzv_audit.data.partition import equal_runs, row_strips, scaled
+from dpzv_audit.data.spec import DataRequest, Source, declared
+from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.plain_files import open_plain
 
 GZIP_MARK = b"\x1f\x8b"
 GZIP_WBITS = 16 + zlib.MAX_WBITS
+
+PIXEL_MAXIMUM = 255.0
+"""The largest grey value of the format: a public constant, so scaling looks at no record."""
+
+SHAPES = ((60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,))
+"""Dimensions of the four files: images and labels of the train part, then those of the test part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +61,64 @@ class IdxFile:
     def size(self) -> int:
         """Bytes of the file once decompressed."""
         return len(self.header) + math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class IdxFiles:
+    """The four files of a data set of images."""
+
+    train_images: IdxFile
+    train_labels: IdxFile
+    test_images: IdxFile
+    test_labels: IdxFile
+
+
+def declared_idx_files(name: str) -> IdxFiles:
+    """Return the files of the data set `name` as `sets/NAME.toml` declares them."""
+    remote = declared(name, "source", Source).remote
+    plain = declared(name, "md5_plain", tuple[str, ...])
+    return IdxFiles(
+        *(
+            IdxFile(name=file.name.removesuffix(".gz"), shape=s, md5_gzip=file.digest, md5_plain=md5, url=file.url)
+            for file, s, md5 in zip(remote, SHAPES, plain or (None,) * len(SHAPES), strict=True)
+        )
+    )
+
+
+def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
+    """Return the images of `files` (60,000 train and 10,000 test records, 10 classes), pixels in [0, 1].
+
+    "strips" are of 28 / clients rows, blocks (N, 1, 28 / clients, 28); "runs" are equal runs of the flattened image,
+    blocks (N, 784 / clients). Raises `InputError` for a missing folder or file, and for one that is not the original.
+    """
+    count, digests = request.clients, {}
+    parts = (files.train_images, files.train_labels, files.test_images, files.test_labels)
+    if not any((request.folder / f"{part.name}{end}").is_file() for part in parts for end in (".gz", "")):
+        raise request.spec.missing(request.folder / f"{files.train_images.name}.gz")
+
+    def read(file: IdxFile) -> npt.NDArray[np.uint8]:
+        array, digests[find_idx(request.folder, file).name] = read_idx(request.folder, file)
+        return array
+
+    def records(images: IdxFile, labels: IdxFile) -> Records:
+        values = read(labels).astype(np.int64)
+        divide = row_strips if request.partition == "strips" else equal_runs
+        return Records(features=scaled(divide(read(images), count), PIXEL_MAXIMUM), labels=values)
+
+    height, width = files.train_images.shape[1:]
+    if request.partition == "strips":
+        held = f"{height // count} of the {height} image rows each"
+    else:
+        held = f"{height * width // count} of the {height * width} flattened pixels each"
+    return VerticalDataset(
+        name=request.spec.name,
+        train=records(files.train_images, files.train_labels),
+        test=records(files.test_images, files.test_labels),
+        classes=10,
+        partition=f"{count} clients, {request.partition}: {held}",
+        digests=digests,
+        columns=width,  # a run of whole rows is a picture; one that ends within a row is not
+    )
 
 
 def read_idx(folder: Path, expected: IdxFile) -> tuple[npt.NDArray[np.uint8], str]:
@@ -92,7 +160,7 @@ def _read_bounded(path: Path, expected: IdxFile) -> bytes:
         with open_plain(path) as file:
             stored = file.read(limit + 1)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); it must be a readable file") from error
+        raise unreadable(path, error) from error
     if len(stored) > limit:
         raise _wrong(path, f"has more than {limit} bytes, must have about {expected.size} at most", expected)
     return stored
@@ -112,15 +180,12 @@ def _decompress(path: Path, stored: bytes, expected: IdxFile) -> bytes:
 
 
 def _check_content(path: Path, content: bytes, expected: IdxFile) -> None:
-    if len(content) < 4:
-        raise _wrong(path, f"is truncated: {len(content)} bytes, must be {expected.size}", expected)
-    (magic,) = struct.unpack(">I", content[:4])
-    if magic != expected.magic:
+    magic = int.from_bytes(content[:4], "big")
+    sizes = content[4 : len(expected.header)]
+    found = struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4])
+    if len(content) >= 4 and magic != expected.magic:
         raise _wrong(path, f"magic number is 0x{magic:08x}, must be 0x{expected.magic:08x}", expected)
-    if len(content) < len(expected.header):
-        raise _wrong(path, f"is truncated: {len(content)} bytes, must be {expected.size}", expected)
-    found = struct.unpack(f">{len(expected.shape)}I", content[4 : len(expected.header)])
-    if found != expected.shape:
+    if len(content) >= len(expected.header) and found != expected.shape:
         raise _wrong(path, f"dimensions are {_times(found)}, must be {_times(expected.shape)}", expected)
     if len(content) < expected.size:
         raise _wrong(path, f"is truncated: {len(content)} bytes, must be {expected.size}", expected)

@@ -17,28 +17,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import Source, read_bounded, unreadable
+from dpzv_audit.data.files import read_bounded, unreadable
 from dpzv_audit.data.images import COLOURS, check_look, prepared, view_blocks
 from dpzv_audit.data.partition import split_evenly
+from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError, check_count
-
-MODELNET_SOURCE = Source(
-    name="modelnet40",
-    folder="modelnet40",
-    holds="its 40 class folders themselves",
-    origin=(
-        "get ModelNet40's 12 shaded renders a shape (MVCNN's modelnet40_images_new_12x): "
-        "one folder a class, files SHAPE_VIEW.png in its train/ and test/"
-    ),
-)
-MODELNET_CLASSES = (
-    *("airplane", "bathtub", "bed", "bench", "bookshelf", "bottle", "bowl", "car", "chair", "cone", "cup", "curtain"),
-    *("desk", "door", "dresser", "flower_pot", "glass_box", "guitar", "keyboard", "lamp", "laptop", "mantel"),
-    *("monitor", "night_stand", "person", "piano", "plant", "radio", "range_hood", "sink", "sofa", "stairs", "stool"),
-    *("table", "tent", "toilet", "tv_stand", "vase", "wardrobe", "xbox"),
-)
-"""The published list: a label is a place in it, whichever classes are there."""
 
 VIEW_NAME = re.compile(r"(?P<shape>.+)[_.\-]v?(?P<view>[0-9]{1,4})\.(?:png|jpg|jpeg)", re.IGNORECASE)
 FILE_BYTES = 16 << 20
@@ -56,35 +40,24 @@ class Shape:
     files: tuple[Path, ...]
 
 
-def load_modelnet40(
-    *,
-    clients: int | None = None,
-    partition: str | None = None,
-    data_dir: Path | None = None,
-    colour: str = "grey",
-    size: int = 32,
-    subset: bool = False,
+def read_modelnet40(
+    request: DataRequest, *, subset: bool = False, colour: str = "grey", size: int = 32
 ) -> VerticalDataset:
-    """Return ModelNet40's renders (40 classes, 12 views a shape), pixels in [0, 1], cut as `load_views` cuts them.
+    """Return ModelNet40's renders (40 classes, 12 views of each shape), pixels in [0, 1], as `load_views` cuts them.
 
-    `clients` divides 12 (default 12, paper 001). `data_dir` is the folder that holds `modelnet40/` or the class
-    folders themselves; without it DPZV_AUDIT_DATA. With `subset` fewer classes will do. Raises `InputError` for
-    other values, for folders that are no class of ModelNet40, and for missing or malformed files.
+    With `subset` fewer classes will do. Raises `InputError` for other values, for folders that are no class of
+    ModelNet40, and for missing or malformed files.
     """
-    if partition not in (None, "views"):
-        raise InputError(f"partition is {partition!r}, modelnet40 has only one: views")
-    split_evenly(12, 12 if clients is None else clients, name="clients", of="views")
-    folder = MODELNET_SOURCE.locate(data_dir)
-    absent = [kind for kind in MODELNET_CLASSES if not (folder / kind).is_dir()]
-    if len(absent) == len(MODELNET_CLASSES):
-        raise MODELNET_SOURCE.missing(folder / absent[0])
-    present = len(MODELNET_CLASSES) - len(absent)
+    classes, folder = declared("modelnet40", "classes", tuple[str, ...]), request.folder
+    absent = [kind for kind in classes if not (folder / kind).is_dir()]
+    if len(absent) == len(classes):
+        raise request.spec.missing(folder / absent[0])
+    present = len(classes) - len(absent)
     if absent and not subset:
-        found = f"{folder}: has {present} of modelnet40's {len(MODELNET_CLASSES)} class folders, not {absent[0]}"
+        found = f"{folder}: has {present} of modelnet40's {len(classes)} class folders, not {absent[0]}"
         raise InputError(f"{found}; give --subset to use what is there")
-    data = load_views(folder, name="modelnet40", clients=clients, colour=colour, size=size, classes=MODELNET_CLASSES)
-    notes = (f"a subset: {present} of {len(MODELNET_CLASSES)} classes",) if absent else ()
-    return replace(data, notes=notes)
+    data = load_views(folder, name="modelnet40", clients=request.clients, colour=colour, size=size, classes=classes)
+    return replace(data, notes=(f"a subset: {present} of {len(classes)} classes",) if absent else ())
 
 
 def load_views(

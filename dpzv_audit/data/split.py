@@ -41,6 +41,17 @@ def fixed_split(count: int, *, seed: int) -> tuple[Indices, Indices]:
     return order[:train], order[train:]
 
 
+def split_records(records: Records, *, seed: int) -> tuple[Records, Records]:
+    """Return the train and the test records of `records` as `fixed_split` parts them."""
+    train, test = fixed_split(len(records), seed=seed)
+    return take(records, train), take(records, test)
+
+
+def take(records: Records, rows: Indices) -> Records:
+    """Return the records at the places `rows`, in that order."""
+    return Records(tuple(block[rows] for block in records.features), records.labels[rows])
+
+
 def sample_of_training(dataset: VerticalDataset, count: int, *, seed: int = 0) -> VerticalDataset:
     """Return `dataset` with `count` of its training records, in order, and a note that says so; test records stay.
 
@@ -55,6 +66,6 @@ def sample_of_training(dataset: VerticalDataset, count: int, *, seed: int = 0) -
     chosen = np.sort(fixed_order(records, seed=seed)[:count])
     return replace(
         dataset,
-        train=Records(tuple(block[chosen] for block in dataset.train.features), dataset.train.labels[chosen]),
+        train=take(dataset.train, chosen),
         notes=(*dataset.notes, f"a sample: {count:,} of {records:,} training records"),
     )

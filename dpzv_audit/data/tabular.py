@@ -1,67 +1,112 @@
-"""Published tables (Adult, bank marketing): how the rows of one become records cut over clients."""
+"""Published tables (UCI Adult, bank marketing) by what `sets/NAME.toml` declares of their columns and groups.
+
+Every row is encoded by public constants alone: numbers are divided by one, categories are one-hots of a fixed list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dpzv_audit.data.table import Column, Layout, Table, column_runs, label_classes, read_table
-from dpzv_audit.data.vertical import LabelArray
-from dpzv_audit.errors import InputError, check_count
-
-PARTITIONS = ("groups", "columns")
+from dpzv_audit.data.files import file_digest
+from dpzv_audit.data.spec import DataRequest
+from dpzv_audit.data.split import split_records
+from dpzv_audit.data.table import Category, Column, Layout, Number, column_runs, join_columns, label_classes, read_table
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTable:
-    """A table's columns and public constants: encodings, the groups they come in, label and its classes."""
+    """A published table.
 
-    name: str
-    columns: tuple[Column, ...]
-    groups: Mapping[str, tuple[str, ...]]
+    Args:
+        names: Columns of its files in their order; those without scale or values are not used.
+        label: The column to predict, `classes` the number of each of its values.
+        scales: What each number is divided by.
+        values: The published values of each category; any other value is all zeros.
+        groups: The columns of each client where they go by groups.
+        rows: Rows of each class by file: train and test, or one file that a fixed split by `split_seed` parts.
+        sample: The file of `rows` that a subset is, where the source publishes one; without it a subset is any rows.
+        notes: Sentences that whoever reads a result on the table should know.
+        separator: What stands between two cells.
+        header: Whether the first line of a file names its columns.
+        comment: What a line that is passed over opens with.
+    """
+
+    names: tuple[str, ...]
     label: str
     classes: Mapping[str, int]
+    scales: Mapping[str, float]
+    values: Mapping[str, tuple[str, ...]]
+    groups: Mapping[str, tuple[str, ...]]
+    rows: Mapping[str, tuple[int, ...]]
+    sample: str = ""
+    split_seed: int = 0
+    notes: tuple[str, ...] = ()
+    separator: str = ","
+    header: bool = True
+    comment: str | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that are features, in the files' order."""
+        used = (name for name in self.names if name in self.scales or name in self.values)
+        return tuple(
+            Number(name, self.scales[name]) if name in self.scales else Category(name, self.values[name])
+            for name in used
+        )
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Which columns each client holds, and the same in words."""
+def read_published_set(table: PublishedTable, request: DataRequest, *, subset: bool = False) -> VerticalDataset:
+    """Return the rows of `table`, each client's columns as one block, float32 (N, width), 2 classes.
 
-    groups: tuple[tuple[str, ...], ...]
-    words: str
-
-
-def choose_cut(table: PublishedTable, clients: int | None, partition: str | None) -> Cut:
-    """Return the columns of each client: the table's own groups, or runs of whole columns in the file's order.
-
-    "groups" is the default where `clients` is None or their number; "columns" takes any number of clients up to
-    the columns. Raises `InputError` for others.
+    "groups" are the table's own, "columns" are runs of whole columns in the file's order. With `subset` any rows will
+    do, or those of the published sample. Raises `InputError` naming the file, the line and the column for whatever is
+    malformed, and for files that have not the published rows of each class.
     """
-    own = len(table.groups)
-    kind = partition or ("groups" if clients in (None, own) else "columns")
-    if kind not in PARTITIONS:
-        raise InputError(f"partition is {partition!r}, {table.name} has: {', '.join(PARTITIONS)}")
-    count = own if clients is None else check_count("clients", clients)
-    if kind == "groups":
-        if count != own:
-            raise InputError(f"clients is {count}, must be {own} for groups ({', '.join(table.groups)})")
-        words = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.groups.items())
-        return Cut(tuple(table.groups.values()), f"{count} clients, groups: {words}")
-    runs = column_runs([column.name for column in table.columns], count)
-    return Cut(runs, f"{count} clients, columns: {'; '.join(', '.join(run) for run in runs)}")
+    held, words = _columns_of_clients(table, request)
+    names = [name for name in table.rows if (name == table.sample) == (subset and bool(table.sample))]
+    parts, digests = [], {}
+    for name in names:
+        path = request.find(name)
+        records = read_published(path, table, held)
+        found = np.bincount(records.labels, minlength=2).tolist()
+        if found != list(table.rows[name]) and not (subset and not table.sample):
+            hint = f"it must be the original {name}" if table.sample else "give --subset to use what is there"
+            original = f"the original has {list(table.rows[name])}; {hint}"
+            raise InputError(f"{path}: has {found} rows by class, {original}")
+        parts.append(records)
+        digests[name] = file_digest(path)
+    total = sum(map(len, parts))
+    right = sum(sum(rows) for name, rows in table.rows.items() if name != table.sample)
+    train, test = parts if len(parts) == 2 else split_records(parts[0], seed=table.split_seed)
+    of_sample = "the source's sample of " if table.sample else ""
+    return VerticalDataset(
+        name=request.spec.name,
+        train=train,
+        test=test,
+        classes=2,
+        partition=words,
+        digests=digests,
+        notes=table.notes if total == right else (*table.notes, f"a subset: {of_sample}{total:,} of {right:,} rows"),
+    )
 
 
-def read_published(path: Path, layout: Layout, table: PublishedTable) -> tuple[Table, LabelArray]:
-    """Return the encoded rows of `path` and their classes; raises what `read_table` and `label_classes` raise."""
+def read_published(path: Path, table: PublishedTable, groups: tuple[tuple[str, ...], ...]) -> Records:
+    """Return the rows of `path`, a block for each of `groups`; raises what `read_table` and `label_classes` raise."""
+    layout = Layout(separator=table.separator, names=table.names, header=table.header, comment=table.comment)
     read = read_table(path, layout, table.columns, table.label)
-    return read, label_classes(path, read, table.classes)
+    return Records(join_columns(read.blocks, groups), label_classes(path, read, table.classes))
 
 
-def check_rows(path: Path, labels: LabelArray, right: Sequence[int], *, hint: str) -> None:
-    """Raise `InputError` unless class c has `right[c]` rows, as in the published file."""
-    found = np.bincount(labels, minlength=len(right)).tolist()
-    if found != list(right):
-        raise InputError(f"{path}: has {found} rows by class, the original has {list(right)}; {hint}")
+def _columns_of_clients(table: PublishedTable, request: DataRequest) -> tuple[tuple[tuple[str, ...], ...], str]:
+    """Return the columns of each client, and the same in words."""
+    if request.partition == "groups":
+        words = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.groups.items())
+        return tuple(table.groups.values()), f"{request.clients} clients, groups: {words}"
+    runs = column_runs([column.name for column in table.columns], request.clients)
+    return runs, f"{request.clients} clients, columns: {'; '.join(', '.join(run) for run in runs)}"

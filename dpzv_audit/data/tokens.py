@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dpzv_audit.data.partition import equal_runs, split_evenly
-from dpzv_audit.data.vertical import TokenArray
-from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.data.spec import DataRequest
+from dpzv_audit.data.vertical import LabelArray, Records, TokenArray, VerticalDataset
+from dpzv_audit.errors import check_count
 
 PADDING = 0
 WORD = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z]+)?")
 """Bytes of UTF-8 after ASCII lower-casing: what a word is depends on no version of the Unicode tables."""
 
 DEFAULT_VOCABULARY = 1 << 15
-PARTITIONS = ("runs",)
 
 
 class Tokenizer(Protocol):
@@ -79,12 +79,8 @@ def word_id(word: bytes, vocabulary: int) -> int:
     return 1 + number % (vocabulary - 1)
 
 
-def choose_tokenizer(
-    tokenizer: Tokenizer | None, *, name: str, clients: int, partition: str | None, length: int, vocabulary: int
-) -> Tokenizer:
+def choose_tokenizer(tokenizer: Tokenizer | None, *, clients: int, length: int, vocabulary: int) -> Tokenizer:
     """Return `tokenizer`, or the hashing one of `length` and `vocabulary`, once `clients` divide its length."""
-    if partition not in (None, *PARTITIONS):
-        raise InputError(f"partition is {partition!r}, {name} has only one: runs")
     chosen = HashTokenizer(length=length, vocabulary=vocabulary) if tokenizer is None else tokenizer
     split_evenly(chosen.length, clients, name="clients", of="tokens")
     return chosen
@@ -95,6 +91,28 @@ def token_runs(ids: TokenArray, clients: int) -> tuple[npt.NDArray[np.int64], ..
     return tuple(block.astype(np.int64, copy=False) for block in equal_runs(ids, clients))
 
 
-def describe_runs(tokenizer: Tokenizer, clients: int) -> str:
-    """Say in words how token ids were cut."""
-    return f"{clients} clients, runs: {tokenizer.length // clients} of {tokenizer.length} tokens each; {tokenizer.name}"
+def text_dataset(
+    request: DataRequest,
+    tokenizer: Tokenizer,
+    train: tuple[TokenArray, LabelArray],
+    test: tuple[TokenArray, LabelArray],
+    *,
+    complete: int,
+    digests: dict[str, str],
+) -> VerticalDataset:
+    """Return ids (N, length) and labels (N,) of reviews in two classes as a data set of runs of tokens.
+
+    A note says where there are other than `complete` reviews.
+    """
+    count, found = request.clients, len(train[1]) + len(test[1])
+    runs = f"{tokenizer.length // count} of {tokenizer.length} tokens each; {tokenizer.name}"
+    return VerticalDataset(
+        name=request.spec.name,
+        train=Records(token_runs(train[0], count), train[1]),
+        test=Records(token_runs(test[0], count), test[1]),
+        classes=2,
+        partition=f"{count} clients, runs: {runs}",
+        digests=digests,
+        vocabulary=tokenizer.vocabulary,
+        notes=() if found == complete else (f"a subset: {found:,} of {complete:,} reviews",),
+    )

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attacks.core.contract import AttackSetting
-from dpzv_audit.data.digits import load_digits
+from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
@@ -24,7 +24,7 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def digits():
-    return load_digits()
+    return load("digits")
 
 
 def random_dataset(records=48, clients=3, classes=4, seed=0, held_out=4):

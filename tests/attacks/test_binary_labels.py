@@ -7,7 +7,7 @@ import torch
 from attacks import ATTACKS
 from attacks.label.norm import guesses_of, mean_by_record
 from attacks.label.spectral import projections
-from dpzv_audit.data.breast_cancer import load_breast_cancer
+from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
@@ -17,7 +17,7 @@ NORM, DIRECTION, SPECTRAL = (ATTACKS[f"label_{name}"] for name in ("norm", "dire
 
 @pytest.fixture(scope="module")
 def cancer():
-    return load_breast_cancer()
+    return load("breast-cancer")
 
 
 def mounted(spec, method, data, **rest):

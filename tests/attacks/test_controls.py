@@ -10,7 +10,7 @@ from attacks import ATTACKS
 from attacks.core.contract import DoesNotApply, LabelGuesses
 from attacks.core.controls import Control
 from attacks.label.mount import positive_control
-from dpzv_audit.data.breast_cancer import load_breast_cancer
+from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.matrix import measured_cell, negative_controls
 from dpzv_audit.evidence import ADVERSARIES
@@ -34,7 +34,7 @@ EPOCHS = {"membership_loss": 40, "membership_lira": 40, "membership_rmia": 80, "
 def fitting(name, digits, **rest):
     """A setting in which the attack applies: binary data or digits, a method without noise."""
     spec = ATTACKS[name]
-    for data in (digits, load_breast_cancer()):
+    for data in (digits, load("breast-cancer")):
         for method in ("dpzv", "split"):
             setting = small_setting(
                 spec,
@@ -147,7 +147,7 @@ def test_scores_at_random_fail_the_positive_control_and_the_attack_passes(name, 
     are five standard errors or more below what must be reached, so that one passes once in 1e6 runs.
     """
     spec = ATTACKS[name]
-    data = digits if name == "membership_loss" else load_breast_cancer()
+    data = digits if name == "membership_loss" else load("breast-cancer")
     for seed in range(seeds):
         setting = replace(
             small_setting(spec, "split", data, options={"batch_size": 32}, seed=seed), confidence=1.0 - 5e-4

@@ -6,23 +6,25 @@ import io
 import struct
 import tarfile
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from PIL import Image
 from scipy import io as scipy_io
 
 from dpzv_audit.cli.releases import realised
-from dpzv_audit.data import bank, load, load_csv
+from dpzv_audit.data import DATASETS, load, load_csv
 from dpzv_audit.data.amazon import read_fasttext
 from dpzv_audit.data.archives import TarLimits, read_tar_members
-from dpzv_audit.data.cifar import CifarFiles, load_cifar10
+from dpzv_audit.data.cifar import CifarFiles, read_cifar10
 from dpzv_audit.data.idx import IdxFile, read_idx
-from dpzv_audit.data.imdb import load_imdb
 from dpzv_audit.data.mat5 import read_mat5
-from dpzv_audit.data.npz import Expected, read_npz
 from dpzv_audit.data.renders import decode_image
-from dpzv_audit.data.tabular import read_published
+from dpzv_audit.data.spec import declared
+from dpzv_audit.data.tabular import PublishedTable, read_published
 from dpzv_audit.data.tokens import HashTokenizer
+from dpzv_audit.errors import InputError
+from dpzv_audit.npy import read_npz
 
 RANDOM = np.random.default_rng(0)
 
@@ -58,12 +60,13 @@ def test_cifar_batches(withstands):
     table = RANDOM.integers(0, 256, (10, 3073), dtype=np.uint8)
     table[:, 0] = np.arange(10)
     files = CifarFiles(rows=10)
+    spec = replace(DATASETS["cifar10"], reader=partial(read_cifar10, files))
 
     def read(path):
         for name in files.names[1:]:
             (path.parent / name).write_bytes(table.tobytes())
         try:
-            load_cifar10(data_dir=path.parent, subset=True, files=files)
+            spec.load(data_dir=path.parent, subset=True)
         finally:
             for name in files.names[1:]:
                 (path.parent / name).unlink()
@@ -75,11 +78,13 @@ def test_cifar_archives(withstands):
     table = np.zeros((10, 3073), dtype=np.uint8)
     table[:, 0] = np.arange(10)
     files = CifarFiles(rows=10)
+    spec = replace(DATASETS["cifar10"], reader=partial(read_cifar10, files))
     archive = tar_of({f"cifar-10-batches-bin/{name}": table.tobytes() for name in files.names})
 
     def read(path):
         md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-        load_cifar10(data_dir=path.parent, files=replace(files, archive_md5=md5))
+        source = replace(spec.source, remote=(replace(spec.remote[0], digest=md5),))
+        replace(spec, source=source).load(data_dir=path.parent)
 
     withstands(read, archive, name="cifar-10-binary.tar.gz")
 
@@ -105,7 +110,7 @@ def test_review_archives(withstands):
     parts = {f"aclImdb/{part}/{side}/0_{n}.txt": b"a film" for part in ("train", "test") for side, n in
              (("pos", 9), ("neg", 2))}  # fmt: skip
     withstands(
-        lambda path: load_imdb(data_dir=path.parent, subset=True, length=8), tar_of(parts), name="aclImdb_v1.tar.gz"
+        lambda path: load("imdb", data_dir=path.parent, subset=True, length=8), tar_of(parts), name="aclImdb_v1.tar.gz"
     )
 
 
@@ -136,8 +141,9 @@ def test_adult_tables(withstands):
 
 def test_bank_tables(withstands):
     line = "58;management;married;tertiary;no;2143;yes;no;unknown;5;may;261;1;-1;0;unknown;no\n"
-    content = (";".join(bank.NAMES) + "\n" + line * 3).encode()
-    withstands(lambda path: read_published(path, bank.LAYOUT, bank.TABLE), content, name="bank-full.csv")
+    table = declared("bank", "table", PublishedTable)
+    content = (";".join(table.names) + "\n" + line * 3).encode()
+    withstands(lambda path: read_published(path, table, tuple(table.groups.values())), content, name="bank-full.csv")
 
 
 def test_lines_of_reviews(withstands):
@@ -156,10 +162,16 @@ def test_matlab_files(withstands):
 
 
 def test_npz_files(withstands):
-    right = {"images": Expected("u", 1, (3, 2, 2)), "labels": Expected("i", 8, (3,))}
     arrays = {"images": np.zeros((3, 2, 2), dtype=np.uint8), "labels": np.arange(3)}
     contents = [saved(np.savez, **arrays), saved(np.savez_compressed, **arrays)]
-    withstands(lambda path: read_npz(path, right), *contents, name="views.npz", share=3)
+
+    def read(path):
+        try:
+            read_npz(path, {"images": 12, "labels": 24})
+        except (ValueError, OSError) as error:
+            raise InputError(f"{path}: {error}") from error
+
+    withstands(read, *contents, name="views.npz", share=3)
 
 
 def test_images(withstands):

@@ -12,6 +12,7 @@ from dpzv_audit import verify_claim
 from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.evidence import Evidence, Theory
 from dpzv_audit.claims.gate import Effort, Gate, place_of
 from dpzv_audit.claims.load import load_claims, one_claim
 from dpzv_audit.claims.mechanism_source import RUNS_A_BLOCK
@@ -19,6 +20,7 @@ from dpzv_audit.claims.result import shown_path
 from dpzv_audit.claims.sources import data_key
 from dpzv_audit.claims.stages import CUT_SHARE, all_at_once, split_of, two_stages
 from dpzv_audit.claims.verdicts import holm
+from dpzv_audit.data import DATASETS, DataSpec, Partition
 from dpzv_audit.errors import AuditError, InputError
 
 SCORES = """
@@ -235,16 +237,39 @@ def test_a_claim_that_says_nothing_of_later_keys_keeps_its_digest():
 
 
 def test_every_data_set_has_a_digest_of_its_own_files(tmp_path, monkeypatch):
-    from dpzv_audit.claims.cache import dataset_digest
-    from dpzv_audit.data import DATASETS
-
     monkeypatch.setenv("DPZV_AUDIT_DATA", str(tmp_path))
     for name, spec in DATASETS.items():
-        before = dataset_digest(name, None)
+        before = spec.digest(None)
         (tmp_path / "one more").write_text(name)
-        assert (dataset_digest(name, None) == before) == (spec.source is None)
+        assert (spec.digest(None) == before) == bool(spec.package)
     with pytest.raises(InputError, match="dataset is 'mnits': did you mean 'mnist'"):
-        dataset_digest("mnits", None)
+        DATASETS.named("mnits", "dataset")
+
+
+def test_a_claim_on_a_data_set_of_one_s_own_is_audited_again_where_its_file_changes(tmp_path, monkeypatch):
+    numbers = tmp_path / "numbers.npy"
+
+    ours = DataSpec(
+        name="ours",
+        summary="Numbers of ours",
+        reader=lambda request: DATASETS["digits"].load(clients=2),
+        partitions={"columns": Partition(clients=2, takes="2")},
+        files=lambda data_dir: (numbers,),
+    )
+    monkeypatch.setitem(DATASETS._built_in, "ours", ours)
+    keys = 'kind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = 0.9\ndataset = "ours"\n'
+    gate = gate_of(tmp_path, f'[[claim]]\nname = "c"\n{keys}', cache=tmp_path / "cache")
+
+    def key(content):
+        numbers.write_bytes(content)
+        return gate.prepare()[0].key
+
+    first = key(b"1")
+    gate.cache.keep(first, Evidence(p_value=1.0, theory=Theory()))
+    assert gate.prepare()[0].cached
+    assert key(b"2") != first
+    assert not gate.prepare()[0].cached
+    assert key(b"1") == first
 
 
 def test_the_files_of_a_transformer_count_as_data(tmp_path):

@@ -8,7 +8,7 @@ from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
-from dpzv_audit.data.files import DATA_VARIABLE
+from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.errors import InputError
 from dpzv_audit.training_defaults import DATASET_DEFAULTS, GRADIENT_DEFAULTS
 from mechanisms import METHODS

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.data.files import DATA_VARIABLE
+from dpzv_audit.data.spec import DATA_VARIABLE
 
 
 def data_folder(*needed: str) -> Path | None:

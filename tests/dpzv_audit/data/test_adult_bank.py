@@ -1,25 +1,29 @@
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpzv_audit.data import adult, bank, load
-from dpzv_audit.data.adult import load_adult
-from dpzv_audit.data.bank import load_bank
+from dpzv_audit.data import DATASETS, load
+from dpzv_audit.data.spec import declared
 from dpzv_audit.data.split import fixed_split
 from dpzv_audit.data.table import Category
+from dpzv_audit.data.tabular import PublishedTable, read_published_set
 from dpzv_audit.errors import InputError
+
+ADULT, BANK = (declared(name, "table", PublishedTable) for name in ("adult", "bank"))
 
 ADULT_ROW = (
     "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "
     "United-States, <=50K"
 )
 RICH_ROW = ADULT_ROW.replace("39", "52").replace("State-gov", "?").replace("<=50K", ">50K")
-BANK_HEADER = ";".join(f'"{name}"' for name in bank.NAMES)
+BANK_HEADER = ";".join(f'"{name}"' for name in BANK.names)
 BANK_ROW = '58;"management";"married";"tertiary";"no";2143;"yes";"no";"unknown";5;"may";261;1;-1;0;"unknown";"no"'
 
 
-def features(table: adult.PublishedTable, data: object, cut: tuple[tuple[str, ...], ...]) -> dict[str, np.ndarray]:
+def features(table: PublishedTable, data: object, cut: tuple[tuple[str, ...], ...]) -> dict[str, np.ndarray]:
     """The train features of each column, cut out of the clients' blocks again."""
     widths = {column.name: column.width for column in table.columns}
     found = {}
@@ -50,12 +54,12 @@ def refused(name: str, folder: Path, **options: object) -> str:
 
 def test_adult_rows_by_hand(tmp_path):
     write_adult(tmp_path, [ADULT_ROW, RICH_ROW], [RICH_ROW])
-    data = load_adult(data_dir=tmp_path, subset=True)
+    data = load("adult", data_dir=tmp_path, subset=True)
     assert data.train.labels.tolist() == [0, 1]
     assert data.test.labels.tolist() == [1]  # its label ends in a full stop
     assert sum(shape[0] for shape in data.shapes) == 105
-    found = features(adult.TABLE, data, tuple(adult.TABLE.groups.values()))
-    assert found.keys() == {column.name for column in adult.TABLE.columns}
+    found = features(ADULT, data, tuple(ADULT.groups.values()))
+    assert found.keys() == {column.name for column in ADULT.columns}
     assert found["age"][:, 0] == pytest.approx([0.39, 0.52])
     assert found["fnlwgt"][0, 0] == pytest.approx(0.077516)
     assert found["workclass"].tolist() == [[0, 0, 0, 0, 0, 1, 0, 0], [0] * 8]  # "?" is in no list
@@ -67,7 +71,7 @@ def test_bank_rows_by_hand_without_duration(tmp_path):
     rows = [BANK_ROW, BANK_ROW.replace('"no"', '"yes"', 1).replace("management", "juggler")]
     write_bank(tmp_path, rows * 40)
     data = load_bank_anyway(tmp_path, 80)
-    found = features(bank.TABLE, data, tuple(bank.TABLE.groups.values()))
+    found = features(BANK, data, tuple(BANK.groups.values()))
     assert "duration" not in found
     train, _ = fixed_split(80, seed=45_211)
     odd = train % 2 == 1
@@ -80,9 +84,8 @@ def test_bank_rows_by_hand_without_duration(tmp_path):
 
 
 def load_bank_anyway(folder: Path, no: int) -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(bank.ROWS, "bank-full.csv", (no, 0))
-        return load_bank(data_dir=folder)
+    table = replace(BANK, rows={**BANK.rows, "bank-full.csv": (no, 0)})
+    return replace(DATASETS["bank"], reader=partial(read_published_set, table)).load(data_dir=folder)
 
 
 def test_what_duration_holds_changes_nothing(tmp_path):
@@ -97,15 +100,17 @@ def test_what_duration_holds_changes_nothing(tmp_path):
 @pytest.mark.parametrize("clients", [1, 2, 5, 14])
 def test_runs_of_whole_columns_hold_the_same_features(tmp_path, clients):
     write_adult(tmp_path, [ADULT_ROW, RICH_ROW], [ADULT_ROW])
-    groups = features(adult.TABLE, load_adult(data_dir=tmp_path, subset=True), tuple(adult.TABLE.groups.values()))
-    data = load_adult(data_dir=tmp_path, subset=True, clients=clients, partition="columns")
+    groups = features(ADULT, load("adult", data_dir=tmp_path, subset=True), tuple(ADULT.groups.values()))
+    data = load("adult", data_dir=tmp_path, subset=True, clients=clients, partition="columns")
     assert data.clients == clients
-    order = [column.name for column in adult.TABLE.columns]
+    order = [column.name for column in ADULT.columns]
     np.testing.assert_array_equal(np.hstack(data.train.features), np.hstack([groups[name] for name in order]))
 
 
-@pytest.mark.parametrize("table", [adult.TABLE, bank.TABLE])
-def test_groups_hold_every_column_once_and_lists_name_no_value_twice(table):
+@pytest.mark.parametrize(("name", "table"), [("adult", ADULT), ("bank", BANK)])
+def test_groups_hold_every_column_once_and_lists_name_no_value_twice(name, table):
+    groups = DATASETS[name].partitions["groups"]
+    assert (groups.clients, groups.of) == (len(table.groups), ", ".join(table.groups))
     grouped = [name for names in table.groups.values() for name in names]
     assert sorted(grouped) == sorted(column.name for column in table.columns)
     for column in table.columns:
@@ -161,7 +166,7 @@ def test_real_adult(real):
     data = load("adult", data_dir=real)
     assert (len(data.train), len(data.test), data.shapes) == (32_561, 16_281, ((49,), (23,), (17,), (16,)))
     assert int(data.train.labels.sum()) == 7_841
-    found = features(adult.TABLE, data, tuple(adult.TABLE.groups.values()))
+    found = features(ADULT, data, tuple(ADULT.groups.values()))
     # published: 1,836 unknown work classes, no unknown education; every value is in its list
     assert int((found["workclass"].sum(axis=1) == 0).sum()) == 1_836
     assert int((found["native-country"].sum(axis=1) == 0).sum()) == 583
@@ -176,8 +181,8 @@ def test_real_bank(real):
     data = load("bank", data_dir=real)
     assert (len(data.train), len(data.test), data.shapes) == (36_160, 9_051, ((27,), (16,), (7,)))
     assert int(data.train.labels.sum() + data.test.labels.sum()) == 5_289
-    found = features(bank.TABLE, data, tuple(bank.TABLE.groups.values()))
-    for column in bank.TABLE.columns:
+    found = features(BANK, data, tuple(BANK.groups.values()))
+    for column in BANK.columns:
         if isinstance(column, Category):
             assert (found[column.name].sum(axis=1) == 1).all(), column.name
     sample = load("bank", data_dir=real, subset=True)

@@ -3,9 +3,11 @@ import pytest
 from sklearn import datasets
 
 from dpzv_audit.data import load
-from dpzv_audit.data.breast_cancer import SCALES
+from dpzv_audit.data.spec import declared
 from dpzv_audit.data.split import fixed_split
 from dpzv_audit.errors import InputError
+
+SCALES = np.array(declared("breast-cancer", "scales", tuple[float, ...]))
 
 
 @pytest.mark.parametrize("clients", [None, 1, 2, 30])
@@ -15,7 +17,7 @@ def test_blocks_reassemble_the_embedded_table(clients):
     assert (len(data.train), len(data.test), data.classes) == (448, 121, 2)
     source = datasets.load_breast_cancer()
     for part, rows in zip((data.train, data.test), fixed_split(569, seed=569), strict=True):
-        np.testing.assert_allclose(np.hstack(part.features) * np.array(SCALES), source.data[rows], rtol=1e-6)
+        np.testing.assert_allclose(np.hstack(part.features) * SCALES, source.data[rows], rtol=1e-6)
         np.testing.assert_array_equal(part.labels, source.target[rows])
         assert 0.0 <= np.hstack(part.features).min() <= np.hstack(part.features).max() <= 1.0
 

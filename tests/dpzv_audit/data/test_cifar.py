@@ -2,16 +2,18 @@ import hashlib
 import io
 import tarfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpzv_audit.data import load
-from dpzv_audit.data.cifar import CIFAR_FOLDER, CifarFiles, load_cifar10
+from dpzv_audit.data import DATASETS, DataSpec, load
+from dpzv_audit.data.cifar import CIFAR_FOLDER, CifarFiles, read_cifar10
 from dpzv_audit.errors import InputError
 
 FILES = CifarFiles(rows=20)
+CIFAR = replace(DATASETS["cifar10"], reader=partial(read_cifar10, FILES))
 
 
 def batch(number: int, rows: int = 20) -> np.ndarray:
@@ -34,8 +36,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def packed(folder: Path, names: tuple[str, ...] = FILES.names) -> CifarFiles:
-    """Pack the batches into the archive, remove them, and return what the archive must be."""
+def packed(folder: Path, names: tuple[str, ...] = FILES.names) -> DataSpec:
+    """Pack the batches into the archive, remove them, and return the data set whose archive it is."""
     inner = folder / CIFAR_FOLDER
     path = inner / "cifar-10-binary.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
@@ -46,12 +48,14 @@ def packed(folder: Path, names: tuple[str, ...] = FILES.names) -> CifarFiles:
             archive.addfile(info, io.BytesIO(content))
     for name in FILES.names:
         (inner / name).unlink()
-    return replace(FILES, archive_md5=hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest())
+    digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    remote = (replace(CIFAR.remote[0], digest=digest),)
+    return replace(CIFAR, source=replace(CIFAR.source, remote=remote))
 
 
-def refused(folder: Path, files: CifarFiles = FILES, **options: object) -> str:
+def refused(folder: Path, spec: DataSpec = CIFAR, **options: object) -> str:
     with pytest.raises(InputError) as caught:
-        load_cifar10(data_dir=folder, files=files, **options)
+        spec.load(data_dir=folder, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -61,12 +65,12 @@ def images(*names: str) -> np.ndarray:
 
 
 def test_patches_halves_and_strips_reassemble_the_files(folder):
-    cifar = load_cifar10(data_dir=folder, files=FILES)
+    cifar = CIFAR.load(data_dir=folder)
     assert cifar.shapes == ((3, 16, 16),) * 4
     top, bottom = (np.concatenate(cifar.train.features[i : i + 2], axis=3) for i in (0, 2))
-    halves = load_cifar10(data_dir=folder, files=FILES, clients=2)
+    halves = CIFAR.load(data_dir=folder, clients=2)
     assert halves.shapes == ((3, 32, 16),) * 2
-    strips = load_cifar10(data_dir=folder, files=FILES, partition="strips", clients=8)
+    strips = CIFAR.load(data_dir=folder, partition="strips", clients=8)
     assert strips.shapes == ((3, 4, 32),) * 8
     for back in (
         np.concatenate([top, bottom], axis=2),
@@ -80,19 +84,19 @@ def test_patches_halves_and_strips_reassemble_the_files(folder):
 
 
 def test_the_archive_reads_as_the_files_it_holds(folder):
-    loose = load_cifar10(data_dir=folder, files=FILES)
-    files = packed(folder)
-    archived = load_cifar10(data_dir=folder, files=files)
-    assert load_cifar10(data_dir=folder, files=files, subset=True).notes == ()  # nothing is missing
+    loose = CIFAR.load(data_dir=folder)
+    spec = packed(folder)
+    archived = spec.load(data_dir=folder)
+    assert spec.load(data_dir=folder, subset=True).notes == ()  # nothing is missing
     np.testing.assert_array_equal(loose.train.features[2], archived.train.features[2])
     assert list(archived.digests) == ["cifar-10-binary.tar.gz"]
     assert len(loose.digests) == 6
 
 
 def test_an_archive_with_another_md5_or_without_a_batch_is_refused(folder):
-    files = packed(folder, FILES.names[1:])
-    assert "holds no complete cifar-10-batches-bin/data_batch_1.bin" in refused(folder, files)
-    assert f"must be {FILES.archive_md5}" in refused(folder)
+    spec = packed(folder, FILES.names[1:])
+    assert "holds no complete cifar-10-batches-bin/data_batch_1.bin" in refused(folder, spec)
+    assert f"must be {CIFAR.remote[0].digest}" in refused(folder)
 
 
 def test_fewer_or_shorter_batches_only_when_asked_for(folder):
@@ -103,7 +107,7 @@ def test_fewer_or_shorter_batches_only_when_asked_for(folder):
     assert "to go into cifar-10-batches-bin/" in text
     assert text.endswith("give --subset to use what is there")
     (inner / "test_batch.bin").write_bytes(BATCHES["test_batch.bin"][:7].tobytes())
-    cifar = load_cifar10(data_dir=folder, files=FILES, subset=True)
+    cifar = CIFAR.load(data_dir=folder, subset=True)
     assert (len(cifar.train), len(cifar.test)) == (80, 7)
     assert cifar.notes == ("a subset: 87 of 120 images",)
     whole = images("data_batch_1.bin", "data_batch_2.bin", "data_batch_4.bin", "data_batch_5.bin")

@@ -5,12 +5,12 @@ import pytest
 from sklearn import datasets
 
 from dpzv_audit.data import load
-from dpzv_audit.data.digits import TRAIN_RECORDS, load_digits, split_order
+from dpzv_audit.data.split import fixed_split
 from dpzv_audit.errors import InputError
 
 
 def test_default_has_four_blocks_of_sixteen_and_whole_batches():
-    digits = load_digits()
+    digits = load("digits")
     assert digits.clients == 4
     assert digits.shapes == ((16,),) * 4
     assert (len(digits.train), len(digits.test), digits.classes) == (1408, 389, 10)
@@ -21,25 +21,24 @@ def test_default_has_four_blocks_of_sixteen_and_whole_batches():
 
 @pytest.mark.parametrize("clients", [1, 2, 4, 8])
 def test_blocks_and_split_reassemble_the_embedded_images(clients):
-    digits = load_digits(clients=clients)
+    digits = load("digits", clients=clients)
     assert digits.clients == clients
     source = datasets.load_digits()
-    order = split_order(1797)
-    for part, indices in ((digits.train, order[:TRAIN_RECORDS]), (digits.test, order[TRAIN_RECORDS:])):
+    for part, indices in zip((digits.train, digits.test), fixed_split(1797, seed=1797), strict=True):
         columns = [block.reshape(len(part), 8, 8 // clients) for block in part.features]
         np.testing.assert_array_equal(np.concatenate(columns, axis=2) * 16, source.images[indices])
         np.testing.assert_array_equal(part.labels, source.target[indices])
 
 
 def test_the_split_is_a_permutation_fixed_for_good():
-    order = split_order(1797)
+    order = np.concatenate(fixed_split(1797, seed=1797))
     np.testing.assert_array_equal(np.sort(order), np.arange(1797))
     assert order[:8].tolist() == [1302, 591, 711, 307, 1499, 1394, 1563, 184]
-    assert np.bincount(load_digits().test.labels).tolist() == [44, 42, 34, 35, 32, 47, 40, 29, 34, 52]
+    assert np.bincount(load("digits").test.labels).tolist() == [44, 42, 34, 35, 32, 47, 40, 29, 34, 52]
 
 
 def test_digests_are_those_of_the_embedded_arrays():
-    assert load_digits().digests == {
+    assert load("digits").digests == {
         "digits/images": "8f26b2bd9d135c256808f68f14fdabddde6d9c7f869ae419704b051f0f14b3b3",
         "digits/labels": "8ba4f891220f5e4c9c819638d1602d74b83618f167043c6da52a2a247841ddf0",
     }
@@ -47,9 +46,9 @@ def test_digests_are_those_of_the_embedded_arrays():
 
 def test_other_clients_and_partitions_are_refused():
     with pytest.raises(InputError, match=r"clients is 3, must divide the 8 image columns: one of 1, 2, 4, 8$"):
-        load_digits(clients=3)
+        load("digits", clients=3)
     with pytest.raises(InputError, match="partition is 'strips', digits has only one: columns"):
-        load_digits(partition="strips")
+        load("digits", partition="strips")
 
 
 def test_registry_loads_by_name_and_suggests_the_nearest():

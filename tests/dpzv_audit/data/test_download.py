@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.data.download import REMOTES, Remote, RemoteFile, check_url, download
+from dpzv_audit.data import DATASETS, DataSpec, Partition, RemoteFile, Source
+from dpzv_audit.data.download import check_url, download
 from dpzv_audit.errors import AuditError, InputError
 
 CONTENT = b"the original file" * 100_000
@@ -66,18 +67,25 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     thread.join()
 
 
-def remotes(server: ThreadingHTTPServer, *paths: str, **changes: object) -> dict[str, Remote]:
+def tiny(folder: str, *files: RemoteFile) -> DataSpec:
+    """A data set of `files`, which nobody reads."""
+    source = Source(folder=folder, holds="files", origin="", names="", remote=files)
+    partitions = {"runs": Partition(clients=1, takes="1")}
+    return DataSpec(name="tiny", summary="", reader=tiny, partitions=partitions, source=source)
+
+
+def remotes(server: ThreadingHTTPServer, *paths: str, **changes: object) -> DataSpec:
     fields = {"size": len(CONTENT), "digest": hashlib.md5(CONTENT, usedforsecurity=False).hexdigest(), **changes}
     files = tuple(
         RemoteFile(url=f"http://127.0.0.1:{server.server_port}{path}", name=f"file{n}.bin", **fields)
         for n, path in enumerate(paths)
     )
-    return {"tiny": Remote(folder="tiny-folder", files=files)}
+    return tiny("tiny-folder", *files)
 
 
-def failed(folder: Path, table: dict[str, Remote], error: type[AuditError] = AuditError) -> str:
+def failed(folder: Path, table: DataSpec, error: type[AuditError] = AuditError) -> str:
     with pytest.raises(error) as caught:
-        download("tiny", folder, remotes=table)
+        download(table, folder)
     assert "\n" not in str(caught.value)
     left = [path for path in folder.rglob("*") if path.is_file()]
     assert left == []
@@ -93,7 +101,7 @@ def test_files_arrive_whole_with_progress_and_are_not_fetched_again(server, tmp_
         return lambda done: seen.append((name, done))
 
     table = remotes(server, "/good", "/to?/good")
-    paths = download("tiny", tmp_path / "new", progress, remotes=table)
+    paths = download(table, tmp_path / "new", progress)
     folder = tmp_path / "new" / "tiny-folder"
     assert paths == (folder / "file0.bin", folder / "file1.bin")
     assert sorted(folder.iterdir()) == sorted(paths)
@@ -103,7 +111,7 @@ def test_files_arrive_whole_with_progress_and_are_not_fetched_again(server, tmp_
     assert first == sorted(first)
     assert first[-1] == len(CONTENT)
     assert server.asked == ["/good", "/to?/good", "/good"]
-    download("tiny", tmp_path / "new", remotes=table)
+    download(table, tmp_path / "new")
     assert len(server.asked) == 3
 
 
@@ -112,7 +120,7 @@ def test_sha256_is_checked_too_and_another_file_is_replaced(server, tmp_path):
     path = tmp_path / "tiny-folder" / "file0.bin"
     path.parent.mkdir()
     path.write_bytes(b"half a file")
-    assert download("tiny", tmp_path, remotes=table) == (path,)
+    assert download(table, tmp_path) == (path,)
     assert path.read_bytes() == CONTENT
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -139,7 +147,7 @@ def test_a_failed_download_leaves_what_was_there(server, tmp_path):
     path.parent.mkdir()
     path.write_bytes(b"older")
     with pytest.raises(AuditError, match="sent another file"):
-        download("tiny", tmp_path, remotes=remotes(server, "/other"))
+        download(remotes(server, "/other"), tmp_path)
     assert path.read_bytes() == b"older"
     assert list(path.parent.iterdir()) == [path]
 
@@ -158,7 +166,7 @@ def test_redirects_to_a_file_are_refused(server, tmp_path):
 @pytest.mark.parametrize("url", ["http://example.org/a", "file:///etc/passwd", "ftp://example.org/a", "/etc/passwd"])
 def test_only_https_is_fetched(tmp_path, url):
     file = RemoteFile(url=url, name="a", size=1, digest="0")
-    text = failed(tmp_path, {"tiny": Remote(folder="tiny", files=(file,))})
+    text = failed(tmp_path, tiny("tiny", file))
     assert "must stay with https" in text
 
 
@@ -176,23 +184,24 @@ def test_offline_is_one_line(tmp_path, monkeypatch):
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]  # bound but not listening: a connection is refused
         file = RemoteFile(url=f"http://127.0.0.1:{port}/a", name="a", size=1, digest="0")
-        text = failed(tmp_path, {"tiny": Remote(folder="tiny", files=(file,))})
+        text = failed(tmp_path, tiny("tiny", file))
     assert "cannot be downloaded ([Errno" in text or "cannot be downloaded (Connection refused)" in text
 
 
-def test_unknown_names_and_folders_that_cannot_be_are_the_user_s_mistake(server, tmp_path):
-    with pytest.raises(InputError, match="dataset to download is 'mfeat': must be one of mnist, fashion-mnist"):
-        download("mfeat", tmp_path)
+def test_sets_without_a_url_and_folders_that_cannot_be_are_the_user_s_mistake(server, tmp_path):
+    with pytest.raises(InputError, match="mfeat cannot be downloaded: no plain URL has it"):
+        download(DATASETS["mfeat"], tmp_path)
     taken = tmp_path / "file"
     taken.write_bytes(b"")
     with pytest.raises(InputError, match="cannot be made"):
-        download("tiny", taken, remotes=remotes(server, "/good"))
+        download(remotes(server, "/good"), taken)
 
 
 def test_the_table_of_sources_is_https_with_whole_digests():
-    assert list(REMOTES) == ["mnist", "fashion-mnist", "cifar10", "imdb", "adult"]
-    for remote in REMOTES.values():
-        for file in remote.files:
+    fetched = [name for name, spec in DATASETS.items() if spec.remote]
+    assert fetched == ["mnist", "fashion-mnist", "cifar10", "imdb", "adult"]
+    for name in fetched:
+        for file in DATASETS[name].remote:
             assert file.url.startswith("https://")
             assert file.url.endswith(file.name)
             assert len(bytes.fromhex(file.digest)) == hashlib.new(file.algorithm).digest_size
@@ -207,5 +216,5 @@ def test_real_files_are_what_the_table_says_and_are_not_fetched_again(real, monk
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
     for name in ("mnist", "adult"):
-        paths = download(name, real)
-        assert [path.stat().st_size for path in paths] == [file.size for file in REMOTES[name].files]
+        paths = download(DATASETS[name], real)
+        assert [path.stat().st_size for path in paths] == [file.size for file in DATASETS[name].remote]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import load
-from dpzv_audit.data.eth80 import ETH80_FILE, load_eth80, object_split
+from dpzv_audit.data.eth80 import ETH80_FILE, object_split
 from dpzv_audit.data.images import prepared
 from dpzv_audit.errors import InputError
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, images: np.ndarray) -> Path
 
 
 def test_a_view_a_client_reassembles_the_file_and_objects_stay_apart(folder, images):
-    eth = load_eth80(data_dir=folder)
+    eth = load("eth80", data_dir=folder)
     assert eth.shapes == ((3, 64, 64),) * 16
     assert (len(eth.train), len(eth.test), eth.classes) == (64, 16, 8)
     train, test = object_split(LABELS)
@@ -41,7 +41,7 @@ def test_a_view_a_client_reassembles_the_file_and_objects_stay_apart(folder, ima
 
 @pytest.mark.parametrize("clients", [1, 2, 4, 8])
 def test_fewer_clients_hold_neighbouring_views_as_channels(folder, images, clients):
-    eth = load_eth80(data_dir=folder, clients=clients)
+    eth = load("eth80", data_dir=folder, clients=clients)
     assert eth.shapes == ((48 // clients, 64, 64),) * clients
     train, _ = object_split(LABELS)
     back = np.concatenate(eth.train.features, axis=1).reshape(64, 16, 3, 64, 64).transpose(0, 1, 3, 4, 2)
@@ -50,7 +50,7 @@ def test_fewer_clients_hold_neighbouring_views_as_channels(folder, images, clien
 
 @pytest.mark.parametrize("clients", [2, 4, 16])
 def test_rotations_use_every_view_of_an_object_once(folder, images, clients):
-    eth = load_eth80(data_dir=folder, partition="rotations", clients=clients)
+    eth = load("eth80", data_dir=folder, partition="rotations", clients=clients)
     turns = 16 // clients
     assert (len(eth.train), len(eth.test)) == (64 * turns, 16 * turns)
     assert eth.shapes == ((3, 64, 64),) * clients
@@ -64,7 +64,7 @@ def test_rotations_use_every_view_of_an_object_once(folder, images, clients):
 
 
 def test_colour_and_size_are_fixed_arithmetic_on_each_image_alone(folder, images):
-    grey = load_eth80(data_dir=folder, colour="grey", size=16)
+    grey = load("eth80", data_dir=folder, colour="grey", size=16)
     assert grey.shapes == ((1, 16, 16),) * 16
     train, _ = object_split(LABELS)
     box = images[train[0], 5, 4:8, 8:12].reshape(-1, 3).astype(np.float64)
@@ -86,7 +86,7 @@ def test_colour_and_size_are_fixed_arithmetic_on_each_image_alone(folder, images
 )
 def test_other_options_are_told_before_any_file_is_read(tmp_path, options, message):
     with pytest.raises(InputError) as caught:
-        load_eth80(data_dir=tmp_path / "absent", **options)
+        load("eth80", data_dir=tmp_path / "absent", **options)
     assert message in str(caught.value)
 
 
@@ -95,7 +95,9 @@ def test_missing_and_other_files_are_refused(tmp_path, images):
         load("eth80", data_dir=tmp_path)
     path = tmp_path / ETH80_FILE
     np.savez(path, images=images[:79], labels=LABELS[:79])
-    with pytest.raises(InputError, match=r"images has shape \(79, 16, 64, 64, 3\), must be \(80, 16, 64, 64, 3\)"):
+    with pytest.raises(
+        InputError, match=r"images has shape \(79, 16, 64, 64, 3\) of uint8, must be \(80, 16, 64, 64, 3\) of kind 'u'"
+    ):
         load("eth80", data_dir=tmp_path)
     np.savez(path, images=images, labels=np.sort(np.arange(80) % 7))
     with pytest.raises(InputError, match=r"labels 0 \.\. 7 have \[12, 12, 12, 11, 11, 11, 11, 0\] objects"):

@@ -2,15 +2,22 @@ import gzip
 import hashlib
 import struct
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpzv_audit.data import load
-from dpzv_audit.data.fashion import FASHION_FILES, load_fashion_mnist
-from dpzv_audit.data.mnist import MNIST_FILES, MnistFiles
+from dpzv_audit.data import DATASETS, VerticalDataset, load
+from dpzv_audit.data.idx import IdxFiles, declared_idx_files, read_idx_images
 from dpzv_audit.errors import InputError
+
+FASHION_FILES, MNIST_FILES = declared_idx_files("fashion-mnist"), declared_idx_files("mnist")
+
+
+def load_fashion_mnist(*, files: IdxFiles, **options: object) -> VerticalDataset:
+    """Fashion-MNIST where its four files are `files`."""
+    return replace(DATASETS["fashion-mnist"], reader=partial(read_idx_images, files)).load(**options)
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -28,7 +35,7 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
-def written(tmp_path: Path) -> MnistFiles:
+def written(tmp_path: Path) -> IdxFiles:
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
     files = {}
@@ -38,7 +45,7 @@ def written(tmp_path: Path) -> MnistFiles:
         (folder / f"{expected.name}.gz").write_bytes(content)
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
         files[field] = replace(expected, shape=array.shape, md5_gzip=digest)
-    return MnistFiles(**files)
+    return IdxFiles(**files)
 
 
 def test_it_is_read_from_its_own_folder_as_mnist_is(tmp_path):

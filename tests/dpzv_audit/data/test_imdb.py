@@ -1,13 +1,15 @@
 import hashlib
 import io
 import tarfile
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpzv_audit.data import load
-from dpzv_audit.data.imdb import IMDB_ARCHIVE, ImdbFiles, load_imdb
+from dpzv_audit.data import DATASETS, DataSpec, load
+from dpzv_audit.data.imdb import read_imdb
 from dpzv_audit.data.split import fixed_order
 from dpzv_audit.data.tokens import HashTokenizer
 from dpzv_audit.errors import InputError
@@ -35,16 +37,25 @@ def pack(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def refused(folder: Path, **options: object) -> str:
+IMDB = DATASETS["imdb"]
+
+
+def archive_of(digest: str, complete: int) -> DataSpec:
+    """IMDb whose original archive has that MD5, and `complete` reviews in each part."""
+    source = replace(IMDB.source, remote=(replace(IMDB.remote[0], digest=digest),))
+    return replace(IMDB, source=source, reader=partial(read_imdb, complete))
+
+
+def refused(folder: Path, spec: DataSpec = IMDB, **options: object) -> str:
     with pytest.raises(InputError) as caught:
-        load_imdb(data_dir=folder, **options)
+        spec.load(data_dir=folder, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_labelled_reviews_are_read_in_place_and_shuffled(tmp_path):
     path = pack(tmp_path / "aclImdb_subset.tar.gz", reviews())
-    data = load_imdb(data_dir=tmp_path, subset=True, tokenizer=TOKENIZER)
+    data = load("imdb", data_dir=tmp_path, subset=True, tokenizer=TOKENIZER)
     assert data.shapes == ((8,),)
     assert (len(data.train), len(data.test), data.vocabulary) == (6, 6, 300)
     assert sorted(tmp_path.iterdir()) == [path]
@@ -54,17 +65,17 @@ def test_labelled_reviews_are_read_in_place_and_shuffled(tmp_path):
     np.testing.assert_array_equal(data.train.features[0], TOKENIZER.encode([texts[place] for place in order]))
     assert data.train.labels.tolist() == [int(place >= 3) for place in order]
     assert data.notes == ("a subset: 12 of 50,000 reviews",)
-    halves = load_imdb(data_dir=tmp_path, subset=True, tokenizer=TOKENIZER, clients=2)
+    halves = load("imdb", data_dir=tmp_path, subset=True, tokenizer=TOKENIZER, clients=2)
     np.testing.assert_array_equal(np.hstack(halves.test.features), data.test.features[0])
 
 
 def test_the_complete_archive_needs_its_md5_and_counts(tmp_path):
-    path = pack(tmp_path / IMDB_ARCHIVE, reviews())
+    path = pack(tmp_path / IMDB.remote[0].name, reviews())
     digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-    data = load_imdb(data_dir=tmp_path, files=ImdbFiles(md5=digest, reviews=6))
+    data = archive_of(digest, 6).load(data_dir=tmp_path)
     assert data.notes == ()
     assert f"md5 is {digest}, must be 7c2ac02c03563afcf9b574c7e56c153a" in refused(tmp_path)
-    wrong = refused(tmp_path, files=ImdbFiles(md5=digest, reviews=7))
+    wrong = refused(tmp_path, archive_of(digest, 7))
     assert "has 6 train reviews, the original has 7" in wrong
 
 

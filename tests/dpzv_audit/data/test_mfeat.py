@@ -9,7 +9,7 @@ from scipy.io import loadmat, savemat
 
 from dpzv_audit.data import load
 from dpzv_audit.data.mat5 import read_mat5
-from dpzv_audit.data.mfeat import MFEAT_FILE, VIEWS, load_mfeat, scaled_view
+from dpzv_audit.data.mfeat import MFEAT_FILE, VIEWS, scaled_view
 from dpzv_audit.data.split import fixed_split
 from dpzv_audit.errors import InputError
 
@@ -35,7 +35,7 @@ def write(
 
 def refused(folder: Path, **options: object) -> str:
     with pytest.raises(InputError) as caught:
-        load_mfeat(data_dir=folder, **options)
+        load("mfeat", data_dir=folder, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -43,27 +43,27 @@ def refused(folder: Path, **options: object) -> str:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_six_views_reassemble_the_file(tmp_path, compressed):
     write(tmp_path, compressed=compressed)
-    data = load_mfeat(data_dir=tmp_path)
+    data = load("mfeat", data_dir=tmp_path)
     assert data.shapes == tuple((width,) for width in WIDTHS)
     assert (len(data.train), len(data.test), data.classes) == (1600, 400, 10)
     train, test = fixed_split(2000, seed=2000)
     for part, rows in ((data.train, train), (data.test, test)):
         np.testing.assert_array_equal(part.labels, rows // 200)
         for block, view, kind in zip(part.features, views(), VIEWS, strict=True):
-            np.testing.assert_allclose(block * np.array(kind.scales), view[rows], rtol=1e-6)
+            np.testing.assert_allclose(block * kind.divisors, view[rows], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("clients", "shapes"), [(1, (649,)), (2, (356, 293)), (3, (292, 70, 287))])
 def test_fewer_clients_hold_neighbouring_views(tmp_path, clients, shapes):
     write(tmp_path)
-    six, fewer = load_mfeat(data_dir=tmp_path), load_mfeat(data_dir=tmp_path, clients=clients)
+    six, fewer = load("mfeat", data_dir=tmp_path), load("mfeat", data_dir=tmp_path, clients=clients)
     assert fewer.shapes == tuple((width,) for width in shapes)
     np.testing.assert_array_equal(np.hstack(fewer.test.features), np.hstack(six.test.features))
 
 
 def test_scaling_looks_at_no_other_record():
     for view, kind in zip(views(50), VIEWS, strict=True):
-        assert len(kind.scales) == view.shape[1]
+        assert len(kind.divisors) == view.shape[1]
         np.testing.assert_array_equal(scaled_view(view, kind)[10:12], scaled_view(view[10:12], kind))
 
 

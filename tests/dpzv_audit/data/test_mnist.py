@@ -4,15 +4,18 @@ import os
 import struct
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpzv_audit.data import load
-from dpzv_audit.data.idx import GZIP_MARK, IdxFile, read_idx
-from dpzv_audit.data.mnist import DATA_VARIABLE, MNIST_FILES, MnistFiles, load_mnist
+from dpzv_audit.data import DATASETS, VerticalDataset, load
+from dpzv_audit.data.idx import GZIP_MARK, IdxFile, IdxFiles, declared_idx_files, read_idx, read_idx_images
+from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.errors import InputError
+
+MNIST_FILES = declared_idx_files("mnist")
 
 
 def real_data() -> Path | None:
@@ -53,7 +56,12 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
-FILES = MnistFiles(**{field: expectation(getattr(MNIST_FILES, field).name, array) for field, array in arrays().items()})
+FILES = IdxFiles(**{field: expectation(getattr(MNIST_FILES, field).name, array) for field, array in arrays().items()})
+
+
+def load_mnist(files: IdxFiles = FILES, **options: object) -> VerticalDataset:
+    """MNIST where its four files are `files`."""
+    return replace(DATASETS["mnist"], reader=partial(read_idx_images, files)).load(**options)
 
 
 @pytest.fixture
@@ -66,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(folder: Path, files: MnistFiles = FILES) -> str:
+def refused(folder: Path, files: IdxFiles = FILES) -> str:
     with pytest.raises(InputError) as caught:
         load_mnist(data_dir=folder, files=files)
     assert "\n" not in str(caught.value)

@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.data import DATASETS, load
-from dpzv_audit.data.download import REMOTES
-from dpzv_audit.data.files import DATA_VARIABLE
+from dpzv_audit.data import DATASETS, DataSpec, Partition, load
+from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.errors import InputError
 
 EMBEDDED = {"digits", "breast-cancer"}
@@ -14,10 +13,9 @@ EMBEDDED = {"digits", "breast-cancer"}
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_loader_takes_what_its_entry_says(name):
     spec = DATASETS[name]
-    parameters = inspect.signature(spec.loader).parameters
-    assert spec.name == name
-    assert {"clients", "partition", "data_dir", *spec.options} <= parameters.keys()
-    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in parameters.values())
+    request, *options = inspect.signature(spec.reader).parameters.values()
+    assert (spec.name, request.name) == (name, "request")
+    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in options)
     assert "\n" not in spec.summary
     assert len(spec.summary) <= 120
 
@@ -32,7 +30,7 @@ def test_every_set_with_files_says_what_to_download_and_where_to_put_it(name, tm
         assert "\n" not in text
         assert any(word in text for word in ("download", "get ", "make "))
         assert ("--data-dir" if data_dir is None else str(tmp_path)) in text
-    if name in REMOTES:
+    if DATASETS[name].remote:
         assert "--download" in text or "download it from https://" in text
 
 
@@ -50,3 +48,24 @@ def test_options_a_set_does_not_have_are_refused():
         InputError, match=r"option of eth80 is 'colours': did you mean 'colour'\? must be one of colour"
     ):
         load("eth80", colours="grey", data_dir=Path("absent"))
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_without_a_partition_the_first_one_takes_its_own_number_of_clients(name):
+    spec = DATASETS[name]
+    assert spec.choose(None, None) == next((kind, way.clients) for kind, way in spec.partitions.items())
+    for kind, way in spec.partitions.items():
+        assert spec.choose(way.clients, kind) == spec.choose(None, kind) == (kind, way.clients)
+
+
+def test_a_partition_of_one_number_of_clients_is_taken_for_that_number_alone():
+    assert DATASETS["cifar10"].choose(2, None) == ("halves", 2)
+    assert DATASETS["cifar10"].choose(16, None) == ("patches", 16)
+    assert DATASETS["adult"].choose(4, None) == ("groups", 4)
+    assert DATASETS["adult"].choose(5, None) == ("columns", 5)
+    assert DATASETS["mnist"].choose(2, None) == ("strips", 2)
+
+
+def test_a_set_must_say_what_its_numbers_come_from():
+    with pytest.raises(InputError, match="data set ours: must say its source, its files or the package"):
+        DataSpec(name="ours", summary="", reader=load, partitions={"runs": Partition(clients=1, takes="1")})

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.data.digits import load_digits
+from dpzv_audit.data import load
 from dpzv_audit.data.split import fixed_order, fixed_split, sample_of_training
 from dpzv_audit.errors import InputError
 
@@ -30,7 +30,7 @@ def test_one_record_cannot_be_split():
 
 
 def test_a_sample_is_of_training_records_with_their_labels_and_says_so():
-    whole = load_digits()
+    whole = load("digits")
     part = sample_of_training(whole, 100)
     assert len(part.train) == 100
     assert part.notes == (*whole.notes, "a sample: 100 of 1,408 training records")
@@ -48,4 +48,4 @@ def _joined(data):
 @pytest.mark.parametrize(("count", "line"), [(0, "--records is 0"), (1409, "--records is 1409, must be at most 1408")])
 def test_a_sample_of_none_or_of_more_than_there_are_is_one_line(count, line):
     with pytest.raises(InputError, match=line):
-        sample_of_training(load_digits(), count)
+        sample_of_training(load("digits"), count)

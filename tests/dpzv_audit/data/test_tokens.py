@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpzv_audit.data import load
 from dpzv_audit.data.tokens import HashTokenizer, choose_tokenizer, token_runs, word_id
 from dpzv_audit.errors import InputError
 
@@ -62,11 +63,11 @@ def test_other_lengths_and_clients_are_refused():
     with pytest.raises(InputError, match="vocabulary is 1"):
         HashTokenizer(length=5, vocabulary=1)
 
-    def choose(clients: int, partition: str | None = None) -> object:
-        return choose_tokenizer(None, name="x", clients=clients, partition=partition, length=10, vocabulary=9)
+    def choose(clients: int) -> object:
+        return choose_tokenizer(None, clients=clients, length=10, vocabulary=9)
 
     assert choose(5) == HashTokenizer(length=10, vocabulary=9)
     with pytest.raises(InputError, match="clients is 3, must divide the 10 tokens: one of 1, 2, 5, 10"):
         choose(3)
-    with pytest.raises(InputError, match="partition is 'words', x has only one: runs"):
-        choose(2, "words")
+    with pytest.raises(InputError, match="partition is 'words', imdb has only one: runs"):
+        load("imdb", partition="words")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.data import load
-from dpzv_audit.data.files import DATA_VARIABLE
+from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.reproduce import TABLES
 
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpzv_audit.data.npz import Expected, read_npz
-from dpzv_audit.errors import InputError
+from dpzv_audit.npy import read_npz
 
-RIGHT = {"a": Expected(kind="u", item_bytes=1, shape=(3, 4)), "b": Expected(kind="i", item_bytes=8, shape=(5,))}
+MOST = {"a": 12, "b": 40}
 
 
 def saved(path: Path, **arrays: np.ndarray) -> Path:
@@ -20,18 +19,17 @@ def good() -> dict[str, np.ndarray]:
     return {"a": np.arange(12, dtype=np.uint8).reshape(3, 4), "b": np.arange(5, dtype=np.int64)}
 
 
-def refused(path: Path) -> str:
-    with pytest.raises(InputError) as caught:
-        read_npz(path, RIGHT)
+def refused(path: Path, most: dict[str, int] = MOST) -> str:
+    with pytest.raises(ValueError) as caught:
+        read_npz(path, most)
     text = str(caught.value)
-    assert text.startswith(f"{path}: ")
     assert "\n" not in text
     return text
 
 
 def test_arrays_come_back_and_others_are_left_alone(tmp_path):
     path = saved(tmp_path / "x.npz", **good(), other=np.array([{}], dtype=object))
-    found = read_npz(path, RIGHT)
+    found = read_npz(path, MOST)
     assert found.keys() == {"a", "b"}
     for key, array in good().items():
         np.testing.assert_array_equal(found[key], array)
@@ -42,25 +40,18 @@ def test_a_name_that_is_no_text_is_damage(tmp_path):
     content[7] |= 0x08  # the local header says that the name is UTF-8
     content[30] = 0x8C  # which its first byte is not
     (tmp_path / "x.npz").write_bytes(content)
-    assert "is truncated or no npz file" in refused(tmp_path / "x.npz")
+    assert "can't decode byte 0x8c" in refused(tmp_path / "x.npz")
 
 
 def test_pickled_objects_are_never_read(tmp_path):
     path = saved(tmp_path / "x.npz", a=np.array([print] * 12, dtype=object).reshape(3, 4), b=good()["b"])
-    assert "a holds pickled objects" in refused(path)
+    assert "entry a.npy at byte 0: holds pickled objects" in refused(path)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"a": np.zeros((3, 5), np.uint8)}, "a has shape (3, 5), must be (3, 4)"),
-        ({"a": np.zeros((3, 4), np.int8)}, "a is int8, must be of kind 'u'"),
-        ({"a": np.asfortranarray(np.zeros((3, 4), np.uint8))}, "a is uint8, must be of kind 'u' in rows"),
-        ({"b": np.zeros(100_000, np.int64)}, "b has 800128 bytes, must have 4136 at most"),
-    ],
-)
-def test_other_arrays_are_refused(tmp_path, change, message):
-    assert message in refused(saved(tmp_path / "x.npz", **{**good(), **change}))
+def test_larger_arrays_are_refused_unread(tmp_path):
+    path = saved(tmp_path / "x.npz", **{**good(), "b": np.zeros(100_000, np.int64)})
+    assert "b.npy has 800128 bytes, must have 4136 at most" in refused(path)
+    assert read_npz(path)["b"].shape == (100_000,)
 
 
 def test_a_missing_array_is_told_with_those_there(tmp_path):
@@ -80,13 +71,14 @@ def test_headers_that_claim_what_is_not_there_are_refused(tmp_path):
     whole = stream.getvalue()
     path = tmp_path / "x.npz"
     for content, message in (
-        (whole[:-1], "a has 11 bytes of data, must be 12"),
-        (whole.replace(b"(3, 4)", b"(9**9)"), "a is no array file"),
-        (b"no array", "a is no array file"),
-        (b"", "a is no array file"),
+        (whole[:-1], "is truncated: shape (3, 4) of uint8 takes 12 bytes"),
+        (whole.replace(b"(3, 4)", b"(9, 9)"), "is truncated: shape (9, 9) of uint8 takes 81 bytes"),
+        (whole.replace(b"(3, 4)", b"(9**9)"), "entry a.npy at byte 0: has no whole NPY header"),
+        (b"no array", "entry a.npy at byte 0: has no whole NPY header"),
+        (b"", "entry a.npy at byte 0: has no whole NPY header"),
     ):
         path.write_bytes(member(content))
-        assert message in refused(path)
+        assert message in refused(path, {"a": 12})
 
 
 @pytest.mark.parametrize("keep", [0, 10, 200])
@@ -102,4 +94,4 @@ def test_a_flipped_byte_is_refused(tmp_path):
     place = stored.index(b"a.npy") + 60
     stored[place] ^= 0xFF
     path.write_bytes(stored)
-    assert "x.npz: " in refused(path)
+    assert refused(path)

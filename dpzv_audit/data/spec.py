@@ -1,0 +1,236 @@
+"""What a data set says of itself: how it is read and cut, where its files lie, and what its numbers follow from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from dpzv_audit.data.files import file_digest
+from dpzv_audit.data.partition import split_evenly
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import InputError, check_count, unknown_name
+from dpzv_audit.trees import data_digest
+
+T = TypeVar("T")
+
+DATA_VARIABLE = "DPZV_AUDIT_DATA"
+"""Environment variable that names the data folder where no flag does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFile:
+    """A file at `url`, kept as `name`: exactly `size` bytes with `digest` (hexadecimal) under `algorithm`."""
+
+    url: str
+    name: str
+    size: int
+    digest: str
+    algorithm: str = "md5"
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file at `path` is this one."""
+        return path.is_file() and file_digest(path, self.algorithm) == self.digest
+
+    def check(self, path: Path) -> None:
+        """Raise `InputError` unless the file at `path` is this one."""
+        found = file_digest(path, self.algorithm)
+        if found != self.digest:
+            raise InputError(f"{path}: {self.algorithm} is {found}, must be {self.digest}; download {self.url} again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A data set's files: its folder within the data folder, what that holds and where to get it.
+
+    `names` says which the files are, `megabytes` their size (None where nobody publishes it), `remote` those that a
+    plain URL has.
+    """
+
+    folder: str
+    holds: str
+    origin: str
+    names: str
+    megabytes: float | None = None
+    remote: tuple[RemoteFile, ...] = ()
+
+    @property
+    def size(self) -> float | None:
+        """Size of all files in megabytes, None where nobody publishes it."""
+        return round(sum(file.size for file in self.remote) / 1e6, 1) if self.remote else self.megabytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """A way of dividing features among clients: `clients` by default, `takes` says in words how many it takes.
+
+    The number of clients must divide the `divides` things that `of` names, or, where it is `fixed`, be the default.
+    """
+
+    clients: int
+    takes: str
+    divides: int | None = None
+    of: str = ""
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """What the reader of a data set is asked for: the partition, its number of clients, and where the files are."""
+
+    spec: DataSpec
+    partition: str
+    clients: int
+    data_dir: Path | None
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of the files; raises what `DataSpec.locate` raises."""
+        return self.spec.locate(self.data_dir)
+
+    def find(self, name: str) -> Path:
+        """Return the path of the file `name`; `InputError` that says what to put there if there is none."""
+        path = self.folder / name
+        if not path.is_file():
+            raise self.spec.missing(path)
+        return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSpec:
+    """A data set: its name, one line about it, how it is read, and what its numbers follow from.
+
+    Args:
+        name: Its name on the command line and in claims.
+        summary: One line about it.
+        reader: Reads it: takes a `DataRequest`, and the data set's options as keywords with defaults.
+        partitions: Ways of dividing its features among clients, the default first.
+        source: Its folder in the data folder, and where to get the files.
+        files: The files or folders that its numbers come from, by the data folder; by default `source`'s folder.
+        package: The distribution that embeds it, where it needs no files.
+
+    Raises:
+        InputError: It says none of `source`, `files` and `package`: nobody could tell when its numbers change.
+    """
+
+    name: str
+    summary: str
+    reader: Callable[..., VerticalDataset]
+    partitions: Mapping[str, Partition]
+    source: Source | None = None
+    files: Callable[[Path | None], tuple[Path, ...]] | None = None
+    package: str = ""
+
+    def __post_init__(self) -> None:
+        if self.source is None and self.files is None and not self.package:
+            raise InputError(f"data set {self.name}: must say its source, its files or the package that embeds it")
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of the reader with their defaults."""
+        parameters = inspect.signature(self.reader).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def load(
+        self, *, clients: int | None = None, partition: str | None = None, data_dir: Path | None = None, **options: Any
+    ) -> VerticalDataset:
+        """Return the data set for `clients` by the way that `partition` names; see `dpzv_audit.data.load`."""
+        for option in options:
+            if option not in self.options:
+                if not self.options:
+                    raise InputError(f"option {option!r} is not for {self.name}, which has no options")
+                raise unknown_name(f"option of {self.name}", option, self.options)
+        kind, count = self.choose(clients, partition)
+        return self.reader(DataRequest(self, kind, count, data_dir), **options)
+
+    def choose(self, clients: int | None, partition: str | None) -> tuple[str, int]:
+        """Return the partition and its number of clients; `InputError` for one that is not there or does not go.
+
+        Where none is named it is a fixed one of as many clients, else the first that takes other numbers.
+        """
+        fixed = [name for name, way in self.partitions.items() if way.fixed and way.clients == clients]
+        open_ = [name for name, way in self.partitions.items() if clients is None or not way.fixed]
+        kind = partition or [*fixed, *open_][0]
+        if kind not in self.partitions:
+            has = "has only one" if len(self.partitions) == 1 else "has"
+            raise InputError(f"partition is {partition!r}, {self.name} {has}: {', '.join(self.partitions)}")
+        chosen = self.partitions[kind]
+        count = chosen.clients if clients is None else check_count("clients", clients)
+        if chosen.fixed and count != chosen.clients:
+            of = f" ({chosen.of})" if chosen.of else ""
+            raise InputError(f"clients is {count}, must be {chosen.clients} for {kind}{of}")
+        if chosen.divides is not None:
+            split_evenly(chosen.divides, count, name="clients", of=chosen.of)
+        return kind, count
+
+    @property
+    def remote(self) -> tuple[RemoteFile, ...]:
+        """The files that a plain URL has."""
+        return () if self.source is None else self.source.remote
+
+    def sources(self, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the files or folders that the numbers come from, none where a package embeds them."""
+        if self.files is not None:
+            return self.files(data_dir)
+        return () if self.source is None else (self.locate(data_dir),)
+
+    def digest(self, data_dir: Path | None) -> str:
+        """Return what the data set is read from: the digest of its files, or the version of what embeds it.
+
+        Raises `InputError` for absent files, and `dpzv_audit.trees.Undigested` for files that cannot be read.
+        """
+        if self.package:
+            return f"embedded, {self.package} {importlib.metadata.version(self.package)}"
+        return data_digest(self.sources(data_dir))
+
+    def locate(self, data_dir: Path | None) -> Path:
+        """Return the folder of the files: `source`'s in `data_dir` (or DPZV_AUDIT_DATA) if there, else itself.
+
+        Raises `InputError` naming the flag or the variable if neither is set or the folder does not exist.
+        """
+        if self.source is None:
+            raise InputError(f"{self.name} has no folder of files of its own")
+        right = f"the folder that holds {self.source.folder}/ or {self.source.holds}"
+        given = "--data-dir"
+        if data_dir is None:
+            given = DATA_VARIABLE
+            value = os.environ.get(DATA_VARIABLE, "")
+            if not value:
+                needs = f"{self.name} needs its files: give --data-dir DIR, {right}, or set {DATA_VARIABLE}"
+                raise InputError(f"{needs}; {self.source.origin}")
+            data_dir = Path(value)
+        if not data_dir.is_dir():
+            found = "is no folder" if data_dir.exists() else "does not exist"
+            raise InputError(f"{given} is {data_dir}, which {found}; must be {right}")
+        inner = data_dir / self.source.folder
+        return inner if inner.is_dir() else data_dir
+
+    def missing(self, path: Path) -> InputError:
+        """An `InputError` for the absent `path`, which says what to download and where to put it."""
+        assert self.source is not None
+        return InputError(
+            f"{path}: no such file; {self.source.origin}, to go into {self.source.folder}/ of the data folder"
+        )
+
+
+def declared(name: str, section: str, kind: type[T]) -> T:
+    """Return `section` of what `sets/NAME.toml` says of the data set `name`, as a `kind`."""
+    return TypeAdapter(kind).validate_python(_declaration(name)[section])
+
+
+def declared_spec(name: str, reader: Callable[..., VerticalDataset]) -> DataSpec:
+    """Return the data set that `sets/NAME.toml` declares and `reader` reads."""
+    return TypeAdapter(DataSpec).validate_python({**_declaration(name), "name": name, "reader": reader})
+
+
+@cache
+def _declaration(name: str) -> Mapping[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "sets" / f"{name}.toml").read_text("utf-8"))
