@@ -7,19 +7,19 @@ model does not grant: the truth is used by the metric alone (attacks.md, rules 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from attacks.core.controls import Control
+from attacks.core.controls import Control, reaches
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, NotFinite, unknown_name
 from dpzv_audit.evidence import Interval
-from mechanisms import MethodSpec, TrainingConfig
+from mechanisms import METHODS, MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
 from mechanisms.federation import rounds_of
 from mechanisms.parameters import ParameterStack
@@ -38,9 +38,8 @@ class AttackSetting:
     """One attack on one method: everything its result depends on.
 
     `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
-    its first pass; `rule` is a name in `attacks.label.rules.RULES`, `estimator` one in `label_direct.ESTIMATORS`;
-    `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive` the positive
-    control, which is the same whatever the method, is left out (a matrix runs it once an attack).
+    its first pass; `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive`
+    the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
     """
 
     method: MethodSpec
@@ -49,8 +48,6 @@ class AttackSetting:
     adversary: str = "client"
     public_ids: bool = False
     queries: int = 1
-    rule: str = "argmin"
-    estimator: str = "ridge"
     trials: int = 64
     seed: int = 0
     device: str = "cpu"
@@ -58,6 +55,11 @@ class AttackSetting:
     options: Mapping[str, Any] = field(default_factory=dict)
     with_positive: bool = True
     progress: Callable[[int], None] | None = None
+
+    def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> AttackSetting:
+        """Return this setting on another `method` with its `options`, and with `changes` of other fields."""
+        spec = METHODS[method]
+        return replace(self, method=spec, config=spec.configure(**options), **changes)
 
 
 def unfit_sampler(setting: AttackSetting) -> str | None:
@@ -154,8 +156,6 @@ class Knowledge:
     replicas: tuple[int, ...]
     seed: int
     queries: int
-    rule: str
-    estimator: str
     options: Mapping[str, Any]
     client: int
     rarer: int = 0
@@ -272,6 +272,10 @@ class AttackSpec:
     """Method options that suit the attack where the user gives none."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The attack's own options with their defaults."""
+    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """What an option that is a word may be."""
+    least_success: float = 0.0
+    """The least success that there is, which claims may name: -1 where success is a correlation."""
     unfit: Callable[[AttackSetting], str | None] = lambda setting: None
     """One line why the attack does not apply to a method, configuration or data set; None where it does."""
     behave: Behave = lambda setting, replicas: {}
@@ -313,12 +317,20 @@ class AttackSpec:
             raise DoesNotApply(f"{self.name} does not apply to {setting.method.name}: {reason}")
         self.own_options(setting)
         try:
-            return self.mounted_by(self, setting)
+            outcome = self.mounted_by(self, setting)
         except NotFinite as error:
             raise InputError(
                 f"the training of {setting.method.name} that {self.name} attacks diverged ({error}); use a smaller "
                 "--set client_rate=X or server_rate=X, or with --csv give --scales that bring numbers near 1"
             ) from None
+        if not setting.with_positive or "positive" in outcome.controls:
+            return outcome
+        return replace(outcome, controls={**outcome.controls, "positive": self.positive_control(setting)})
+
+    def positive_control(self, setting: AttackSetting) -> Control:
+        """Mount the attack where it must succeed, by the same path as everything else."""
+        planted = replace(self.positive.setting(setting), progress=None, with_positive=False)
+        return reaches(self.mount(planted).success, what=self.positive.what, least=self.positive.least)
 
     def own_options(self, setting: AttackSetting) -> dict[str, Any]:
         """The attack's own options with the setting's over the defaults; `InputError` for an unknown or wrong one."""
@@ -332,4 +344,6 @@ class AttackSpec:
                 raise InputError(f"option {key} of {self.name} is {value!r}, must be {right}")
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise InputError(f"option {key} of {self.name} is {value!r}, must be above 0")
+            if isinstance(value, str) and value not in self.choices.get(key, (value,)):
+                raise unknown_name(f"option {key} of {self.name}", value, self.choices[key])
         return {**self.options, **setting.options}

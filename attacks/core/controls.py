@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attacks.core.chance import ChanceTest
-from dpzv_audit.evidence import Interval, OverTrainings
+from dpzv_audit.evidence import Interval
 
 CERTAIN = 1.0 - 1e-9
 """What a success of 1 must reach: an area under a curve may come out an ulp below it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control:
+class Control(Interval):
     """A run whose result is known: it must be at `expected` (negative), or `value` reach it (positive).
 
     A negative one is judged by its `p_value`, found as `tested_by` says: one below the error of the interval, 1 -
@@ -20,15 +20,9 @@ class Control:
     its value alone: what it must reach lies so far below what a working attack reads that chance plays no part.
     """
 
-    value: float
-    low: float
-    high: float
-    n: int
-    confidence: float
     what: str
     kind: str
     expected: float
-    over_trainings: OverTrainings | None = None
     p_value: float | None = None
     tested_by: str | None = None
 
@@ -40,27 +34,12 @@ class Control:
         return self.p_value is None or self.p_value >= 1.0 - self.confidence
 
 
-def _control(interval: Interval, *, what: str, kind: str, expected: float, test: ChanceTest | None = None) -> Control:
-    return Control(
-        value=interval.value,
-        low=interval.low,
-        high=interval.high,
-        n=interval.n,
-        confidence=interval.confidence,
-        what=what,
-        kind=kind,
-        expected=expected,
-        over_trainings=interval.over_trainings,
-        p_value=None if test is None else test.p,
-        tested_by=None if test is None else test.by,
-    )
-
-
 def reaches(interval: Interval, *, what: str, least: float) -> Control:
     """Return a positive control: the value of `interval` must reach `least`."""
-    return _control(interval, what=what, kind="positive", expected=least)
+    return Control(**vars(interval), what=what, kind="positive", expected=least)
 
 
 def at_chance(interval: Interval, *, what: str, expected: float, test: ChanceTest | None) -> Control:
     """Return a negative control: `test` must not say that it is off `expected`."""
-    return _control(interval, what=what, kind="negative", expected=expected, test=test)
+    p, by = (None, None) if test is None else (test.p, test.by)
+    return Control(**vars(interval), what=what, kind="negative", expected=expected, p_value=p, tested_by=by)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from attacks.core.contract import AttackSetting, AttackSpec, DoesNotApply, FewLabels, Knowledge, OwnParty, SomeFeatures
-from attacks.core.knowledge import public_knowledge
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
@@ -49,6 +48,35 @@ class AttackedRun:
     """The further observer of each stack that trained, in the order of the replicas."""
     at_once: int | None = None
     """How many trainings memory sufficed for at a time, None where for all."""
+
+
+def public_knowledge(
+    spec: AttackSpec,
+    setting: AttackSetting,
+    plan: Plan | None,
+    *,
+    records: int,
+    replicas: Sequence[int] = (),
+    client: int = 0,
+    queries: int = 1,
+) -> Knowledge:
+    """Return the public parameters of trainings on `records` records each, with `client` the adversary's own (0: none).
+
+    `plan` is that of the scalars, None for methods without; `replicas` are the trainings' numbers.
+    """
+    return Knowledge(
+        method=setting.method,
+        config=setting.config,
+        classes=setting.dataset.classes,
+        records=records,
+        batches=setting.config.steps_per_pass(records),
+        sigma=plan.sigma if plan else 0.0,
+        replicas=tuple(replicas),
+        seed=setting.seed,
+        queries=queries,
+        options=spec.own_options(setting),
+        client=client,
+    )
 
 
 class Watcher(Observer, Protocol):
@@ -246,11 +274,6 @@ def permuted_labels(setting: AttackSetting) -> np.ndarray:
     """Training labels (trials, N), permuted in each trial by a stream of its own: what negative controls train on."""
     labels = setting.dataset.train.labels
     return np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
-
-
-def quiet(setting: AttackSetting) -> AttackSetting:
-    """`setting` without progress: for controls whose rounds nobody counts."""
-    return replace(setting, progress=None, with_positive=False)
 
 
 def continuous(done: Callable[[int], None]) -> Callable[[int], None]:

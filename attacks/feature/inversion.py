@@ -21,11 +21,9 @@ from attacks.core.controls import at_chance
 from attacks.core.intervals import over_trainings, t_interval
 from attacks.core.run import ADVERSARY_CLIENT, attacked_run
 from attacks.feature.reconstruction import GROUPS, MEAN, RECONSTRUCTED, Reconstruction, pictures, quality
-from attacks.label.mount import positive_control
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
 from mechanisms.messages import Message
 from mechanisms.views import View
@@ -151,8 +149,6 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             test=by_bets(shares.mean(0), 0.0, least=-1.0, what="groups of records"),
         )
     }
-    if setting.with_positive:
-        controls["positive"] = positive_control(spec, setting)
     found_quality = quality(found, truth, setting.confidence)
     return AttackOutcome(
         success=_correlation(found, truth, setting.confidence),
@@ -225,11 +221,10 @@ def wide(setting: AttackSetting) -> AttackSetting:
     Of one training in fifty the decoder is a bad one (0.5 where others read 0.94): four share that luck,
     and read 0.57 or more in 1,600 seeds on digits.
     """
-    method = METHODS["split"]
     d = int(np.prod(setting.dataset.shapes[0]))
-    config = method.configure(batch_size=setting.config.batch_size, epochs=1, embedding=4 * d)
+    options = {"batch_size": setting.config.batch_size, "epochs": 1, "embedding": 4 * d}
     # Enough records to fit so wide a decoder.
-    return replace(setting, method=method, config=config, trials=4, options={"known_records": max(200, 16 * d)})
+    return setting.on("split", options, trials=4, options={"known_records": max(200, 16 * d)})
 
 
 SPEC = AttackSpec(
@@ -241,4 +236,5 @@ SPEC = AttackSpec(
     positive=Positive("embeddings four times as wide as the features: must be 0.4 at least", wide, 0.4),
     options={"known_records": 200},
     unfit=unfit,
+    least_success=-1.0,
 )

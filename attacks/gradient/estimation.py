@@ -25,11 +25,9 @@ from attacks.core.run import ADVERSARY_CLIENT, AttackedRun, attacked_run, permut
 from attacks.gradient.estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
 from attacks.gradient.truth import GradientTruth
 from attacks.label.direct import channel_of, too_few
-from attacks.label.mount import positive_control
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import METHODS
 from mechanisms.config import CZOFOConfig, DPZVConfig
 from mechanisms.views import View
 
@@ -138,8 +136,6 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             test=by_bets(chance.mean(0), 0.0, least=-1.0),
         )
     }
-    if setting.with_positive:
-        controls["positive"] = positive_control(spec, setting)
     return AttackOutcome(
         success=_cosine(estimates.best, real, setting.confidence),
         baselines={"a constant": 0.0},
@@ -247,18 +243,9 @@ def unfit(setting: AttackSetting) -> str | None:
 
 def exactly(setting: AttackSetting) -> AttackSetting:
     """As many queries as unknowns of a batch of one, without noise, by a client: the gradient itself, twice over."""
-    dpzv = METHODS["dpzv"]
-    queries = 2 * setting.dataset.classes
-    config = dpzv.configure(
-        top_model=False,
-        batch_size=1,
-        calibration="none",
-        client_rate=0.0,
-        dtype="float64",
-        smoothing=1e-4,
-        epochs=1,
-    )
-    return replace(setting, method=dpzv, config=config, adversary="client", queries=queries, trials=1)
+    exact = {"calibration": "none", "client_rate": 0.0, "dtype": "float64", "smoothing": 1e-4}
+    options = {"top_model": False, "batch_size": 1, "epochs": 1, **exact}
+    return setting.on("dpzv", options, adversary="client", queries=2 * setting.dataset.classes, trials=1)
 
 
 SPEC = AttackSpec(
@@ -274,4 +261,5 @@ SPEC = AttackSpec(
     queries=128,
     unfit=unfit,
     behave=querying_client,
+    least_success=-1.0,
 )

@@ -8,7 +8,6 @@ and on a bottom model that was never trained.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from attacks.core.planted import labels_in_own_features
 from attacks.label.completion_head import train_head
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS
 from mechanisms.parameters import ParameterStack
 from mechanisms.replicas import embeddings_of
 from mechanisms.views import View
@@ -83,14 +81,10 @@ def _others(ids: Tensor, records: int) -> Tensor:
 
 def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under split learning, and a head that is trained to the end."""
-    method = METHODS["split"]
-    config = method.configure(batch_size=setting.config.batch_size, epochs=4)
-    dataset = labels_in_own_features(setting.dataset)
     # As few labels as the setting's own: a class may have no more.
-    options = {"labels_per_class": SPEC.own_options(setting)["labels_per_class"]}
-    return replace(
-        setting, method=method, config=config, dataset=dataset, adversary="client", trials=1, queries=1, options=options
-    )
+    own = {"labels_per_class": SPEC.own_options(setting)["labels_per_class"]}
+    dataset, options = labels_in_own_features(setting.dataset), {"batch_size": setting.config.batch_size, "epochs": 4}
+    return setting.on("split", options, dataset=dataset, adversary="client", trials=1, queries=1, options=own)
 
 
 SPEC = AttackSpec(

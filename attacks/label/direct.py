@@ -8,7 +8,7 @@ dummy outputs c +- lambda u gets a measurement of it back, and so an estimate. A
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from attacks.label.mount import mount_labels
 from attacks.label.rules import RULES
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import METHODS
 from mechanisms.config import CZOFOConfig, DPZVConfig, ZerothOrderConfig
 from mechanisms.messages import Message
 from mechanisms.views import View
@@ -159,14 +158,14 @@ def _rule(name: str) -> Callable[[Tensor], Tensor]:
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Guess the labels from whatever this method sends: gradients, scalars, or scalars along shared directions."""
-    channel = channel_of(known)
+    channel, rule, estimator = channel_of(known), known.options["rule"], known.options["estimator"]
     if known.method.downlink == "gradient":
-        return from_gradients(view, channel, known.client, rule=known.rule)
+        return from_gradients(view, channel, known.client, rule=rule)
     if view.adversary.kind == "eavesdropper":
-        return from_wire(view, channel, seed=known.seed, rule=known.rule, estimator=known.estimator)
+        return from_wire(view, channel, seed=known.seed, rule=rule, estimator=estimator)
     if isinstance(known.config, CZOFOConfig):
-        return from_shared_directions(view, channel, known.client, rule=known.rule, estimator=known.estimator)
-    return from_scalars(view, channel, rule=known.rule, estimator=known.estimator)
+        return from_shared_directions(view, channel, known.client, rule=rule, estimator=estimator)
+    return from_scalars(view, channel, rule=rule, estimator=estimator)
 
 
 def channel_of(known: Knowledge) -> Channel:
@@ -185,20 +184,10 @@ def channel_of(known: Knowledge) -> Channel:
     return Channel(known.classes, config.batch_size, known.batches, known.queries, error, smoothing)
 
 
-def unfit(setting: AttackSetting) -> str | None:
-    """What of `setting` the attack cannot work on, before anything is trained."""
-    if setting.rule not in RULES:
-        raise unknown_name("rule", setting.rule, RULES)
-    if setting.estimator not in ESTIMATORS:
-        raise unknown_name("estimator", setting.estimator, ESTIMATORS)
-    return unfit_sampler(setting)
-
-
 def on_split(setting: AttackSetting) -> AttackSetting:
     """The same attack on split learning without a top model, where per-record gradients name every label."""
-    split = METHODS["split"]
-    config = split.configure(top_model=False, epochs=1, batch_size=setting.config.batch_size)
-    return replace(setting, method=split, config=config, adversary="client", queries=1, trials=1, rule="argmin")
+    options = {"top_model": False, "epochs": 1, "batch_size": setting.config.batch_size}
+    return setting.on("split", options, adversary="client", queries=1, trials=1, options={})
 
 
 SPEC = AttackSpec(
@@ -210,6 +199,8 @@ SPEC = AttackSpec(
     positive=Positive("label_direct on split without a top model: must be 1", on_split, CERTAIN),
     requires={"top_model": False},
     requires_because="the attack reads the gradient at logits that the server only sums",
-    unfit=unfit,
+    options={"rule": "argmin", "estimator": "ridge"},
+    choices={"rule": tuple(RULES), "estimator": ESTIMATORS},
+    unfit=unfit_sampler,
     behave=querying_client,
 )

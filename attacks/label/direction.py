@@ -6,8 +6,6 @@ them. Directions turn as training goes on, so each pass over the data is compare
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
@@ -15,7 +13,6 @@ from attacks.core.controls import CERTAIN
 from attacks.label.mount import mount_binary
 from attacks.label.norm import cut_layer, guesses_of, mean_by_record, unfit
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS
 from mechanisms.views import View
 
 
@@ -55,9 +52,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 def on_sums(setting: AttackSetting) -> AttackSetting:
     """Split learning without a top model, where a gradient at the logits is (p - y, y - p)."""
-    method = METHODS["split"]
-    config = method.configure(top_model=False, epochs=1, batch_size=setting.config.batch_size)
-    return replace(setting, method=method, config=config, trials=1)
+    return setting.on("split", {"top_model": False, "epochs": 1, "batch_size": setting.config.batch_size}, trials=1)
 
 
 SPEC = AttackSpec(

@@ -9,7 +9,6 @@ solution is the best guess. The label is the smallest coordinate.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGue
 from attacks.label.mount import mount_labels
 from attacks.label.norm import cut_layer, unfit_channel
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS
 from mechanisms.views import View
 
 
@@ -57,10 +55,8 @@ def unfit(setting: AttackSetting) -> str | None:
 
 def small_batches(setting: AttackSetting) -> AttackSetting:
     """Split learning in batches of as many records as there are features, at most eight."""
-    method = METHODS["split"]
     size = max(1, min(8, math.prod(setting.dataset.shapes[0]) // 2))
-    config = method.configure(top_model=False, epochs=1, batch_size=size, dtype="float64")
-    return replace(setting, method=method, config=config, trials=1)
+    return setting.on("split", {"top_model": False, "epochs": 1, "batch_size": size, "dtype": "float64"}, trials=1)
 
 
 SPEC = AttackSpec(

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from attacks.core.chance import ENOUGH_TO_BET, ChanceTest, by_bets, by_names, by_order
 from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, LabelGuesses
-from attacks.core.controls import Control, at_chance, reaches
+from attacks.core.controls import at_chance
 from attacks.core.intervals import counts_interval, rate_interval, shared_rate
 from attacks.core.metrics import auc_interval, low_rates, majority_baseline, prior_baseline, trial_areas
-from attacks.core.run import AttackedRun, attacked_run, quiet
+from attacks.core.run import AttackedRun, attacked_run
 from attacks.label.coins import LabelCoins, guess_coins, label_coins
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
@@ -45,8 +45,6 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             test=_test_of(shuffled, blind, guessed_in_control.labels, _truth(ids_in_control, labels), classes),
         )
     }
-    if setting.with_positive:
-        controls["positive"] = positive_control(spec, setting)
     correct = correctness(guesses, true_ids(guesses, run), labels)
     less = {
         name: correctness(found, true_ids(found, run), labels)
@@ -111,8 +109,6 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     controls = {
         "shuffled_labels": at_chance(auc_interval(*shuffled, setting.confidence), what=what, expected=0.5, test=test)
     }
-    if setting.with_positive:
-        controls["positive"] = positive_control(spec, setting)
     correct = correctness(guesses, true_ids(guesses, run), labels)
     classes = setting.dataset.classes
     return AttackOutcome(
@@ -139,12 +135,6 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         no_game=no_game,
         at_once=control_run.at_once,
     )
-
-
-def positive_control(spec: AttackSpec, setting: AttackSetting) -> Control:
-    """The attack where it must succeed, by the same path as everything else."""
-    outcome = spec.mount(quiet(spec.positive.setting(setting)))
-    return reaches(outcome.success, what=spec.positive.what, least=spec.positive.least)
 
 
 def true_ids(guesses: LabelGuesses, run: AttackedRun) -> Tensor:

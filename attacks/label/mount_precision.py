@@ -13,9 +13,8 @@ from attacks.core.chance import by_fair_coins
 from attacks.core.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame
 from attacks.core.controls import CERTAIN, Control, at_chance, reaches
 from attacks.core.intervals import rate_interval
-from attacks.core.knowledge import public_knowledge
+from attacks.core.run import public_knowledge
 from attacks.label.coins import NO_COINS
-from attacks.label.mount import positive_control
 from dpzv_audit.errors import check_count
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
@@ -78,7 +77,7 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         )
     }
     if setting.with_positive:
-        controls["positive"] = positive_control(spec, setting)
+        controls["positive"] = spec.positive_control(setting)
         controls["rounded_after_the_sum"] = rounded_after_the_sum(spec, setting)
     if run.trained is None:
         raise TypeError("trainings that were attacked are kept")

@@ -5,8 +5,6 @@ Where classes are imbalanced a model is sure of the commoner one, so records of 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,7 +13,6 @@ from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGue
 from attacks.label.mount import mount_binary
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS
 from mechanisms.views import View
 
 
@@ -75,7 +72,6 @@ def unfit_channel(setting: AttackSetting) -> str | None:
 
 def base_rate_alone(setting: AttackSetting) -> AttackSetting:
     """One record in ten of class 1, features that say nothing: what is learnt is the base rate, and norms show it."""
-    method = METHODS["split"]
 
     def bare(records: Records, count: int) -> Records:
         blocks = tuple(np.zeros((count, *f.shape[1:]), dtype=np.float32) for f in records.features)
@@ -83,8 +79,8 @@ def base_rate_alone(setting: AttackSetting) -> AttackSetting:
 
     data = setting.dataset
     planted = VerticalDataset("base rate alone", bare(data.train, 400), bare(data.test, 40), 2, data.partition, {})
-    config = method.configure(top_model=False, batch_size=20, epochs=20, client_rate=0.1)
-    return replace(setting, method=method, config=config, dataset=planted, trials=2)
+    options = {"top_model": False, "batch_size": 20, "epochs": 20, "client_rate": 0.1}
+    return setting.on("split", options, dataset=planted, trials=2)
 
 
 SPEC = AttackSpec(

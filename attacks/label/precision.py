@@ -9,8 +9,6 @@ float that does: then the label is impossible, whatever the standard deviation.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,7 +18,6 @@ from attacks.core.controls import CERTAIN
 from attacks.core.planted import labels_by_heart
 from attacks.label.mount_precision import labels_under, mount_precision, precision_rounds
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
 from mechanisms.dpzv import DPZVRun
 from mechanisms.plan import plan
@@ -148,9 +145,8 @@ def unfit(setting: AttackSetting) -> str | None:
 
 def float_noise(setting: AttackSetting) -> AttackSetting:
     """DPZV with float noise on records of noise: with a server trained by sgd every later scalar tells the label."""
-    method, dataset = METHODS["dpzv"], labels_by_heart(setting.dataset, setting.seed)
-    config = method.configure(noise="float", sigma=0.2, clip=1.0, batch_size=16, epochs=24, server_rate=0.05)
-    return replace(setting, method=method, config=config, dataset=dataset, trials=8)
+    options = {"noise": "float", "sigma": 0.2, "clip": 1.0, "batch_size": 16, "epochs": 24, "server_rate": 0.05}
+    return setting.on("dpzv", options, dataset=labels_by_heart(setting.dataset, setting.seed), trials=8)
 
 
 SPEC = AttackSpec(

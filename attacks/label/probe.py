@@ -8,7 +8,6 @@ makes the loss differ by about L in one direction or the other. DPZV clips that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from attacks.core.controls import CERTAIN
 from attacks.core.run import ADVERSARY_CLIENT
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS
 from mechanisms.behaviours import ClientBehaviour, Turn
 from mechanisms.config import DPZVConfig, ZerothOrderConfig
 from mechanisms.views import View
@@ -122,12 +120,12 @@ def unfit(setting: AttackSetting) -> str | None:
 
 def without_noise(setting: AttackSetting) -> AttackSetting:
     """Probes of DPZV's scalar without noise, for as long as it takes to probe one record to the end, and a little."""
-    method, dataset, batch = METHODS["dpzv"], setting.dataset, setting.config.batch_size
+    dataset, batch = setting.dataset, setting.config.batch_size
     # The client is active in one round of as many as there are clients.
     rounds = dataset.classes * SPEC.own_options(setting)["repeats"] * dataset.clients
     epochs = -(-rounds // max(1, len(dataset.train) // batch)) + 2
-    config = method.configure(top_model=False, calibration="none", epochs=epochs, batch_size=batch)
-    return replace(setting, method=method, config=config, adversary="malicious-client", trials=2)
+    options = {"top_model": False, "calibration": "none", "epochs": epochs, "batch_size": batch}
+    return setting.on("dpzv", options, adversary="malicious-client", trials=2)
 
 
 SPEC = AttackSpec(

@@ -10,7 +10,6 @@ is linear in the scalars.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,7 +22,6 @@ from attacks.label.direct import channel_of
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import METHODS
 from mechanisms.config import CZOFOConfig
 from mechanisms.views import View
 
@@ -138,16 +136,13 @@ def unfit(setting: AttackSetting) -> str | None:
 
 def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under scalars without noise."""
-    method = METHODS["dpzv"]
     dataset = labels_in_own_features(setting.dataset)
     batch = setting.config.batch_size
     # Enough rounds for the client to ask about each pair of a class and a coordinate several times.
     rounds = 6 * dataset.classes**2 * dataset.clients
     epochs = max(1, -(-rounds // max(1, len(dataset.train) // batch)))
-    config = method.configure(
-        top_model=False, calibration="none", client_rate=0.0, batch_size=batch, epochs=epochs, dtype="float64"
-    )
-    return replace(setting, method=method, config=config, dataset=dataset, options={}, trials=1)
+    options = {"top_model": False, "calibration": "none", "client_rate": 0.0, "dtype": "float64"}
+    return setting.on("dpzv", {**options, "batch_size": batch, "epochs": epochs}, dataset=dataset, options={}, trials=1)
 
 
 SPEC = AttackSpec(

@@ -7,7 +7,6 @@ fewer records is the rarer class. Beside it: the same on an untrained bottom mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,7 +17,6 @@ from attacks.label.completion import RAW, UNTRAINED, embedded
 from attacks.label.mount import mount_binary
 from attacks.label.norm import guesses_of, unfit_data
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS
 from mechanisms.views import View
 
 
@@ -56,9 +54,8 @@ def projections(embeddings: Tensor) -> Tensor:
 
 def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under split learning."""
-    method = METHODS["split"]
-    config = method.configure(batch_size=setting.config.batch_size, epochs=10)
-    return replace(setting, method=method, config=config, dataset=labels_in_own_features(setting.dataset), trials=2)
+    options = {"batch_size": setting.config.batch_size, "epochs": 10}
+    return setting.on("split", options, dataset=labels_in_own_features(setting.dataset), trials=2)
 
 
 SPEC = AttackSpec(

@@ -13,16 +13,14 @@ import numpy as np
 from attacks.core.chance import by_coins
 from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
 from attacks.core.controls import at_chance
-from attacks.core.knowledge import public_knowledge
 from attacks.core.metrics import auc_interval, low_rates
 from attacks.core.planted import labels_by_heart
-from attacks.core.run import ADVERSARY_CLIENT
-from attacks.label.mount import positive_control
+from attacks.core.run import ADVERSARY_CLIENT, public_knowledge
 from attacks.membership.mail import sharing_own_block
 from attacks.membership.shadow_models import ShadowRun, coins_of, pool_of, rounds_on_half, train_all, trained_on
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import check_count
-from mechanisms import METHODS, TrainingConfig
+from mechanisms import TrainingConfig
 from mechanisms.config import DPZVConfig
 from mechanisms.plan import Plan, plan
 from mechanisms.views import Adversary, View
@@ -60,8 +58,6 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             test=by_coins(in_control, coins[:targets]),
         )
     }
-    if setting.with_positive:
-        controls["positive"] = positive_control(spec, setting)
     return AttackOutcome(
         success=auc_interval(scores, members, setting.confidence),
         baselines={"a constant score": 0.5},
@@ -131,8 +127,6 @@ def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
 
 def overfitted(setting: AttackSetting) -> AttackSetting:
     """Split learning far past the point where it fits labels dealt at random: no noise, and all is learnt by heart."""
-    method = METHODS["split"]
-    config = method.configure(batch_size=16, epochs=100, server_rate=0.05, client_rate=0.05)
-    options = {"pool": 256, "shadows": 64}
-    dataset = labels_by_heart(setting.dataset, setting.seed)
-    return replace(setting, method=method, config=config, dataset=dataset, trials=16, options=options)
+    options = {"batch_size": 16, "epochs": 100, "server_rate": 0.05, "client_rate": 0.05}
+    dataset, own = labels_by_heart(setting.dataset, setting.seed), {"pool": 256, "shadows": 64}
+    return setting.on("split", options, dataset=dataset, trials=16, options=own)

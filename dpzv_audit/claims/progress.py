@@ -20,8 +20,6 @@ from dpzv_audit.claims.sources import Source
 from dpzv_audit.claims.stages import CUT_SHARE, Stage, split_of
 from dpzv_audit.claims.verdicts import combined_p_value
 
-LEAST_SUCCESS = {"gradient_estimation": -1.0, "feature_inversion": -1.0}
-"""By attack, where success is a cosine or a correlation; that of all others is in [0, 1]."""
 THEORY = "theory"
 Task = tuple[str, int]
 """(`THEORY`, 0) or (pool, number of the block)."""
@@ -74,8 +72,11 @@ class ClaimRun:
         if self.complete is not None:
             return self.complete.p_value
         if isinstance(self.placed.claim, AttackClaim):
+            from attacks import attack_named
+
             claim = self.placed.claim
-            return success_p_value(self.rates, claim.success_at_most, least=LEAST_SUCCESS.get(claim.attack, 0.0))
+            least = attack_named(claim.attack).least_success
+            return success_p_value(self.rates, claim.success_at_most, least=least)
         return combined_p_value((look.p_value, look.weight) for look in self.looks if look.weight > 0)
 
     def evidence(self) -> Evidence:

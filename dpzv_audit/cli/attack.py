@@ -133,9 +133,7 @@ def attack(
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
     """
-    from attacks import AttackSetting, attack_named
-    from attacks.label.direct import ESTIMATORS
-    from attacks.label.rules import RULES
+    from attacks import ATTACKS, AttackSetting, attack_named
 
     output = Output(as_json=as_json, quiet=quiet)
     if self_check:
@@ -145,11 +143,13 @@ def attack(
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
     own = parsed_settings("--attack-set", attack_settings or [], spec.options)
-    check_choice("--rule", rule, RULES)
-    check_choice("--estimator", estimator, ESTIMATORS)
-    for flag, value, default in (("--rule", rule, "argmin"), ("--estimator", estimator, "ridge")):
-        if value != default and spec.name != "label_direct":
-            raise InputError(f"{flag} is {value!r}, but goes with --attack label_direct alone, not {spec.name}")
+    for key, value, usual in (("rule", rule, "argmin"), ("estimator", estimator, "ridge")):
+        if key in spec.options:
+            check_choice(f"--{key}", value, spec.choices[key])
+            own = {key: value, **own}
+        elif value != usual:
+            takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
+            raise InputError(f"--{key} is {value!r}, but goes with --attack {takers} alone, not {spec.name}")
     choice = choose(
         method,
         data,
@@ -165,8 +165,10 @@ def attack(
         quiet=quiet,
         require=partial(spec.check, adversary),
     )
-    if estimator != "ridge" and choice.method.downlink == "gradient":
-        raise InputError(f"--estimator is {estimator!r}, but {method} sends gradients: there is nothing to estimate")
+    if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
+        raise InputError(
+            f"--estimator is {own['estimator']!r}, but {method} sends gradients: there is nothing to estimate"
+        )
     asks = adversary == "client" and choice.method.downlink != "gradient"
     if queries is not None and queries > 1 and not asks:
         raise InputError(
@@ -181,8 +183,6 @@ def attack(
         dataset=choice.dataset,
         adversary=adversary,
         queries=queries,
-        rule=rule,
-        estimator=estimator,
         trials=trials,
         seed=seed,
         device=where,

@@ -175,9 +175,7 @@ def _result(task: CellTask) -> dict[str, Any]:
 
 def _positive(task: CellTask) -> dict[str, Any]:
     """The attack where it must succeed: the same whatever the method."""
-    from attacks.label.mount import positive_control
-
-    found = positive_control(attack_named(task.attack), _setting(task))
+    found = attack_named(task.attack).positive_control(_setting(task))
     return {
         "state": "measured",
         "what": found.what,

@@ -81,8 +81,8 @@ def attack_result(
         **costs(outcome.trained, setting.method, setting.config),
         "attack_setting": {
             "queries": setting.queries,
-            "rule": setting.rule,
-            "estimator": setting.estimator,
+            "rule": "argmin",
+            "estimator": "ridge",
             "trials": setting.trials,
             **spec.own_options(setting),
             **_set_up(spec),

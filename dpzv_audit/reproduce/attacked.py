@@ -31,7 +31,7 @@ def attacked_part(
         item: The row: what is attacked.
         attack: Name in `attacks.ATTACKS`.
         adversary: Who mounts it.
-        of_attack: `rule`, `estimator` and `options` of `attacks.core.contract.AttackSetting`.
+        of_attack: `adversary` and `options` of `attacks.core.contract.AttackSetting`.
 
     Returns:
         Success, baselines, controls and measures with 95% intervals by records, rates by trial, accuracy of the

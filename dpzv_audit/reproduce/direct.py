@@ -35,8 +35,8 @@ class Direct(Trained):
 
     def run(self, setting: Setting) -> Row:
         """Attack `setting.seeds` trainings, and as many whose labels were dealt at random."""
-        attack = {"adversary": self.adversary, "rule": self.rule, "estimator": self.estimator}
-        found, _, dataset = attacked_part(setting, self, attack="label_direct", **attack)
+        own = {"rule": self.rule, "estimator": self.estimator}
+        found, _, dataset = attacked_part(setting, self, attack="label_direct", adversary=self.adversary, options=own)
         return {
             "label": self.label,
             "line": self.line,

@@ -9,7 +9,6 @@ import torch
 from attacks import ATTACKS
 from attacks.core.contract import DoesNotApply, LabelGuesses
 from attacks.core.controls import Control
-from attacks.label.mount import positive_control
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.matrix import measured_cell, negative_controls
@@ -152,9 +151,9 @@ def test_scores_at_random_fail_the_positive_control_and_the_attack_passes(name, 
         setting = replace(
             small_setting(spec, "split", data, options={"batch_size": 32}, seed=seed), confidence=1.0 - 5e-4
         )
-        guessed = positive_control(scores_at_random(spec), setting)
+        guessed = scores_at_random(spec).positive_control(setting)
         assert not guessed.holds, guessed
-        assert positive_control(spec, setting).holds
+        assert spec.positive_control(setting).holds
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from attacks.core.planted import labels_in_own_features
 from attacks.core.run import attacked_run, permuted_labels
 from attacks.label.completion import RAW, SPEC, UNTRAINED
 from attacks.label.completion_head import train_head
-from attacks.label.mount import positive_control
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting
@@ -65,7 +64,7 @@ def test_classes_of_few_records_have_a_positive_control_with_as_few_labels():
     with pytest.raises(DoesNotApply, match="option labels_per_class is 10, must be at most"):
         SPEC.mount(replace(setting, options={}))
     quicker = replace(SPEC, options={**SPEC.options, "steps": 300})
-    control = positive_control(quicker, setting)
+    control = quicker.positive_control(setting)
     assert control.holds
     assert control.n == 48 - 4 * 2
 

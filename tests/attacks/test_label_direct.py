@@ -48,7 +48,7 @@ def test_first_order_gradients_give_every_label(classes, batch_size, rule, adver
             "split",
             random_dataset(classes=classes),
             options={"batch_size": batch_size, "epochs": 1},
-            rule=rule,
+            options_of_attack={"rule": rule},
             adversary=adversary,
             trials=2,
         )
@@ -139,7 +139,7 @@ def test_query_sweep_through_the_real_path(queries, estimator, digits):
             data=digits,
             options={"batch_size": 64, "epochs": 4 * queries},
             queries=queries,
-            estimator=estimator,
+            options_of_attack={"estimator": estimator},
             trials=16,
         )
     )
@@ -249,7 +249,7 @@ def test_an_eavesdropper_on_scalars_is_at_chance(estimator, digits):
             data=digits,
             options={"batch_size": 64, "epochs": 1},
             adversary="eavesdropper",
-            estimator=estimator,
+            options_of_attack={"estimator": estimator},
             trials=6,
         )
     )
@@ -293,8 +293,8 @@ def test_results_follow_the_seed(method):
     [
         ({"options": {"top_model": True}}, "label_direct does not apply with top_model True, needs False"),
         ({"options": {"sampler": "poisson"}}, "sampler is 'poisson', must be shuffled or uniform"),
-        ({"rule": "argmax"}, "rule is 'argmax': did you mean 'argmin'"),
-        ({"estimator": "rigde"}, "estimator is 'rigde': did you mean 'ridge'"),
+        ({"options_of_attack": {"rule": "argmax"}}, "rule of label_direct is 'argmax': did you mean 'argmin'"),
+        ({"options_of_attack": {"estimator": "rigde"}}, "estimator of label_direct is 'rigde': did you mean 'ridge'"),
         ({"adversary": "server"}, "--adversary is 'server'"),
         ({"queries": 100}, r"--epochs 6 gives client 1 12 rounds, too few for --queries 100"),
         ({"queries": 0}, "--queries is 0"),

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from attacks.label.mount import positive_control
 from attacks.label.probe import SPEC, ProbingClient, probe_of
 from dpzv_audit.errors import InputError
 from mechanisms.behaviours import Turn
@@ -50,7 +49,7 @@ def test_two_losses_tell_every_label_at_one_probe_a_class(method):
 def test_the_positive_control_lasts_as_long_as_the_settings_own_probes(batch_size, own, digits):
     """Its batches and options are the setting's: at 512 records an epoch is two rounds, and a record needs ten."""
     setting = small_setting(SPEC, data=digits, options={"batch_size": batch_size}, options_of_attack=own)
-    control = positive_control(SPEC, setting)
+    control = SPEC.positive_control(setting)
     assert control.holds
     assert control.value == 1.0
 
