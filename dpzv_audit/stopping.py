@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does; the exit code is then 128 and the signal's number, as of a shell."""
+"""Lets SIGTERM and SIGHUP end a command as Ctrl-C does; the exit code is 128 plus its number, as in a shell."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ INTERRUPTED = 128 + signal.SIGINT
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 _AGAIN_SECONDS = 5.0
 """Signals that follow one sooner than this are taken for the same: who sends SIGTERM often sends SIGHUP beside it."""
+_LATER_SECONDS = 0.05
+"""How long a signal waits that comes while torch is imported, before it is sent again."""
 
 
 @contextmanager
 def stoppable() -> Iterator[list[signal.Signals]]:
     """Raise `KeyboardInterrupt` in the block where SIGTERM or SIGHUP comes; the list holds those that came.
 
-    A signal that was ignored before stays ignored (`nohup`). Outside of the main thread, which alone may handle
-    signals, the block runs as it is.
+    A signal that was ignored before stays ignored (`nohup`). One that comes while torch is imported, Ctrl-C included,
+    waits until it has been: an exception in C++ code that calls Python there would abort the process. Outside of the
+    main thread, which alone may handle signals, the block runs as it is.
     """
     came: list[signal.Signals] = []
     last = -_AGAIN_SECONDS
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal last
+        if _importing_torch(frame):
+            _send_later(number)
+            return
         came.append(signal.Signals(number))
         _leave_lost_terminals()
         if time.monotonic() - last < _AGAIN_SECONDS:
@@ -37,11 +43,20 @@ def stoppable() -> Iterator[list[signal.Signals]]:
         last = time.monotonic()
         raise KeyboardInterrupt
 
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _importing_torch(frame):
+            _send_later(number)
+        else:
+            signal.default_int_handler(number, frame)
+
     ours = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in SIGNALS if ours}
     taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in taken:
         signal.signal(number, stop)
+    if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        taken[signal.SIGINT] = signal.default_int_handler
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield came
     finally:
@@ -58,6 +73,20 @@ def leave_to_parent() -> None:
     """Ignore in this process, a worker, what ends a command: its parent gets the same signal, and ends its workers."""
     for number in (signal.SIGINT, *SIGNALS):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _importing_torch(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__", "").partition(".")[0] == "torch":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_later(number: int) -> None:
+    timer = threading.Timer(_LATER_SECONDS, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
 
 
 def _leave_lost_terminals() -> None:

@@ -71,3 +71,19 @@ def raised_at_once(number):
     """Send this process a signal and give the interpreter the time to hear of it."""
     os.kill(os.getpid(), number)
     time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *SIGNALS])
+def test_a_signal_that_comes_while_torch_is_imported_waits_until_it_has_been(number):
+    """An exception that C++ code of torch's import lets through would abort the process with a page of its own."""
+    done: list[str] = []
+
+    def import_and_wait():
+        source = "import os\nos.kill(os.getpid(), number)\ndone.append('imported')"
+        exec(compile(source, "torch/__init__.py", "exec"), {"__name__": "torch.some", "number": number, "done": done})
+        assert done == ["imported"]
+        time.sleep(10.0)
+
+    with stoppable(), pytest.raises(KeyboardInterrupt):
+        import_and_wait()
+    assert done == ["imported"]
