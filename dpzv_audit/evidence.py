@@ -11,6 +11,7 @@ AdversaryName = Literal[
 ]
 NeighbourRelation = Literal["replace-label", "replace-record", "zero-out", "add-remove"]
 ClaimKind = Literal["epsilon-delta", "trade-off"]
+Verdict = Literal["refuted", "overclaimed", "supported", "inconclusive"]
 
 ADVERSARIES: dict[str, str] = {
     "client": "one honest-but-curious client: its own scalars, directions, features and batches",
@@ -55,6 +56,29 @@ class Interval:
     n: int
     confidence: float = 0.95
     over_trainings: OverTrainings | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control(Interval):
+    """A run whose result is known: it must be at `expected` (negative), or `value` reach it (positive).
+
+    A negative one is judged by its `p_value`, found as `tested_by` says: one below the error of the interval, 1 -
+    `confidence`, is off chance. Where both are None there are too few trainings to tell. A positive one is judged by
+    its value alone: what it must reach lies so far below what a working attack reads that chance plays no part.
+    """
+
+    what: str
+    kind: str
+    expected: float
+    p_value: float | None = None
+    tested_by: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing says that the control came out otherwise than it must."""
+        if self.kind == "positive":
+            return self.value >= self.expected
+        return self.p_value is None or self.p_value >= 1.0 - self.confidence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,12 +36,10 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
         for index, (name, points) in enumerate(shown.items()):
             rounds, epsilons = zip(*points, strict=True)
             axes.loglog(rounds, epsilons, label=name, **_style(index, strong=name == strong))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda value, _: f"{value:,g}")
-            axis.set_minor_formatter(lambda value, _: "")
+        svg.plain_ticks(axes.xaxis, axes.yaxis)
         axes.set(xlabel="rounds, all clients together", ylabel="ε")
         axes.grid(alpha=0.6)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=3.2, ncols=1)
+        svg.legend_above(axes, handles=3.2)
 
     last = "; ".join(f"{name} {upper_bound(points[-1][1])}" for name, points in shown.items())
     end = max(points[-1][0] for points in shown.values())
@@ -60,15 +58,10 @@ def curves_figure(
         return ""
 
     def paint(axes: Axes) -> None:
-        axes.set_aspect("equal")
-        axes.plot([0, 1], [1, 0], color=svg.MUTED, linewidth=0.8, label="no information")
+        svg.tradeoff_axes(axes)
         for index, (name, values) in enumerate(curves.items()):
             axes.plot(alpha, values, label=name, **_style(index, strong=name == strong))
-        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="false negative rate")
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-        axes.grid(alpha=0.6)
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=3.2, ncols=1)
+        svg.legend_above(axes, handles=3.2)
 
     middle = min(range(len(alpha)), key=lambda i: abs(alpha[i] - 0.1))
     parts = "; ".join(f"{name} {values[middle]:.3f}" for name, values in curves.items())

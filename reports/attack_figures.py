@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
 from reports.figures import LARGEST
-from reports.shape import split_result
 from reports.text import clean, number, proportion, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from dpzv_audit.results import Reconstructions
 
 GRADIENTS = "gradient estimates by number of queries"
 """Name of the curve that `gradient_figure` draws."""
@@ -27,20 +29,18 @@ _LOOKS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def gradient_figure(result: Mapping[str, Any]) -> str:
-    """Return the cosine of estimated with true gradients by queries as SVG; "" where the result has no such curve.
+def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return the cosine of estimated with true gradients by queries as SVG; "" where `rows` hold no such curve.
 
     Of all estimators ridge, with and without the noise, and with directions that nobody told; crosses are what
     theory expects. The horizontal axis is logarithmic.
     """
-    known = split_result(result)[0]
     lines: dict[str, list[_Point]] = {}
-    for row in (known.get("curves") or {}).get(GRADIENTS) or []:
-        queries = within(row.get("queries"), 1.0, LARGEST)
+    for row in rows:
+        name, queries = str(row.get("estimator")), within(row.get("queries"), 1.0, LARGEST)
         value, low, high = (within(row.get(k), -1.0, 1.0) for k in ("cosine", "low", "high"))
-        if row.get("estimator") in _LOOKS and None not in (queries, value, low, high):
-            theory = within(row.get("theory"), 0.0, 1.0)
-            lines.setdefault(row["estimator"], []).append((queries, value, low, high, theory))  # type: ignore[arg-type]
+        if name in _LOOKS and queries is not None and value is not None and low is not None and high is not None:
+            lines.setdefault(name, []).append((queries, value, low, high, within(row.get("theory"), 0.0, 1.0)))
     lines = {name: sorted(lines[name]) for name in _LOOKS if name in lines}
     if not lines:
         return ""
@@ -49,9 +49,7 @@ def gradient_figure(result: Mapping[str, Any]) -> str:
 
     def paint(axes: Axes) -> None:
         axes.set_xscale("log")
-        # The default writes powers as mathematics, which a drawing with plain text shows as its source.
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        svg.plain_ticks(axes.xaxis)
         axes.axhline(0.0, color=svg.RULE, linewidth=0.8)
         expected: list[tuple[float, float]] = []
         for name, points in lines.items():
@@ -69,7 +67,7 @@ def gradient_figure(result: Mapping[str, Any]) -> str:
         axes.set_ylim(min(-0.05, min(low for p in lines.values() for _, _, low, _, _ in p) - 0.02), 1.04)
         axes.set(xlabel="queries about one batch", ylabel="cosine with the true gradient")
         axes.grid(axis="y")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=2.6, ncols=1)
+        svg.legend_above(axes)
 
     alt = "Cosine of estimated with true gradients by number of queries: " + "; ".join(
         f"{name} {proportion(points[0][1], 3)} at {number(int(points[0][0]))}, "
@@ -79,20 +77,14 @@ def gradient_figure(result: Mapping[str, Any]) -> str:
     return svg.draw("figure-gradients", alt, 3.1 + 0.2 * len(lines), paint)
 
 
-def records_figure(result: Mapping[str, Any]) -> str:
+def records_figure(found: Reconstructions) -> str:
     """Return reconstructed records beside the originals and the mean record as SVG; "" where there are none.
 
-    The result has them under `reconstructions`: `shape`, (height, width) of a record, and `rows` of `what` and
-    `records`, flat lists of greys in [0, 1].
+    `found` holds the (height, width) of a record, and rows of records, each a flat list of greys in [0, 1].
     """
-    known = split_result(result)[0]
-    found = known.get("reconstructions") or {}
-    shape = [int(side) for side in found.get("shape") or [] if within(side, 1.0, 1e4) is not None]
-    rows = [
-        (clean(row.get("what") or ""), [r for r in row.get("records") or [] if _fits(r, shape)])
-        for row in found.get("rows") or []
-    ]
-    rows = [(what, records) for what, records in rows if records]
+    shape = found.shape if all(1 <= side <= 10_000 for side in found.shape) else []
+    fitting = [(clean(row.what), [r for r in row.records if len(r) == math.prod(shape)]) for row in found.rows]
+    rows = [(what, records) for what, records in fitting if records]
     if len(shape) != 2 or not rows:
         return ""
     height, width = shape
@@ -122,15 +114,6 @@ def records_figure(result: Mapping[str, Any]) -> str:
     inches = svg.WIDTH * (len(rows) * pitch - 0.4 * line) / (1.02 * across)
     alt = f"{count} records, row by row: " + "; ".join(what for what, _ in rows)
     return svg.draw("figure-records", alt, inches + 0.1, paint)
-
-
-def _fits(record: object, shape: Sequence[int]) -> bool:
-    return (
-        isinstance(record, list)
-        and len(shape) == 2
-        and len(record) == shape[0] * shape[1]
-        and all(within(value, 0.0, 1.0) is not None for value in record)
-    )
 
 
 def _bars(record: Sequence[float], width: int, left: float, top: float) -> Iterator[tuple[int, _Bar]]:

@@ -12,7 +12,8 @@ from reports.text import clean, number, proportion, within
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Mapped = Mapping[str, Any]
+    from dpzv_audit.results import Cell
+
 _Point = tuple[float, float, float, float]
 _COLOURS = (svg.ACCENT, svg.INK, svg.MUTED)
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
@@ -21,39 +22,34 @@ _LINE = 0.18
 """Height of a line of the legend, in inches."""
 
 
-def method_of(cell: Mapped) -> str:
+def method_of(cell: Cell) -> str:
     """Return a cell's method with the channel that carries its noise."""
-    noise = cell.get("noise")
-    return clean(cell.get("method") or "") + (f" + {clean(noise)} noise" if noise else "")
+    return clean(cell.method) + (f" + {clean(cell.noise)} noise" if cell.noise else "")
 
 
-def epsilon_figures(known: Mapped) -> dict[str, str]:
+def epsilon_figures(cells: Sequence[Cell]) -> dict[str, str]:
     """Return the SVG of success against epsilon by `ATTACK-ADVERSARY`, of all measured at two epsilons or more."""
-    figures = {}
-    cells = [c for c in known.get("cells") or [] if c.get("state") == "measured"]
-    for attack, adversary in dict.fromkeys((c.get("attack"), c.get("adversary")) for c in cells):
-        name = f"{clean(attack or 'attack')}-{clean(adversary or 'adversary')}"
-        drawing = _epsilon_figure(
-            name, [c for c in cells if (c.get("attack"), c.get("adversary")) == (attack, adversary)]
-        )
-        if drawing:
-            figures[name] = drawing
-    return figures
+    measured: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.state == "measured":
+            measured.setdefault(f"{clean(cell.attack)}-{clean(cell.adversary)}", []).append(cell)
+    figures = {name: _epsilon_figure(name, found) for name, found in measured.items()}
+    return {name: drawing for name, drawing in figures.items() if drawing}
 
 
-def _numbers(cell: Mapped) -> tuple[float, float, float] | None:
+def _numbers(cell: Cell) -> tuple[float, float, float] | None:
     """Success and its interval, over trainings or of few by their records, each in [-1, 1]."""
-    ends = ("low", "high") if cell.get("over_low") is None else ("over_low", "over_high")
-    found = [within(cell.get(k), -1.0, 1.0) for k in ("success", *ends)]
-    return None if None in found else (found[0], found[1], found[2])  # type: ignore[return-value]
+    ends = (cell.low, cell.high) if cell.over_low is None else (cell.over_low, cell.over_high)
+    value, low, high = (within(found, -1.0, 1.0) for found in (cell.success, *ends))
+    return None if value is None or low is None or high is None else (value, low, high)
 
 
-def _lines(cells: Sequence[Mapped]) -> tuple[dict[str, list[_Point]], dict[str, float]]:
+def _lines(cells: Sequence[Cell]) -> tuple[dict[str, list[_Point]], dict[str, float]]:
     """Points (epsilon, success, low, high) by method, and the success of methods without an epsilon."""
     curves: dict[str, list[_Point]] = {}
     levels: dict[str, float] = {}
     for cell in cells:
-        measured, epsilon = _numbers(cell), within(cell.get("epsilon"), 1e-12, LARGEST)
+        measured, epsilon = _numbers(cell), within(cell.epsilon, 1e-12, LARGEST)
         if measured is None:
             continue
         if epsilon is None:
@@ -76,22 +72,20 @@ def _merged(curves: Mapping[str, list[_Point]]) -> dict[str, list[_Point]]:
     return merged
 
 
-def _epsilon_figure(name: str, cells: Sequence[Mapped]) -> str:
+def _epsilon_figure(name: str, cells: Sequence[Cell]) -> str:
     curves, levels = _lines(cells)
     if not any(len(points) > 1 for points in curves.values()):
         return ""
     together: dict[float, list[str]] = {}
     for method, value in levels.items():
         together.setdefault(round(value, 2), []).append(method)
-    reference = [r for c in cells if (r := within(c.get("reference"), -1.0, 1.0)) is not None]
+    reference = [r for c in cells if (r := within(c.reference, -1.0, 1.0)) is not None]
     chance = max(reference, default=None)
-    metric = short(next((c["metric"] for c in cells if c.get("metric")), "success"), 44)
+    metric = short(next((c.metric for c in cells if c.metric), "success"), 44)
 
     def paint(axes: Axes) -> None:
         axes.set_xscale("log")
-        # The default writes powers as mathematics, which a drawing with plain text shows as its source.
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        svg.plain_ticks(axes.xaxis)
         for index, (method, points) in enumerate(curves.items()):
             xs, ys, lows, highs = zip(*points, strict=True)
             colour = _COLOURS[index % len(_COLOURS)]
@@ -115,7 +109,7 @@ def _epsilon_figure(name: str, cells: Sequence[Mapped]) -> str:
         bottom = min([0.0, *(low - 0.02 for points in curves.values() for _, _, low, _ in points)])
         axes.set(ylim=(bottom, 1.04), xlabel="ε from which the noise follows", ylabel=metric)
         axes.grid(axis="y")
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=3.4, ncols=1, fontsize=9)
+        svg.legend_above(axes, handles=3.4, fontsize=9)
 
     entries = len(curves) + len(together) + (chance is not None)
     ends = "; ".join(

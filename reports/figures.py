@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG text: attack success, epsilon, trade-off curve."""
+"""The figures that several reports share, as SVG text: attack success, epsilon, trade-off curve."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
-from reports.shape import split_result
 from reports.text import clean, lower_bound, number, percent, proportion, upper_bound, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from dpzv_audit.evidence import Control, Interval
+    from dpzv_audit.results import Accuracy, ClaimCurves, Tradeoff
+
+    AnyMeasurement = Interval | Control | Accuracy
+    AnyTradeoff = Tradeoff | ClaimCurves
 
 _LONGEST_LABEL = 34
 _AXIS_LINE = 52
@@ -44,41 +49,33 @@ def short(text: object, length: int = _LONGEST_LABEL) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def mark(label: str, measurement: object, *, measured: bool = False, least: float = 0.0) -> Mark | None:
+def mark(
+    label: str, measurement: AnyMeasurement | float | None, *, measured: bool = False, least: float = 0.0
+) -> Mark | None:
     """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
-    if not isinstance(measurement, Mapping):
+    if measurement is None or isinstance(measurement, int | float):
         value = within(measurement, least, 1.0)
         return None if value is None else Mark(label=short(label), value=value, measured=measured)
-    value = within(measurement.get("value"), least, 1.0)
+    value = within(measurement.value, least, 1.0)
     if value is None:
         return None
-    over = measurement.get("over_trainings") or {}
+    over = measurement.over_trainings
     # Over trainings where there are enough of them, else by the records of these.
-    limits = over if over.get("low") is not None else measurement
-    low, high = (within(limits.get(k), least, 1.0) for k in ("low", "high"))
+    limits = measurement if over is None or over.low is None else over
+    low, high = within(limits.low, least, 1.0), within(limits.high, least, 1.0)
     return Mark(label=short(label), value=value, low=low, high=high, measured=measured)
 
 
-def control_label(name: str, measurement: object) -> str:
+def control_label(name: str, measurement: AnyMeasurement | float) -> str:
     """Return what a control is in words: its name, and what it ran on where the result says so."""
     words = name.replace("_", " ")
-    what = measurement.get("what") if isinstance(measurement, Mapping) else None
+    what = getattr(measurement, "what", None)
     return f"{words}: {what}" if what else words
 
 
-def _success_marks(result: Mapping[str, Any]) -> list[Mark]:
-    """Rows of attack, baselines and controls; cosines and correlations may lie below 0."""
-    attack = str(result.get("attack") or "attack")
-    named = {f"baseline: {k.replace('_', ' ')}": v for k, v in (result.get("baselines") or {}).items()}
-    named |= {f"control: {k.replace('_', ' ')}": v for k, v in (result.get("controls") or {}).items()}
-    rows = [mark(attack, result.get("success"), measured=True, least=-1.0)]
-    rows += [mark(label, v, least=-1.0) for label, v in named.items()]
-    return [row for row in rows if row is not None]
-
-
-def chance_level(result: Mapping[str, Any]) -> float | None:
+def chance_level(baselines: Mapping[str, AnyMeasurement | float]) -> float | None:
     """Return the best success without seeing anything, the largest baseline; None where there is none."""
-    marks = (mark(k, v) for k, v in (result.get("baselines") or {}).items())
+    marks = (mark(k, v) for k, v in baselines.items())
     return max((found.value for found in marks if found is not None), default=None)
 
 
@@ -110,17 +107,25 @@ def _paint_reference(axes: Axes, at: float, count: int) -> None:
     axes.vlines([at] * count, [r - 0.17 for r in rows], [r + 0.17 for r in rows], color=svg.INK, linewidth=1.3)
 
 
-def success_figure(result: Mapping[str, Any]) -> str:
-    """Return the attack's success beside baselines and controls as SVG; "" where the result has none.
+def success_figure(
+    attack: str,
+    success: AnyMeasurement | float | None,
+    baselines: Mapping[str, AnyMeasurement | float],
+    controls: Mapping[str, AnyMeasurement | float],
+    metric: str = "",
+) -> str:
+    """Return the attack's success beside baselines and controls as SVG; "" where there is no number.
 
     Each row has its value printed and its interval, over trainings or of few by their records; the upright stroke is
     the best that a guess reaches without seeing anything. All values are proportions, or cosines in [-1, 1].
     """
-    known, _ = split_result(result)
-    rows = _success_marks(known)
+    named = {f"baseline: {k.replace('_', ' ')}": v for k, v in baselines.items()}
+    named |= {f"control: {k.replace('_', ' ')}": v for k, v in controls.items()}
+    found = [mark(attack or "attack", success, measured=True, least=-1.0)]
+    rows = [row for row in (*found, *(mark(k, v, least=-1.0) for k, v in named.items())) if row is not None]
     if not rows:
         return ""
-    chance = chance_level(known)
+    chance = chance_level(baselines)
 
     def paint(axes: Axes) -> None:
         _paint_rows(axes, len(rows))
@@ -128,7 +133,7 @@ def success_figure(result: Mapping[str, Any]) -> str:
         axes.set_xlim(least - 0.01, 1.01)
         ticks = [t for t in (-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1) if t >= least]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.set_xlabel(metric)
+        axes.set_xlabel(across)
         if chance is not None:
             _paint_reference(axes, chance, len(rows))
         for index, row in enumerate(rows):
@@ -140,25 +145,18 @@ def success_figure(result: Mapping[str, Any]) -> str:
             else:
                 axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
 
-    metric = "\n".join(wrap(short(known.get("metric") or "labels found", 2 * _AXIS_LINE), _AXIS_LINE))
-    height = 0.66 + 0.5 * len(rows) + (0.18 if "\n" in metric else 0.0)
+    across = "\n".join(wrap(short(metric or "labels found", 2 * _AXIS_LINE), _AXIS_LINE))
+    height = 0.66 + 0.5 * len(rows) + (0.18 if "\n" in across else 0.0)
     return svg.draw("figure-success", "Attack success: " + alt_of(rows), height, paint)
 
 
-def privacy_numbers(result: Mapping[str, Any]) -> tuple[float | None, float | None, float | None]:
-    """Return (claimed epsilon, empirical lower bound, recomputed upper bound), None where there is none."""
-    privacy = split_result(result)[0].get("privacy") or {}
-    claimed, lower, upper = (within(privacy.get(k), 0.0, LARGEST) for k in ("claimed", "empirical_lower", "upper"))
-    return claimed, lower, upper
-
-
-def epsilon_figure(result: Mapping[str, Any]) -> str:
+def epsilon_figure(claimed: float | None, lower: float | None, upper: float | None) -> str:
     """Return what the claim, the audit and the theory each say about epsilon, as SVG on one scale.
 
-    A claim and an audit whose bars share no value contradict each other. "" where the result has fewer
-    than two of the three numbers.
+    A claim and an audit whose bars share no value contradict each other. "" where there are fewer than two of the
+    three numbers.
     """
-    claimed, lower, upper = privacy_numbers(result)
+    claimed, lower, upper = (within(value, 0.0, LARGEST) for value in (claimed, lower, upper))
     rows = [
         ("the claim", claimed, f"ε ≤ {number(claimed)}", False),
         ("the audit, from below", lower, f"ε ≥ {lower_bound(lower)}", True),
@@ -189,62 +187,52 @@ def epsilon_figure(result: Mapping[str, Any]) -> str:
     return svg.draw("figure-epsilon", alt, 0.66 + 0.5 * len(present), paint)
 
 
-def _tradeoff_alt(tradeoff: Mapping[str, Any]) -> str:
-    names = {"claimed": "claimed", "recomputed": "recomputed", "empirical": "measured"}
-    alpha = tradeoff["alpha"]
-    middle = min(range(len(alpha)), key=lambda i: abs(alpha[i] - 0.1))
-    parts = [f"{words} {proportion(tradeoff[key][middle], 3)}" for key, words in names.items() if tradeoff.get(key)]
-    return (
-        f"Trade-off curves. At a false positive rate of {proportion(alpha[middle], 3)} the false negative "
-        f"rates are: " + "; ".join(parts)
-    )
-
-
 _LEGEND_FROM, _LEGEND_ABOVE = 0.58, 0.7
 """The corner of the trade-off figure that its legend takes: false positive rates from, false negative rates above."""
 
 
-def tradeoff_figure(result: Mapping[str, Any]) -> str:
+def tradeoff_figure(tradeoff: AnyTradeoff | None) -> str:
     """Return the trade-off curves (claimed, recomputed, measured with its band) as SVG; "" without any.
 
     Horizontal axis: false positive rate of the distinguishing test; vertical: its false negative rate; both
     proportions in [0, 1]. The thin diagonal is what a test reaches without any information.
     """
-    tradeoff = split_result(result)[0].get("tradeoff") or {}
-    alpha = tradeoff.get("alpha")
-    if not alpha or not any(tradeoff.get(k) for k in ("claimed", "recomputed", "empirical")):
+    if tradeoff is None:
         return ""
+    alpha, confidence = tradeoff.alpha, tradeoff.confidence
+    curves = {"claimed": tradeoff.claimed, "recomputed": tradeoff.recomputed, "measured": tradeoff.empirical}
+    shown = {name: curve for name, curve in curves.items() if curve}
+    if not alpha or not shown:
+        return ""
+    looks: Mapping[str, Mapping[str, Any]] = {
+        "claimed": {"color": svg.INK, "linestyle": svg.DASHED},
+        "recomputed": {"color": svg.MUTED, "linestyle": svg.DOTTED},
+        "measured": {"color": svg.ACCENT, "linewidth": 2.2},
+    }
 
     def paint(axes: Axes) -> None:
-        axes.set_aspect("equal")
-        axes.plot([0, 1], [1, 0], color=svg.MUTED, linewidth=0.8, label="no information")
-        if tradeoff.get("claimed"):
-            dashes = (0, (5, 2.5))
-            axes.plot(alpha, tradeoff["claimed"], color=svg.INK, linestyle=dashes, label="claimed")
-        if tradeoff.get("recomputed"):
-            dots = (0, (1, 1.6))
-            axes.plot(alpha, tradeoff["recomputed"], color=svg.MUTED, linestyle=dots, label="recomputed")
-        low, high = tradeoff.get("empirical_low"), tradeoff.get("empirical_high")
-        if low and high:
-            confidence = tradeoff.get("confidence")
-            words = "band" if confidence is None else f"{percent(confidence)} band"
-            axes.fill_between(alpha, low, high, color=svg.BAND, linewidth=0, zorder=1, label=words)
-        if tradeoff.get("empirical"):
-            axes.plot(alpha, tradeoff["empirical"], color=svg.ACCENT, linewidth=2.2, label="measured")
-        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="false negative rate")
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-        axes.grid(alpha=0.6)
+        svg.tradeoff_axes(axes)
+        for name in ("claimed", "recomputed", "band", "measured"):
+            if name in shown:
+                axes.plot(alpha, shown[name], label=name, **looks[name])
+            elif name == "band" and tradeoff.empirical_low and tradeoff.empirical_high:
+                words = name if confidence is None else f"{percent(confidence)} {name}"
+                band = (tradeoff.empirical_low, tradeoff.empirical_high)
+                axes.fill_between(alpha, *band, color=svg.BAND, linewidth=0, zorder=1, label=words)
         if crowded:
             axes.legend(loc="lower left", bbox_to_anchor=(-0.14, 1.0), handlelength=2.0, ncols=3, columnspacing=1.0)
         else:
             axes.legend(loc="upper right", handlelength=2.6, borderaxespad=0.3)
 
-    crowded = _reaches_legend(alpha, tradeoff)
-    return svg.draw("figure-tradeoff", _tradeoff_alt(tradeoff), 5.1 if crowded else 4.7, paint)
-
-
-def _reaches_legend(alpha: Sequence[float], tradeoff: Mapping[str, Any]) -> bool:
-    """Whether a curve, or the band, runs through the upper right corner, where the legend stands otherwise."""
-    curves = [tradeoff.get(name) or () for name in ("claimed", "recomputed", "empirical", "empirical_high")]
-    return any(a >= _LEGEND_FROM and y >= _LEGEND_ABOVE for curve in curves for a, y in zip(alpha, curve, strict=False))
+    # A curve, or the band, runs through the upper right corner, where the legend stands otherwise.
+    crowded = any(
+        a >= _LEGEND_FROM and y >= _LEGEND_ABOVE
+        for curve in (*shown.values(), tradeoff.empirical_high or ())
+        for a, y in zip(alpha, curve, strict=False)
+    )
+    middle = min(range(len(alpha)), key=lambda i: abs(alpha[i] - 0.1))
+    alt = (
+        f"Trade-off curves. At a false positive rate of {proportion(alpha[middle], 3)} the false negative rates are: "
+        + "; ".join(f"{name} {proportion(curve[middle], 3)}" for name, curve in shown.items())
+    )
+    return svg.draw("figure-tradeoff", alt, 5.1 if crowded else 4.7, paint)

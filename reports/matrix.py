@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from dpzv_audit.results import Cell, MatrixResult, NegativeControls, SelfCheck
 from reports import svg
 from reports.epsilon_figures import epsilon_figures, method_of
-from reports.model import Block, Column, Picture, Prose, Section, Table
-from reports.svg import label_of
+from reports.model import Block, Column, Prose, Section, Table, columns, picture
 from reports.text import MISSING, clean, lower_bound, number, proportion, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Mapped = Mapping[str, Any]
 ROOMY = 14
 """Columns of the heat map that leave room for their numbers; with more the map is turned, or its numbers smaller."""
 DARK = 0.55
@@ -23,109 +22,88 @@ DARK = 0.55
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*")
 
 
-def section(known: Mapped) -> Section | None:
-    """Return heat map, sorted table and what failed; None where the result is no matrix."""
-    cells = known.get("cells") or []
+def section(matrix: MatrixResult) -> Section | None:
+    """Return heat map, sorted table and what failed; None where the result holds no cell."""
+    cells = matrix.cells
     if not cells:
         return None
-    blocks: list[Block] = []
-    drawing = heat_map(known)
-    if drawing:
-        caption = (
-            "Damage of each attack, darker the more: how far its success lies between what needs no attack (0) "
-            "and a perfect one (1); bold where it lies above all that needs no attack, in all of its trainings and "
-            "by their records, or of eight trainings or more on average. A dash: the attack does not apply. A cross: "
-            "the cell failed. Each number leads to its run."
-        )
-        attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
-        if attacks:
-            caption += f" Left out, since they apply to no method on this data set: {'; '.join(attacks)}."
-        if methods:
-            caption += f" Left out, since no attack here applies to them: {'; '.join(methods)}."
-        blocks.append(Picture(name="figure-matrix", svg=drawing, alt=label_of(drawing), caption=caption))
-    blocks += _by_epsilon(known)
-    blocks += _measured(cells)
-    blocks += _others(cells)
-    blocks += _negative_controls(known.get("negative_controls") or {})
-    blocks += _self_checks(known.get("self_checks") or [])
-    return Section(anchor="matrix", title="Methods against attacks", blocks=tuple(blocks))
-
-
-def _by_epsilon(known: Mapped) -> list[Block]:
-    """A figure of success against epsilon for each attack that was measured at two or more of them."""
     caption = (
+        "Damage of each attack, darker the more: how far its success lies between what needs no attack (0) "
+        "and a perfect one (1); bold where it lies above all that needs no attack, in all of its trainings and "
+        "by their records, or of eight trainings or more on average. A dash: the attack does not apply. A cross: "
+        "the cell failed. Each number leads to its run."
+    )
+    attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
+    if attacks:
+        caption += f" Left out, since they apply to no method on this data set: {'; '.join(attacks)}."
+    if methods:
+        caption += f" Left out, since no attack here applies to them: {'; '.join(methods)}."
+    by_epsilon = (
         "success against the epsilon from which the noise follows; faint bars are intervals, level lines methods "
         "without noise, the dotted line the best that needs no attack."
     )
-    return [
-        Picture(
-            name=f"figure-{name}",
-            svg=drawing,
-            alt=label_of(drawing),
-            caption=f"{name.replace('-', ' by the ', 1)}: {caption}",
-        )
-        for name, drawing in epsilon_figures(known).items()
-    ]
+    blocks = picture("figure-matrix", heat_map(cells), caption)
+    for name, drawing in epsilon_figures(cells).items():
+        blocks += picture(f"figure-{name}", drawing, f"{name.replace('-', ' by the ', 1)}: {by_epsilon}")
+    blocks += _measured(cells)
+    blocks += _others(cells)
+    blocks += [] if matrix.negative_controls is None else [_negative_controls(matrix.negative_controls)]
+    blocks += _self_checks(matrix.self_checks)
+    return Section(anchor="matrix", title="Methods against attacks", blocks=tuple(blocks))
 
 
-def _never_applied(cells: Sequence[Mapped], name: Callable[[Mapped], str]) -> list[str]:
+def _never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[str]:
     """Rows or columns, as `name` calls them, without a cell in which an attack applies to a method."""
-    applied = {name(c) for c in cells if c.get("state") != "does not apply"}
+    applied = {name(c) for c in cells if c.state != "does not apply"}
     return [found for found in dict.fromkeys(map(name, cells)) if found not in applied]
 
 
-def _link(cell: Mapped) -> str:
+def _link(cell: Cell) -> str:
     """The path of the cell's report below the matrix's folder; a dash where it is none."""
-    path = str(cell.get("run") or "")
+    path = cell.run or ""
     inside = _PATH.fullmatch(path) and ".." not in path.split("/")
     return path if inside else MISSING
 
 
-def _column(cell: Mapped) -> str:
-    epsilon = cell.get("epsilon")
-    return method_of(cell) + ("" if epsilon is None else f", ε {number(epsilon)}")
+def _column(cell: Cell) -> str:
+    return method_of(cell) + ("" if cell.epsilon is None else f", ε {number(cell.epsilon)}")
 
 
-def _row(cell: Mapped) -> str:
-    return f"{clean(cell.get('attack') or '')}, {clean(cell.get('adversary') or '')}"
+def _row(cell: Cell) -> str:
+    return f"{clean(cell.attack)}, {clean(cell.adversary)}"
 
 
-def _measured(cells: Sequence[Mapped]) -> list[Block]:
-    done = [c for c in cells if c.get("state") == "measured"]
+def _damage(cell: Cell) -> float:
+    return within(cell.damage, 0.0, 1.0) or 0.0
+
+
+def _measured(cells: Sequence[Cell]) -> list[Block]:
+    done = [c for c in cells if c.state == "measured"]
     if not done:
         return []
-    order = sorted(done, key=lambda c: (-(within(c.get("damage"), 0.0, 1.0) or 0.0), _row(c), _column(c)))
+    order = sorted(done, key=lambda c: (-_damage(c), _row(c), _column(c)))
     rows = tuple(
         (
             _row(c),
             _column(c),
-            proportion(c.get("damage"), 3) + ("" if c.get("controls_hold") else " !"),
+            proportion(c.damage, 3) + ("" if c.controls_hold else " !"),
             _success(c),
             _no_attack(c),
-            proportion(c.get("control"), 3),
-            lower_bound(c.get("certified")),
-            proportion(c.get("accuracy"), 3),
+            proportion(c.control, 3),
+            lower_bound(c.certified),
+            proportion(c.accuracy, 3),
             _link(c),
         )
         for c in order
     )
-    columns = (
-        Column(title="attack"),
-        Column(title="method"),
-        Column(title="damage", kind="number"),
-        Column(title="success", kind="number"),
-        Column(title="no attack", kind="number"),
-        Column(title="control", kind="number"),
-        Column(title="ε certified", kind="number"),
-        Column(title="accuracy", kind="number"),
-        Column(title="run", kind="link"),
-    )
+    numbers = ("damage", "success", "no attack", "control", "ε certified", "accuracy")
+    titles = (*columns("attack", "method", *numbers, numbers=numbers), Column(title="run", kind="link"))
     by_metric: dict[str, dict[str, None]] = {}
     for cell in done:
-        by_metric.setdefault(clean(cell.get("metric") or MISSING), {})[clean(cell.get("attack") or "")] = None
+        by_metric.setdefault(clean(cell.metric or MISSING), {})[clean(cell.attack)] = None
     words = "; ".join(f"{metric} ({', '.join(attacks)})" for metric, attacks in by_metric.items())
     return [
-        Table(caption="Cells by damage, the worst first", columns=columns, rows=rows),
+        Table(caption="Cells by damage, the worst first", columns=titles, rows=rows),
         Prose(
             text=f"Success is: {words}. In brackets stands its interval by the records of these trainings; behind it "
             "one over trainings, or of fewer than eight, which allow none, the least and the most. What needs no "
@@ -137,129 +115,116 @@ def _measured(cells: Sequence[Mapped]) -> list[Block]:
     ]
 
 
-def _success(cell: Mapped) -> str:
+def _success(cell: Cell) -> str:
     """Success, its interval by records of these trainings, and one over trainings, or of few the least and the most."""
-    text = f"{proportion(cell.get('success'), 3)} ({_span(cell, 'low', 'high')})"
-    if cell.get("over_low") is not None:
-        return f"{text}; {number(cell.get('trainings'))} trainings: {_span(cell, 'over_low', 'over_high')}"
-    if (cell.get("trainings") or 1) == 1:
+    text = f"{proportion(cell.success, 3)} ({_span(cell.low, cell.high)})"
+    if cell.over_low is not None:
+        return f"{text}; {number(cell.trainings)} trainings: {_span(cell.over_low, cell.over_high)}"
+    if cell.trainings in (None, 1):
         return text
-    return f"{text}; {number(cell['trainings'])} trainings, {_span(cell, 'least', 'most')}"
+    return f"{text}; {number(cell.trainings)} trainings, {_span(cell.least, cell.most)}"
 
 
-def _span(cell: Mapped, low: str, high: str) -> str:
-    return f"{proportion(cell.get(low), 3)} to {proportion(cell.get(high), 3)}"
+def _span(low: float | None, high: float | None) -> str:
+    return f"{proportion(low, 3)} to {proportion(high, 3)}"
 
 
-def _no_attack(cell: Mapped) -> str:
+def _no_attack(cell: Cell) -> str:
     """The best baseline, and how high any of them may be."""
-    reference, high = cell.get("reference"), cell.get("reference_high")
-    return proportion(reference, 3) + ("" if high in (None, reference) else f" (to {proportion(high, 3)})")
+    wider = cell.reference_high not in (None, cell.reference)
+    return proportion(cell.reference, 3) + (f" (to {proportion(cell.reference_high, 3)})" if wider else "")
 
 
-def _others(cells: Sequence[Mapped]) -> list[Block]:
+def _others(cells: Sequence[Cell]) -> list[Block]:
     blocks: list[Block] = []
     methods = len(dict.fromkeys(map(_column, cells)))
     for state, caption in (("failed", "Cells that failed"), ("does not apply", "Attacks that do not apply")):
         of: dict[tuple[str, str], list[str]] = {}
         for cell in cells:
-            if cell.get("state") == state:
+            if cell.state == state:
                 of.setdefault((_row(cell), _reason(cell)), []).append(_column(cell))
         rows = tuple(
             (row, "all" if len(names) == methods else "; ".join(names), why) for (row, why), names in of.items()
         )
         if rows:
-            columns = (Column(title="attack"), Column(title="method"), Column(title="why"))
-            blocks.append(Table(caption=caption, columns=columns, rows=rows))
+            blocks.append(Table(caption=caption, columns=columns("attack", "method", "why"), rows=rows))
     return blocks
 
 
-def _negative_controls(found: Mapped) -> list[Block]:
-    if found.get("tests") is None:
-        return []
-    verdict = "All are at chance" if found.get("hold") else "They are NOT all at chance: no number here can be trusted"
+def _negative_controls(found: NegativeControls) -> Prose:
+    verdict = "All are at chance" if found.hold else "They are NOT all at chance: no number here can be trusted"
     text = (
-        f"{number(found['tests'])} negative controls, tested together at a false-alarm rate of "
-        f"{number(found.get('false_alarm'))}. {verdict}: the smallest p-value is {number(found.get('smallest_p'))} "
-        f"({clean(found.get('worst') or '')}), which among so many is one of {number(found.get('together_p'))}."
+        f"{number(found.tests)} negative controls, tested together at a false-alarm rate of "
+        f"{number(found.false_alarm)}. {verdict}: the smallest p-value is {number(found.smallest_p)} "
+        f"({clean(found.worst)}), which among so many is one of {number(found.together_p)}."
     )
-    return [Prose(text=text)]
+    return Prose(text=text)
 
 
-def _reason(cell: Mapped) -> str:
+def _reason(cell: Cell) -> str:
     """Why there is no number, without the names that stand beside it."""
-    reason = str(cell.get("reason") or "")
-    for what in (str(cell.get("attack")), f"{cell.get('noise')} noise"):
-        reason = reason.removeprefix(f"{what} does not apply to {cell.get('method')}: ")
+    reason = cell.reason or ""
+    for what in (cell.attack, f"{cell.noise} noise"):
+        reason = reason.removeprefix(f"{what} does not apply to {cell.method}: ")
     return clean(reason)
 
 
-def _self_checks(checks: Sequence[Mapped]) -> list[Block]:
+def _self_checks(checks: Sequence[SelfCheck]) -> list[Block]:
     if not checks:
         return []
-    rows = tuple(
-        (
-            clean(c.get("attack") or ""),
-            clean(c.get("what") or ""),
-            proportion(c.get("value"), 3),
-            "holds" if c.get("holds") else "FAILED" if c.get("holds") is False else MISSING,
-        )
-        for c in checks
-    )
-    columns = (Column(title="attack"), Column(title="what"), Column(title="value", kind="number"), Column(title=""))
-    words = "Each attack where it must succeed: a matrix of low numbers means nothing if these fail."
-    return [Prose(text=words), Table(caption="Positive controls", columns=columns, rows=rows)]
+    words = {True: "holds", False: "FAILED", None: MISSING}
+    rows = tuple((clean(c.attack), clean(c.what), proportion(c.value, 3), words[c.holds]) for c in checks)
+    titles = columns("attack", "what", "value", "", numbers=("value",))
+    text = "Each attack where it must succeed: a matrix of low numbers means nothing if these fail."
+    return [Prose(text=text), Table(caption="Positive controls", columns=titles, rows=rows)]
 
 
-def heat_map(known: Mapped) -> str:
+def heat_map(cells: Sequence[Cell]) -> str:
     """Return the damage of every cell as SVG; "" where nothing was measured.
 
     Attacks down and methods across, or the other way where there are many more methods than attacks. Attacks that
     apply to no method are left out, and so are methods to which none applies.
     """
-    cells = known.get("cells") or []
-    if not any(c.get("state") == "measured" for c in cells):
+    worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -_damage(c))[:5]
+    if not worst:
         return ""
     idle = {*_never_applied(cells, _row), *_never_applied(cells, method_of)}
     shown = [c for c in cells if idle.isdisjoint((_row(c), method_of(c)))]
     attacks, methods = list(dict.fromkeys(map(_row, shown))), list(dict.fromkeys(map(_column, shown)))
     turned = len(methods) > max(ROOMY, len(attacks))
-    rows, columns = (methods, attacks) if turned else (attacks, methods)
+    rows, across = (methods, attacks) if turned else (attacks, methods)
     place = {(_column(c), _row(c)) if turned else (_row(c), _column(c)): c for c in shown}
 
     def paint(axes: Axes) -> None:
-        size = 7.0 if len(columns) <= ROOMY else 5.5
+        size = 7.0 if len(across) <= ROOMY else 5.5
         for y, row in enumerate(rows):
-            for x, column in enumerate(columns):
-                _paint_cell(axes, x, y, place.get((row, column), {}), size)
-        axes.set_xlim(-0.5, len(columns) - 0.5)
+            for x, column in enumerate(across):
+                _paint_cell(axes, x, y, place.get((row, column), Cell()), size)
+        axes.set_xlim(-0.5, len(across) - 0.5)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=7.5)
+        axes.set_xticks(range(len(across)), across, rotation=60, ha="right", fontsize=7.5)
         axes.set_yticks(range(len(rows)), rows, fontsize=7.5)
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
 
-    worst = sorted(
-        (c for c in cells if c.get("state") == "measured"), key=lambda c: -(within(c.get("damage"), 0.0, 1.0) or 0.0)
-    )[:5]
     alt = "Damage of attacks on methods; the worst: " + "; ".join(
-        f"{_row(c)} on {_column(c)} {proportion(c.get('damage'), 3)}" for c in worst
+        f"{_row(c)} on {_column(c)} {proportion(c.damage, 3)}" for c in worst
     )
     # Columns are named along a slope below the map: the longest name sets its room.
-    names = max(0.7, 0.062 * max(len(column) for column in columns))
+    names = max(0.7, 0.062 * max(len(column) for column in across))
     return svg.draw("figure-matrix", alt, 0.6 + names + (0.2 if turned else 0.24) * len(rows), paint)
 
 
-def _paint_cell(axes: Axes, x: int, y: int, cell: Mapped, size: float) -> None:
+def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
     """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
     from matplotlib.patches import Rectangle
 
-    damage = within(cell.get("damage"), 0.0, 1.0) if cell.get("state") == "measured" else None
+    damage = within(cell.damage, 0.0, 1.0) if cell.state == "measured" else None
     if damage is not None:
         axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0))
-    failed = cell.get("state") == "failed"
-    certain = damage is not None and cell.get("clear") is True
+    failed = cell.state == "failed"
+    certain = damage is not None and cell.clear is True
     link = MISSING if damage is None else _link(cell)
     axes.text(
         x,

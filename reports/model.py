@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from reports.svg import label_of
+from reports.text import MISSING
 
 Kind = Literal["text", "number", "code", "link"]
 
@@ -14,6 +18,14 @@ class Column:
 
     title: str
     kind: Kind = "text"
+
+
+def columns(*titles: str, numbers: Collection[str] = (), code: Collection[str] = ()) -> tuple[Column, ...]:
+    """Return a column for each title: of numbers, of code, or of words."""
+    return tuple(
+        Column(title=title, kind="number" if title in numbers else "code" if title in code else "text")
+        for title in titles
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,21 +39,21 @@ class Table:
     note: str = ""
 
 
-def hoisted(table: Table, *, blank: str, often_blank: tuple[str, ...] = ()) -> Table:
+def hoisted(table: Table, *, often_blank: tuple[str, ...] = ()) -> Table:
     """Return `table` with every column that says the same in all its rows moved into its note.
 
-    The first column stays. In the columns titled in `often_blank` a cell `blank` does not count as saying
-    something else. A column of nothing but `blank` goes without a note; of a single row only those go.
+    The first column stays. In the columns titled in `often_blank` a dash does not count as saying something
+    else. A column of nothing but dashes goes without a note; of a single row only those go.
     """
     said = []
     keep = [0]
     for index, column in enumerate(table.columns[1:], start=1):
         values = {row[index] for row in table.rows}
         if column.title in often_blank and len(values) > 1:
-            values.discard(blank)
-        if len(values) > 1 or (len(table.rows) == 1 and values != {blank}):
+            values.discard(MISSING)
+        if len(values) > 1 or (len(table.rows) == 1 and values != {MISSING}):
             keep.append(index)
-        elif values != {blank}:
+        elif values != {MISSING}:
             said.append(f"{column.title}: {values.pop()}")
     return replace(
         table,
@@ -53,15 +65,21 @@ def hoisted(table: Table, *, blank: str, often_blank: tuple[str, ...] = ()) -> T
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure: SVG source, the words that replace it for who cannot see it, and its caption.
-
-    `name` is also the stem of the file beside the report.
-    """
+    """A figure: SVG source and its caption; `name` is also the stem of the file beside the report."""
 
     name: str
     svg: str
-    alt: str
     caption: str
+
+    @property
+    def alt(self) -> str:
+        """The words that replace the figure for who cannot see it, as plain text."""
+        return label_of(self.svg)
+
+
+def picture(name: str, svg: str, caption: str) -> list[Block]:
+    """Return the figure as the blocks of a section: none where nothing was drawn."""
+    return [Picture(name=name, svg=svg, caption=caption)] if svg else []
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from reports.model import Block, Column, Prose, Section, Table
+from dpzv_audit.results import Noise, Published
+from reports.model import Block, Prose, Section, Table, columns
 from reports.text import clean
 
 
-def section(known: Mapping[str, Any]) -> Section | None:
+def section(noise: Noise | None, published: Published) -> Section | None:
     """Return where the noise came from and what the bound covers; None where the result says neither."""
-    noise, published = known.get("noise") or {}, known.get("published") or {}
-    blocks: list[Block] = [Prose(text=clean(part["words"])) for part in (noise, published) if part.get("words")]
+    blocks: list[Block] = [Prose(text=clean(part.words)) for part in (noise, published) if part and part.words]
     rows = [
         (clean(part), covered, clean(why))
-        for key, covered in (("inside_bound", "yes"), ("not_inside", "no"))
-        for part, why in (published.get(key) or {}).items()
+        for parts, covered in ((published.inside_bound, "yes"), (published.not_inside, "no"))
+        for part, why in parts.items()
     ]
     if rows:
-        columns = (Column(title="part", kind="code"), Column(title="covered"), Column(title="why"))
-        parts = f"{len(published.get('of_no_record') or [])} further parts of result.json depend on no record"
-        blocks.append(
-            Table(caption="Parts of this folder, by the bound", columns=columns, rows=tuple(rows), note=parts)
-        )
+        note = f"{len(published.of_no_record)} further parts of result.json depend on no record"
+        titles = columns("part", "covered", "why", code=("part",))
+        blocks.append(Table(caption="Parts of this folder, by the bound", columns=titles, rows=tuple(rows), note=note))
     return Section(anchor="published", title="What the bound covers", blocks=tuple(blocks)) if blocks else None

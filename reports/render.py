@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpzv_audit.atomic import write_atomically
 from dpzv_audit.errors import InputError
+from dpzv_audit.results import VerifyResult, check_schema, read
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
-from reports.content import check_schema, report_content
+from reports.content import report_content
 from reports.junit import to_junit
 from reports.markdown import to_markdown
 from reports.model import Code, Picture, Prose, Report, Table
 from reports.sarif import to_sarif
-from reports.verification import SCHEMA as VERIFY_SCHEMA
-from reports.verification import Drawings, verification_content, verify_result
+from reports.verification import Drawings
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -51,29 +51,27 @@ def to_html(report: Report) -> str:
     return _template().render(report=report, markup=Markup)
 
 
-def render_html(result: Mapping[str, Any]) -> str:
-    """Return the report on `result` as one HTML page without script, network or other files.
+def render_html(result: Mapping[str, object]) -> str:
+    """Return the report on `result`, as read from JSON, as one HTML page without script, network or other files.
 
-    Raises `InputError` if the result's schema is unknown.
+    Raises `InputError` if the result's schema is unknown, or one of `verify` is not as it was written.
     """
-    verdicts = result.get("schema") == VERIFY_SCHEMA
-    return to_html(verification_content(result) if verdicts else report_content(result))
+    return to_html(report_content(*read(result)))
 
 
-def render_markdown(result: Mapping[str, Any]) -> str:
-    """Return the report on `result` as Markdown that refers to the figures' files beside it.
+def render_markdown(result: Mapping[str, object]) -> str:
+    """Return the report on `result`, as read from JSON, as Markdown that refers to the figures' files beside it.
 
-    Raises `InputError` if the result's schema is unknown.
+    Raises `InputError` if the result's schema is unknown, or one of `verify` is not as it was written.
     """
-    verdicts = result.get("schema") == VERIFY_SCHEMA
-    return to_markdown(verification_content(result) if verdicts else report_content(result))
+    return to_markdown(report_content(*read(result)))
 
 
-def check_formats(result: Mapping[str, Any], place: str, formats: Collection[str]) -> None:
+def check_formats(result: Mapping[str, object], place: str, formats: Collection[str]) -> None:
     """Raise `InputError` unless `result` has a known schema and can be drawn in every one of `formats`."""
     schema = check_schema(result, place)
     for name in formats:
-        if name in VERDICT_FORMATS and schema != VERIFY_SCHEMA:
+        if name in VERDICT_FORMATS and schema != VerifyResult.SCHEMA:
             raise InputError(f"--format is {name!r}, which needs a result of verify, but {place} holds {schema}")
 
 
@@ -87,23 +85,12 @@ def write_report(
     claims.sarif of a result of `verify`. `drawings` keeps the figures of such a result. Raises `InputError` if
     the folder holds no readable result or one of an unknown schema. `folder` may be the path of the result file.
     """
-    result = load_run(folder)
-    check_formats(result, str(folder), formats)
+    raw = load_run(folder)
+    check_formats(raw, str(folder), formats)
     folder = folder.parent if folder.is_file() else folder
-    measured = load_measured(folder)
-    if result["schema"] == VERIFY_SCHEMA:
-        report = verification_content(result, drawings)
-    else:
-        report = report_content({**result, "measured": measured} if measured else result)
-    texts = _drawn(result, measured, report, formats)
-    files = [write_atomically(folder / name, text) for name, text in texts.items()]
-    return [*files, folder / RESULT_FILE] if "json" in formats else files
-
-
-def _drawn(
-    result: Mapping[str, Any], measured: Mapping[str, float], report: Report, formats: Collection[str]
-) -> dict[str, str]:
-    """The files of a report by name, all drawn before any is written."""
+    timings = load_measured(folder)
+    result, other = read(raw)
+    report = report_content(result, other, timings=timings, drawings=drawings)
     texts: dict[str, str] = {}
     if "html" in formats:
         texts["report.html"] = to_html(report)
@@ -111,9 +98,9 @@ def _drawn(
         texts["report.md"] = to_markdown(report)
         pictures = [b for section in report.sections for b in section.blocks if isinstance(b, Picture)]
         texts |= {f"{p.name}.svg": p.svg for p in pictures}
-    with verify_result():
-        if "junit" in formats:
-            texts[VERDICT_FORMATS["junit"]] = to_junit(result, measured)
-        if "sarif" in formats:
-            texts[VERDICT_FORMATS["sarif"]] = to_sarif(result)
-    return texts
+    if isinstance(result, VerifyResult):
+        texts |= {VERDICT_FORMATS["junit"]: to_junit(result, timings)} if "junit" in formats else {}
+        texts |= {VERDICT_FORMATS["sarif"]: to_sarif(result)} if "sarif" in formats else {}
+    # All are drawn before any is written.
+    files = [write_atomically(folder / name, text) for name, text in texts.items()]
+    return [*files, folder / RESULT_FILE] if "json" in formats else files

@@ -15,6 +15,7 @@ from reports.text import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 # Each colour of a figure has one meaning; the dark page gives the same meaning another colour. The light
 # colours stand in the drawing itself, so that a program without style sheets still draws all of it.
@@ -25,6 +26,9 @@ ACCENT = "#b83a08"
 BAND = "#f3cdb8"
 ON_ACCENT = "#fefefe"
 """Text on `ACCENT`."""
+DASHED, DOTTED = (0, (5, 2.5)), (0, (1, 1.6))
+DASHES: tuple[Any, ...] = (DASHED, DOTTED, (0, (6, 2, 1, 2)), (0, (3, 4)))
+"""Looks of the lines of a figure that colour does not tell apart."""
 _DARK = {INK: "#eceef3", MUTED: "#a3a8b4", RULE: "#3b404b", ACCENT: "#ff9460", BAND: "#5c3220", ON_ACCENT: "#1b0d05"}
 
 WIDTH = 5.0
@@ -101,6 +105,28 @@ def _tidy(source: str, name: str, alt: str) -> str:
     body = opening + body.removeprefix("<svg ")
     head, _, rest = body.partition(">\n")
     return f"{head}>\n<style>{_dark_rules()}</style>\n{rest}".strip() + "\n"
+
+
+def plain_ticks(*axes: Axis) -> None:
+    """Label logarithmic axes with plain numbers: the default writes powers as mathematics, shown here as its source."""
+    for axis in axes:
+        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axis.set_minor_formatter(lambda value, _: "")
+
+
+def legend_above(axes: Axes, *, handles: float = 2.6, **more: Any) -> None:
+    """Set the legend above the axes, where it hides no line, with handles of that length."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=handles, ncols=1, **more)
+
+
+def tradeoff_axes(axes: Axes) -> None:
+    """Set up axes for trade-off curves, with the line of what a test reaches without any information."""
+    axes.set_aspect("equal")
+    axes.plot([0, 1], [1, 0], color=MUTED, linewidth=0.8, label="no information")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="false negative rate")
+    for ticks in (axes.set_xticks, axes.set_yticks):
+        ticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+    axes.grid(alpha=0.6)
 
 
 def label_of(drawing: str) -> str:

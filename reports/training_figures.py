@@ -2,59 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports import svg
-from reports.figures import LARGEST, Mark, alt_of, control_label, mark, short
-from reports.shape import split_result
+from reports.figures import LARGEST, alt_of, control_label, mark, short
 from reports.text import number, percent, proportion, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from dpzv_audit.results import Ages, Utility
+
 _LONGEST_LEVEL = 44
-_DASHES = [(0, (5, 2.5)), (0, (1, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 4))]
 
 
-def accuracy_figure(result: Mapping[str, Any]) -> str:
+def accuracy_figure(utility: Utility, method: str) -> str:
     """Return test accuracy by epoch with the controls as level lines, as SVG; "" without two epochs of it."""
-    known = split_result(result)[0]
-    points = [
-        (epoch, accuracy)
-        for row in _history(known)
-        if (epoch := _count(row, "epoch")) is not None
-        for accuracy in _accuracies(row)
-    ]
-    return _accuracy("figure-accuracy", known, points, "epoch", "over training")
+    points = [(within(row.epoch, 0.0, LARGEST), row.test_accuracy) for row in utility.history]
+    return _accuracy("figure-accuracy", utility, method, points, "epoch")
 
 
-def bytes_figure(result: Mapping[str, Any]) -> str:
+def bytes_figure(utility: Utility, method: str) -> str:
     """Return test accuracy by megabytes sent so far, both directions, as SVG; "" without two epochs of it."""
-    known = split_result(result)[0]
+    sent = [[within(way, 0.0, LARGEST) for way in (row.bytes_up, row.bytes_down)] for row in utility.history]
     points = [
-        ((up + down) / 1e6, accuracy)
-        for row in _history(known)
-        if (up := _count(row, "bytes_up")) is not None and (down := _count(row, "bytes_down")) is not None
-        for accuracy in _accuracies(row)
+        (None if up is None or down is None else (up + down) / 1e6, row.test_accuracy)
+        for (up, down), row in zip(sent, utility.history, strict=True)
     ]
-    words = f"by {number(points[-1][0])} MB sent" if points else ""
-    return _accuracy("figure-bytes", known, points, "MB sent so far, up and down", words)
+    return _accuracy("figure-bytes", utility, method, points, "MB sent so far, up and down")
 
 
-def staleness_figure(result: Mapping[str, Any]) -> str:
+def staleness_figure(distribution: Sequence[Ages]) -> str:
     """Return the shares of the rows that the server read by their age in rounds, as SVG; "" where there are none.
 
     Ages come in ranges that double, as the result has them.
     """
-    staleness = split_result(result)[0].get("staleness") or {}
     rows = [
         (low, high, share)
-        for row in staleness.get("distribution") or []
-        if (low := _count(row, "from")) is not None
-        and (high := _count(row, "to")) is not None
-        and (share := within(row.get("share"), 0.0, 1.0)) is not None
+        for row in distribution
+        if (low := within(row.first, 0.0, LARGEST)) is not None
+        and (high := within(row.last, 0.0, LARGEST)) is not None
+        and (share := within(row.share, 0.0, 1.0)) is not None
     ]
     if not rows:
         return ""
@@ -82,45 +72,32 @@ def _share(share: float) -> str:
     return "less than 0.1%" if 0 < share < 0.001 else percent(round(share, 3))
 
 
-def _history(known: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return (known.get("utility") or {}).get("history") or []
-
-
-def _count(row: Mapping[str, Any], key: str) -> float | None:
-    return within(row.get(key), 0.0, LARGEST)
-
-
-def _accuracies(row: Mapping[str, Any]) -> list[float]:
-    accuracy = within(row.get("test_accuracy"), 0.0, 1.0)
-    return [] if accuracy is None else [accuracy]
-
-
-def _levels(known: Mapping[str, Any]) -> list[Mark]:
-    controls = (known.get("utility") or {}).get("controls") or {}
-    marks = {control_label(k, v): mark(k, v) for k, v in controls.items()}
-    # a line of the legend has more room than a row of a plot
-    return [replace(level, label=short(label, _LONGEST_LEVEL)) for label, level in marks.items() if level]
-
-
-def _accuracy(name: str, known: Mapping[str, Any], points: list[tuple[float, float]], across: str, words: str) -> str:
+def _accuracy(
+    name: str, utility: Utility, method: str, found: Sequence[tuple[float | None, float | None]], across: str
+) -> str:
+    """Accuracy over `across`, of the (place, accuracy) that can be drawn, with the controls as level lines."""
+    known = [(x, within(y, 0.0, 1.0)) for x, y in found]
+    points = [(x, y) for x, y in known if x is not None and y is not None]
     if len(points) < 2:
         return ""
-    levels = _levels(known)
-    method = short(known.get("method") or "test accuracy")
+    marks = {control_label(k, v): mark(k, v) for k, v in utility.controls.items()}
+    # A line of the legend has more room than a row of a plot.
+    levels = [replace(level, label=short(label, _LONGEST_LEVEL)) for label, level in marks.items() if level]
+    method = short(method or "test accuracy")
 
     def paint(axes: Axes) -> None:
         for index, level in enumerate(levels):
             label = f"{level.label} {proportion(level.value, 3)}"
-            axes.axhline(level.value, color=svg.MUTED, linestyle=_DASHES[index % len(_DASHES)], label=label)
+            axes.axhline(level.value, color=svg.MUTED, linestyle=svg.DASHES[index % len(svg.DASHES)], label=label)
         places, accuracies = zip(*points, strict=True)
         axes.plot(places, accuracies, color=svg.ACCENT, linewidth=2.2, label=method)
         axes.set(ylim=(0, 1), xlabel=across, ylabel="test accuracy")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.grid(axis="y")
-        # Lines of accuracy may run anywhere: the legend stands above the axes, where it hides none of them.
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=2.6, ncols=1)
+        svg.legend_above(axes)
 
     first, last = (proportion(points[i][1], 3) for i in (0, -1))
+    words = "over training" if across == "epoch" else f"by {number(points[-1][0])} MB sent"
     alt = f"Test accuracy of {method} from {first} to {last} {words}"
     alt += f"; {alt_of(levels)}" if levels else ""
     return svg.draw(name, alt, 3.0 + 0.2 * len(levels), paint)

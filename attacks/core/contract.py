@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attacks.core.controls import Control, reaches
+from attacks.core.controls import reaches
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, NotFinite, unknown_name
-from dpzv_audit.evidence import Interval
+from dpzv_audit.evidence import Control, Interval
 from mechanisms import METHODS, MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
 from mechanisms.federation import rounds_of

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attacks.core.chance import by_bets
 from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
-from attacks.core.controls import Control, at_chance
+from attacks.core.controls import at_chance
 from attacks.core.intervals import cosine_interval
 from attacks.core.metrics import cosine_similarity, relative_error
 from attacks.core.querying_client import querying_client
@@ -26,7 +26,7 @@ from attacks.gradient.estimates import correlation, expected_cosine, label_prior
 from attacks.gradient.truth import GradientTruth
 from attacks.label.direct import channel_of, too_few
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import Interval
+from dpzv_audit.evidence import Control, Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import CZOFOConfig, DPZVConfig
 from mechanisms.views import View

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from attacks.core.chance import by_fair_coins
 from attacks.core.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame
-from attacks.core.controls import CERTAIN, Control, at_chance, reaches
+from attacks.core.controls import CERTAIN, at_chance, reaches
 from attacks.core.intervals import rate_interval
 from attacks.core.run import public_knowledge
 from attacks.label.coins import NO_COINS
 from dpzv_audit.errors import check_count
+from dpzv_audit.evidence import Control
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train

@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 
+from dpzv_audit.results import AttackResult, AuditResult, read
 from dpzv_audit.runs import load_run
 from reports.figures import epsilon_figure, tradeoff_figure
 
@@ -30,10 +31,14 @@ def part(drawing: str, x: float, y: float) -> tuple[str, float, float]:
 
 def card(run: Path) -> str:
     """Return the picture of a run: the three statements about epsilon at the left, the trade-off curves right."""
-    result = load_run(run)
-    epsilon, width, low = part(epsilon_figure(result), MARGIN, 0.0)
-    curves, beside, high = part(tradeoff_figure(result), width + 2 * MARGIN, MARGIN)
-    epsilon, _, _ = part(epsilon_figure(result), MARGIN, MARGIN + (high - low) / 2)
+    result, _ = read(load_run(run))
+    if not isinstance(result, AttackResult | AuditResult):
+        raise SystemExit("give the folder of `dpzv-audit attack` or `audit`")
+    privacy = result.privacy
+    drawing = epsilon_figure(privacy.claimed, privacy.empirical_lower, privacy.upper)
+    _, width, low = part(drawing, MARGIN, 0.0)
+    curves, beside, high = part(tradeoff_figure(result.tradeoff), width + 2 * MARGIN, MARGIN)
+    epsilon, _, _ = part(drawing, MARGIN, MARGIN + (high - low) / 2)
     size = (width + beside + 3 * MARGIN, high + 2 * MARGIN)
     labels = "; ".join(re.findall(r'aria-label="([^"]+)"', epsilon + curves))
     return (

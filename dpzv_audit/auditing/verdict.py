@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from dpzv_audit.auditing.estimators import can_refute
-from dpzv_audit.evidence import EmpiricalBound
-
-Verdict = Literal["refuted", "overclaimed", "supported", "inconclusive"]
+from dpzv_audit.evidence import EmpiricalBound, Verdict
 
 GIVEN_GAUSSIAN = "given Gaussian noise"
 """What a bound on a Gaussian trade-off curve takes as given where it may refute a claim of (epsilon, delta)."""

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpzv_audit.auditing.settings import check_scores
-from dpzv_audit.auditing.verdict import Verdict
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, claim_seed, place_of
 from dpzv_audit.claims.ledger import level_of
@@ -22,6 +21,7 @@ from dpzv_audit.claims.result import audited, claim_entry
 from dpzv_audit.claims.sources import Source, scores_block, scores_source
 from dpzv_audit.claims.verdicts import fails, holm
 from dpzv_audit.errors import InputError, check_count, check_probability
+from dpzv_audit.evidence import Verdict
 
 _GIVEN = "given"
 

@@ -7,14 +7,14 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, Verdict, supports
+from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, supports
 from dpzv_audit.claims.evidence import Evidence
 from dpzv_audit.claims.ledger import Refutation
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
 from dpzv_audit.claims.progress import ClaimRun
 from dpzv_audit.claims.verdicts import VERDICTS, adjusted_p_values, decide, fails
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.evidence import Verdict, to_jsonable
 from dpzv_audit.seeds import noise_of_simulation
 
 SCHEMA = "dpzv-audit/verify/1"

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from dpzv_audit.auditing.verdict import Verdict, supports
+from dpzv_audit.auditing.verdict import supports
+from dpzv_audit.evidence import Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

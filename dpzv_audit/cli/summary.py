@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from attacks.core.controls import Control
+    from dpzv_audit.evidence import Control
 
 
 def save(

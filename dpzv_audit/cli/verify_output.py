@@ -48,6 +48,7 @@ def save(
 
     `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
     """
+    from dpzv_audit.results import VerifyResult
     from reports.junit import to_junit
     from reports.render import write_report
     from reports.sarif import to_sarif
@@ -56,6 +57,7 @@ def save(
     facts = environment([])
     versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
     stored = {**result, "command_line": _command_line(), "versions": versions}
+    verdicts = VerifyResult.model_validate({key: value for key, value in stored.items() if key != "schema"})
     name = run_name("verify", Path(str(result["claims_file"])).stem, seed=int(result["seed"]))
     with write_run(out, name) as folder:
         folder.write_json(RESULT_FILE, stored)
@@ -63,12 +65,12 @@ def save(
         folder.write_json("environment.json", environment())
         write_report(folder.path, drawings=cache)
     if junit is not None:
-        _write("--junit", junit, to_junit(stored, measured))
+        _write("--junit", junit, to_junit(verdicts, measured))
     if sarif is not None:
-        _write("--sarif", sarif, to_sarif(stored))
+        _write("--sarif", sarif, to_sarif(verdicts))
     summary = summary_file()
     if summary is not None:
-        _append(summary, to_summary(stored))
+        _append(summary, to_summary(verdicts))
     return {**stored, "measured": dict(measured), "run": str(folder.path)}
 
 

@@ -8,11 +8,10 @@ import torch
 
 from attacks import ATTACKS
 from attacks.core.contract import DoesNotApply, LabelGuesses
-from attacks.core.controls import Control
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.matrix import measured_cell, negative_controls
-from dpzv_audit.evidence import ADVERSARIES
+from dpzv_audit.evidence import ADVERSARIES, Control
 from mechanisms import METHODS
 
 from .conftest import small_setting

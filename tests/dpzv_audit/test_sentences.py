@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from attacks.core.contract import AttackOutcome
-from attacks.core.controls import Control
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
-from dpzv_audit.evidence import Interval, OverTrainings
+from dpzv_audit.evidence import Control, Interval, OverTrainings
 
 PRIVACY = {"gap": NO_NOISE}
 

@@ -25,16 +25,10 @@ with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
     from dpzv_audit.errors import InputError
     from dpzv_audit.npy import read_npz
     from dpzv_audit.runs import load_run
-    from reports.content import report_content
-    from reports.verification import SCHEMA, verification_content
+    from reports.render import render_html
 
 LIMITS = TarLimits(members=5, member_bytes=4096, total_bytes=1 << 16)
 IDX = IdxFile(name="i", shape=(3, 2, 2), md5_gzip="", md5_plain="")
-
-
-def _drawn(path):
-    result = load_run(path)
-    return verification_content(result) if result["schema"] == SCHEMA else report_content(result)
 
 
 def _arrays(path):
@@ -56,7 +50,7 @@ READERS = {
     "idx": ("i", lambda path: read_idx(path.parent, IDX)),
     "matlab": ("m.mat", lambda path: read_mat5(path, ("X", "Y"), 1 << 16)),
     "npz": ("a.npz", _arrays),
-    "result": ("result.json", _drawn),
+    "result": ("result.json", lambda path: render_html(load_run(path))),
 }
 
 

@@ -141,7 +141,9 @@ ATTACK: dict[str, Any] = {
     "baselines": {"majority": 0.1044, "prior": 0.1003},
     "controls": {
         "shuffled_labels": interval(0.0987, 0.0836, 0.1155, 1408),
-        "positive": interval(1.0, 0.9974, 1.0, 1408, what="label_direct on split without a top model"),
+        "positive": interval(
+            1.0, 0.9974, 1.0, 1408, what="label_direct on split without a top model", kind="positive", expected=1.0
+        ),
     },
     "privacy": privacy(),
     "tradeoff": tradeoff(),

@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from dpzv_audit.results import read
 from reports.attack_figures import GRADIENTS, gradient_figure, records_figure
 from reports.svg import ACCENT, label_of
 
@@ -18,10 +19,6 @@ def row(estimator, queries, cosine, theory=None):
         "theory": theory,
         "relative error": 0.9,
     }
-
-
-def with_rows(rows):
-    return {"schema": "dpzv-audit/attack/1", "curves": {GRADIENTS: rows}}
 
 
 ROWS = [
@@ -39,7 +36,7 @@ def words_of(drawing):
 
 
 def test_estimates_with_and_without_noise_stand_in_one_figure_by_queries():
-    drawing = gradient_figure(with_rows(ROWS))
+    drawing = gradient_figure(ROWS)
     assert label_of(drawing) == (
         "Cosine of estimated with true gradients by number of queries: ridge 0.020 at 1, 0.100 at 10; "
         "ridge, without the noise 0.100 at 1, 0.350 at 10; ridge, directions unknown 0.000 at 1, 0.000 at 1"
@@ -48,32 +45,30 @@ def test_estimates_with_and_without_noise_stand_in_one_figure_by_queries():
     for name in ("ridge, with the noise", "ridge, without the noise", "expected by theory", "queries about one batch"):
         assert name in words
     assert ACCENT in drawing.split("</style>", 1)[1]
-    assert drawing == gradient_figure(with_rows(ROWS))
+    assert drawing == gradient_figure(ROWS)
 
 
 def test_without_noise_to_leave_out_there_is_one_line_and_no_theory_where_there_is_none():
-    words = words_of(gradient_figure(with_rows([row("ridge", 1, 0.1), row("ridge", 3, 0.2)])))
+    words = words_of(gradient_figure([row("ridge", 1, 0.1), row("ridge", 3, 0.2)]))
     assert "ridge" in words
     assert "expected by theory" not in words
 
 
 @pytest.mark.parametrize("rows", [[], [row("correlation", 1, 0.1)], [{"estimator": "ridge", "queries": 1}]])
 def test_without_a_curve_of_ridge_there_is_no_figure(rows):
-    assert gradient_figure(with_rows(rows)) == ""
+    assert gradient_figure(rows) == ""
 
 
-def pictures(**changes):
-    return {
-        "schema": "dpzv-audit/attack/1",
-        "reconstructions": {
-            "shape": [2, 2],
-            "rows": [
-                {"what": "original", "records": [[0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]]},
-                {"what": "reconstructed", "records": [[0.1, 0.1, 0.9, 0.5], [1.0, 0.9, 1.0, 1.0]]},
-            ],
-            **changes,
-        },
+def pictures(reconstructed=(0.1, 0.1, 0.9, 0.5), **changes):
+    found = {
+        "shape": [2, 2],
+        "rows": [
+            {"what": "original", "records": [[0.0, 0.0, 1.0, 0.5], [1.0, 1.0, 1.0, 1.0]]},
+            {"what": "reconstructed", "records": [list(reconstructed), [1.0, 0.9, 1.0, 1.0]]},
+        ],
+        **changes,
     }
+    return read({"schema": "dpzv-audit/attack/1", "reconstructions": found})[0].reconstructions
 
 
 def test_records_stand_row_by_row_without_a_bitmap():
@@ -88,9 +83,7 @@ def test_records_stand_row_by_row_without_a_bitmap():
 
 
 def test_a_darker_record_is_another_drawing():
-    other = pictures()
-    other["reconstructions"]["rows"][1]["records"][0] = [0.1, 0.1, 0.2, 0.5]
-    assert records_figure(other) != records_figure(pictures())
+    assert records_figure(pictures((0.1, 0.1, 0.2, 0.5))) != records_figure(pictures())
 
 
 @pytest.mark.parametrize(
@@ -102,5 +95,6 @@ def test_what_is_no_picture_is_not_drawn(changes):
 
 
 def test_a_result_without_them_has_neither():
-    assert gradient_figure({"schema": "dpzv-audit/attack/1"}) == ""
-    assert records_figure({"schema": "dpzv-audit/attack/1"}) == ""
+    result, _ = read({"schema": "dpzv-audit/attack/1"})
+    assert gradient_figure(result.curves.get(GRADIENTS, [])) == ""
+    assert records_figure(result.reconstructions) == ""

@@ -1,5 +1,6 @@
 """What the report says of the epsilon that an attack certifies, and of a matrix's negative controls."""
 
+from dpzv_audit.results import read
 from reports.content import report_content
 from reports.markdown import to_markdown
 
@@ -29,7 +30,7 @@ ATTACK = {
 
 
 def text_of(result):
-    return to_markdown(report_content(result))
+    return to_markdown(report_content(*read(result)))
 
 
 def test_a_certified_epsilon_stands_with_its_relation_its_game_and_its_rule():

@@ -4,30 +4,33 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from dpzv_audit.results import Cell, MatrixResult
 from reports.content import report_content
 from reports.epsilon_figures import epsilon_figures, method_of
 from reports.svg import label_of
 
 
 def cell(method, epsilon, success, **more):
-    return {
-        "attack": "label_direct",
-        "adversary": "client",
-        "method": method,
-        "noise": None,
-        "epsilon": epsilon,
-        "state": "measured",
-        "metric": "labels found",
-        "success": success,
-        "low": max(0.0, success - 0.05),
-        "high": min(1.0, success + 0.05),
-        "reference": 0.107,
-        "damage": success,
-        "controls_hold": True,
-        "accuracy": 0.5,
-        "run": "cells/x/report.html",
-        **more,
-    }
+    return Cell(
+        **{
+            "attack": "label_direct",
+            "adversary": "client",
+            "method": method,
+            "noise": None,
+            "epsilon": epsilon,
+            "state": "measured",
+            "metric": "labels found",
+            "success": success,
+            "low": max(0.0, success - 0.05),
+            "high": min(1.0, success + 0.05),
+            "reference": 0.107,
+            "damage": success,
+            "controls_hold": True,
+            "accuracy": 0.5,
+            "run": "cells/x/report.html",
+            **more,
+        }
+    )
 
 
 CELLS = [
@@ -38,7 +41,7 @@ CELLS = [
     cell("vafl", 1.0, 0.2, noise="gradient"),
     cell("vafl", 10.0, 0.9, noise="gradient"),
     cell("dpzv", 1.0, 0.1, attack="label_probe", adversary="malicious-client"),
-    {"attack": "label_direct", "adversary": "client", "method": "zoo-vfl", "state": "does not apply", "reason": "x"},
+    Cell(attack="label_direct", adversary="client", method="zoo-vfl", state="does not apply", reason="x"),
 ]
 
 
@@ -47,7 +50,7 @@ def words_of(drawing):
 
 
 def test_an_attack_measured_at_two_epsilons_has_a_figure_with_a_line_a_method():
-    figures = epsilon_figures({"cells": CELLS})
+    figures = epsilon_figures(CELLS)
     assert list(figures) == ["label_direct-client"]  # one epsilon of label_probe is no curve
     drawing = figures["label_direct-client"]
     assert label_of(drawing) == (
@@ -58,7 +61,7 @@ def test_an_attack_measured_at_two_epsilons_has_a_figure_with_a_line_a_method():
     words = words_of(drawing)
     for expected in ("dpzv", "vafl + gradient noise", "no noise: vafl, split", "without an attack", "labels found"):
         assert expected in words
-    assert drawing == epsilon_figures({"cells": CELLS})["label_direct-client"]
+    assert drawing == epsilon_figures(CELLS)["label_direct-client"]
 
 
 def test_methods_that_no_eye_tells_apart_are_one_line():
@@ -67,14 +70,14 @@ def test_methods_that_no_eye_tells_apart_are_one_line():
         for m, more in (("split", 0.0), ("compressed", 0.001))
         for e, s in ((1.0, 0.2), (9.0, 0.8))
     ]
-    words = words_of(epsilon_figures({"cells": [*CELLS, *both]})["label_direct-client"])
+    words = words_of(epsilon_figures([*CELLS, *both])["label_direct-client"])
     assert "split, compressed + gradient noise" in words
     assert "vafl + gradient noise" in words
     assert not any(word.startswith("compressed") for word in words)
 
 
 def test_the_report_on_a_matrix_holds_it():
-    content = report_content({"schema": "dpzv-audit/matrix/1", "dataset": "digits", "cells": CELLS})
+    content = report_content(MatrixResult(dataset="digits", cells=CELLS))
     (section,) = (s for s in content.sections if s.anchor == "matrix")
     names = [block.name for block in section.blocks if hasattr(block, "svg")]
     assert names == ["figure-matrix", "figure-label_direct-client"]
@@ -83,7 +86,7 @@ def test_the_report_on_a_matrix_holds_it():
 
 @pytest.mark.parametrize("cells", [[], CELLS[:1], [cell("dpzv", e, float("nan")) for e in (1.0, 2.0)]])
 def test_without_two_epsilons_there_is_none(cells):
-    assert epsilon_figures({"cells": cells}) == {}
+    assert epsilon_figures(cells) == {}
 
 
 def test_a_method_is_named_with_its_noise():

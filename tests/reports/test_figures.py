@@ -3,15 +3,43 @@ from typing import Any
 
 import pytest
 
-from reports import (
-    accuracy_figure,
-    bytes_figure,
-    epsilon_figure,
-    staleness_figure,
-    success_figure,
-    tradeoff_figure,
-)
+import reports
+from dpzv_audit.results import AttackResult, TrainResult, read
 from reports.svg import ACCENT, BAND, label_of
+
+
+def success_figure(result: dict[str, Any]) -> str:
+    attack = read(result)[0]
+    assert isinstance(attack, AttackResult)
+    return reports.success_figure(
+        attack.attack, attack.success, attack.baselines, attack.controls, metric=attack.metric
+    )
+
+
+def epsilon_figure(result: dict[str, Any]) -> str:
+    privacy = read(result)[0].privacy
+    return reports.epsilon_figure(privacy.claimed, privacy.empirical_lower, privacy.upper)
+
+
+def tradeoff_figure(result: dict[str, Any]) -> str:
+    return reports.tradeoff_figure(read(result)[0].tradeoff)
+
+
+def accuracy_figure(result: dict[str, Any]) -> str:
+    trained = read(result)[0]
+    return reports.accuracy_figure(trained.utility, trained.method)
+
+
+def bytes_figure(result: dict[str, Any]) -> str:
+    trained = read(result)[0]
+    return reports.bytes_figure(trained.utility, trained.method)
+
+
+def staleness_figure(result: dict[str, Any]) -> str:
+    trained = read(result)[0]
+    assert isinstance(trained, TrainResult)
+    return "" if trained.staleness is None else reports.staleness_figure(trained.staleness.distribution)
+
 
 FIGURES = {
     "attack": (success_figure, epsilon_figure, tradeoff_figure),
@@ -112,12 +140,9 @@ def test_staleness_figure_prints_every_share(results: dict[str, dict[str, Any]])
         assert words in shown
 
 
-ALL = [success_figure, epsilon_figure, tradeoff_figure, accuracy_figure, bytes_figure, staleness_figure]
-
-
-@pytest.mark.parametrize("figure", ALL)
-def test_a_result_without_the_numbers_has_no_figure(figure: Any) -> None:
-    assert figure({"schema": "dpzv-audit/attack/1"}) == ""
+@pytest.mark.parametrize(("name", "figure"), [(name, figure) for name in FIGURES for figure in FIGURES[name]])
+def test_a_result_without_the_numbers_has_no_figure(name: str, figure: Any) -> None:
+    assert figure({"schema": f"dpzv-audit/{name}/1"}) == ""
 
 
 def test_hostile_names_stay_text(results: dict[str, dict[str, Any]]) -> None:

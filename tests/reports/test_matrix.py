@@ -1,6 +1,8 @@
 """The matrix's section: what is left out of the heat map, links that stay inside the folder, and grouped reasons."""
 
-from reports.matrix import ROOMY, heat_map, section
+from dpzv_audit.results import Cell, MatrixResult
+from reports.matrix import ROOMY, section
+from reports.matrix import heat_map as drawn
 from reports.model import Picture, Table
 from reports.render import render_markdown
 
@@ -33,9 +35,16 @@ IDLE = [
 OTHER = {**CELL, "method": "n", "state": "failed", "reason": "no luck"}
 
 
+def heat_map(known):
+    return drawn([Cell(**cell) for cell in known["cells"]])
+
+
+def blocks_of(known):
+    return section(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]])).blocks
+
+
 def tables(known):
-    found = section(known)
-    return {block.caption: block for block in found.blocks if isinstance(block, Table)}
+    return {block.caption: block for block in blocks_of(known) if isinstance(block, Table)}
 
 
 def test_an_attack_that_applies_to_no_method_is_named_once_and_not_drawn():
@@ -43,7 +52,7 @@ def test_an_attack_that_applies_to_no_method_is_named_once_and_not_drawn():
     drawing = heat_map(known)
     assert ">a, client<" in drawing
     assert ">b, client<" not in drawing
-    (picture,) = (block for block in section(known).blocks if isinstance(block, Picture))
+    (picture,) = (block for block in blocks_of(known) if isinstance(block, Picture))
     assert "Left out, since they apply to no method on this data set: b, client." in picture.caption
     assert tables(known)["Attacks that do not apply"].rows == (("b, client", "all", "no mail"),)
     assert tables(known)["Cells that failed"].rows == (("a, client", "n", "no luck"),)
@@ -89,7 +98,7 @@ def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
     drawing = heat_map(known)
     assert ">n<" in drawing
     assert "gradient noise" not in drawing
-    (picture,) = (block for block in section(known).blocks if isinstance(block, Picture))
+    (picture,) = (block for block in blocks_of(known) if isinstance(block, Picture))
     assert "Left out, since no attack here applies to them: n + gradient noise." in picture.caption
     assert tables(known)["Attacks that do not apply"].rows == (
         ("a, client", "n + gradient noise, ε 1; n + gradient noise, ε 10", "no gradient travels"),

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
+from dpzv_audit.results import read
 from reports import render_html, render_markdown, write_report
 from reports.content import report_content
 from reports.markdown import to_markdown
@@ -70,7 +71,7 @@ class Page(HTMLParser):
 
 def both(result: dict[str, Any]) -> tuple[str, str]:
     """Return the words of the page and the Markdown, from one drawing of the figures."""
-    content = report_content(result)
+    content = report_content(*read(result))
     return Page(to_html(content)).text, to_markdown(content)
 
 

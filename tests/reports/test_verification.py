@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.cli import main
+from dpzv_audit.results import read
 from reports.model import Picture
 from reports.verification import verification_content
 
@@ -31,7 +32,7 @@ def result(tmp_path, monkeypatch, capsys):
 
 
 def pictures(result, drawings=None):
-    report = verification_content(result, drawings)
+    report = verification_content(read(result)[0], drawings)
     return [block.svg for section in report.sections for block in section.blocks if isinstance(block, Picture)]
 
 

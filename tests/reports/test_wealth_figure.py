@@ -7,8 +7,9 @@ import pytest
 
 from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.evaluation.lower import wealth_by_pairs
-from reports.privacy import _wealth_blocks
-from reports.wealth_figure import wealth_figure
+from dpzv_audit.results import AuditResult, Wealth
+from reports.audit_figures import wealth_figure
+from reports.privacy import section
 
 
 def scores(mu, pairs=3000, seed=0):
@@ -24,7 +25,7 @@ def test_wealth_grows_against_a_false_claim_and_says_where_it_refutes():
     before = np.array(found["pairs"]) < found["refuted_at"]
     assert np.all(path[before] < found["goal"])
     assert path.max() > found["goal"]
-    drawn = wealth_figure({"wealth": found})
+    drawn = wealth_figure(Wealth(**found))
     for words in (
         "wealth against",
         "refuted from here on",
@@ -40,7 +41,7 @@ def test_the_path_depends_on_the_order_of_the_pairs_and_the_report_says_so():
     turned = replace(given, in_scores=given.in_scores[::-1], out_scores=given.out_scores[::-1])
     one, other = (wealth_by_pairs(s, epsilon=0.5, delta=1e-5, confidence=0.95) for s in (given, turned))
     assert one["log10_wealth"] != other["log10_wealth"]
-    (picture,) = _wealth_blocks({"wealth": one})
+    (picture,) = section(AuditResult(wealth=Wealth(**one))).blocks
     assert "depend on the order of the pairs, here that of the runs" in picture.caption
 
 
@@ -49,11 +50,12 @@ def test_wealth_against_a_true_claim_stays_below_the_goal():
     found = wealth_by_pairs(scores(0.5), epsilon=3.0, delta=1e-5, confidence=1.0 - 1e-4)
     assert found["refuted_at"] is None
     assert max(found["log10_wealth"]) < found["goal"]
-    assert "never reached" in wealth_figure({"wealth": found})
+    assert "never reached" in wealth_figure(Wealth(**found))
 
 
 def test_without_a_wealth_nothing_is_drawn():
     assert wealth_by_pairs(scores(0.0), epsilon=301.0, delta=1e-5, confidence=0.95) is None
-    assert wealth_figure({}) == ""
-    assert wealth_figure({"wealth": {"pairs": [1], "log10_wealth": [0.0], "goal": 1.3, "epsilon": 1.0}}) == ""
-    assert wealth_figure({"wealth": {"pairs": ["x", 2], "log10_wealth": [0.0, "y"], "goal": 1.3, "epsilon": 1.0}}) == ""
+    assert wealth_figure(None) == ""
+    one = Wealth(pairs=[1], log10_wealth=[0.0], goal=1.3, epsilon=1.0)
+    assert wealth_figure(one) == ""
+    assert wealth_figure(one.model_copy(update={"pairs": [0, 2], "log10_wealth": [0.0, float("nan")]})) == ""

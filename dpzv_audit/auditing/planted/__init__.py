@@ -7,9 +7,8 @@ from functools import partial
 
 from dpzv_audit.auditing.planted import channel, sampling, trained, views
 from dpzv_audit.auditing.planted.definition import Case, Draw, DrawnTrials, Planted
-from dpzv_audit.auditing.verdict import Verdict
 from dpzv_audit.errors import unknown_name
-from dpzv_audit.evidence import AdversaryName
+from dpzv_audit.evidence import AdversaryName, Verdict
 
 _SUM = "sum of the scalars of batches with the canary"
 _RUNS = 10_000

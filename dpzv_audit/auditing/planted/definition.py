@@ -13,8 +13,7 @@ from dpzv_audit.accounting import Release
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.auditing.storage import Arrays
-from dpzv_audit.auditing.verdict import Verdict
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation, Verdict
 from dpzv_audit.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]

@@ -20,6 +20,7 @@ import pytest
 
 from dpzv_audit.claims.schema import claims_schema
 from dpzv_audit.cli import main
+from dpzv_audit.results import VerifyResult
 from reports.verification import word_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -282,4 +283,4 @@ def test_every_example_keeps_our_own_schema_and_a_wrong_key_does_not():
 )
 def test_a_file_that_does_not_fail_is_not_called_passed(verdicts, failed, word):
     summary = {name: verdicts.count(name) for name in ("refuted", "overclaimed", "supported", "inconclusive")}
-    assert word_of({"failed": failed, "summary": summary}) == word
+    assert word_of(VerifyResult.model_construct(failed=failed, summary=summary)) == word

@@ -1,0 +1,737 @@
+"""Results as types: the model of each command's `result.json`, its JSON schema, and how a file is read back.
+
+`to_json` of a model is the file, key by key in the order of its fields: a field that was never set is absent, one that
+was set to None is null. A command sets all that belongs to its result; since a file of an older version may lack some
+of it, fields that a reader can do without have defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import models_json_schema
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import Control, EmpiricalBound, Interval, OverTrainings, UpperBound, Verdict
+
+Number = StrictInt | StrictFloat
+Plain = Number | StrictBool | str | None
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_READING = {"reading": True}
+"""Context of a validation that reads a file: what is made here is right by construction and not checked again."""
+
+
+def _as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    """Take an object of JSON for a dataclass only where no value in it would become another, such as text a number."""
+    found = handler(value)
+    if isinstance(value, dict) and {k: v for k, v in asdict(found).items() if k in value} != value:
+        raise ValueError("a value has another type")
+    return found
+
+
+Read = WrapValidator(_as_it_is)
+Measurement = Annotated[Interval, Read]
+
+
+def _curve(values: Sequence[float], info: ValidationInfo) -> Sequence[float]:
+    """Refuse to read a curve that leaves [0, 1]."""
+    if info.context and not all(0.0 <= value <= 1.0 for value in values):
+        raise ValueError("a value lies outside [0, 1]")
+    return values
+
+
+Curve = Annotated[list[Number], WrapValidator(lambda values, handler, info: _curve(handler(values), info))]
+
+
+def _on_axis(values: list[float] | None, info: ValidationInfo) -> list[float] | None:
+    """Refuse to read a curve that has no value for each of two or more `alpha`."""
+    if info.context and values is not None and not 2 <= len(values) == len(info.data.get("alpha", values)):
+        raise ValueError("a curve has a value for each of two or more alpha")
+    return values
+
+
+class Part(BaseModel):
+    """A part of a result: frozen, without keys that are not its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifiedBound(EmpiricalBound):
+    """The bound that an attack's own scores certify, the relation that one coin decides, and whose coins they are."""
+
+    neighbours: str
+    game: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedBound(EmpiricalBound):
+    """A bound from scores and what it says of the claim; None without a claim."""
+
+    verdict: str | None = None
+
+
+class Tradeoff(Part):
+    """False negative rates over false positive rates `alpha`: claimed, recomputed, and measured with a band."""
+
+    alpha: Curve = []
+    claimed: Curve | None = None
+    recomputed: Curve | None = None
+    empirical: Curve | None = None
+    empirical_low: Curve | None = None
+    empirical_high: Curve | None = None
+    confidence: Number | None = None
+    note: str | None = None
+
+    _fits = field_validator("alpha", "claimed", "recomputed", "empirical", "empirical_low", "empirical_high")(_on_axis)
+
+
+class Privacy(Part):
+    """The claim, the upper bounds and the lower bounds against one adversary; proportions of a bound are epsilons."""
+
+    claimed: Number | None = None
+    upper: Number | None = None
+    gap: str | None = None
+    empirical_lower: Number | None = None
+    delta: Number | None = None
+    confidence: Number | None = None
+    adversary: str | None = None
+    neighbours: str | None = None
+    verdict: Verdict | Literal["not refuted"] | None = None
+    conclusion: Verdict | None = None
+    given: str | None = None
+    verdict_given: str | None = None
+    bounds: list[Annotated[UpperBound, Read]] = []
+    estimators: list[Annotated[EmpiricalBound, Read]] = []
+    gap_explanations: dict[str, str] = {}
+    release: dict[str, object] = {}
+    not_audited: str | None = None
+
+
+class Noise(Part):
+    """Where the noise came from, the seed it follows from if any, and both as a sentence."""
+
+    source: str | None = Field(default=None, alias="from")
+    seed: StrictInt | None = None
+    words: str | None = None
+
+
+class Published(Part):
+    """What the stated bound covers: parts of the run folder that may leave, and those that may not, each with why."""
+
+    words: str | None = None
+    inside_bound: dict[str, str] = {}
+    not_inside: dict[str, str] = {}
+    of_no_record: list[str] = []
+
+
+class Accuracy(Part):
+    """A test accuracy as `Interval`, over `trainings`; of a control also its server rate and what it is."""
+
+    value: Number
+    low: Number | None = None
+    high: Number | None = None
+    n: Number | None = None
+    confidence: Number | None = None
+    over_trainings: Annotated[OverTrainings, Read] | None = None
+    trainings: StrictInt | None = None
+    server_rate: Number | None = None
+    what: str | None = None
+
+
+class Epoch(Part):
+    """An epoch of a training: test accuracy, loss (None where it diverged), and the bytes sent by then."""
+
+    epoch: Number
+    test_accuracy: Number | None = None
+    loss: Number | None = None
+    bytes_up: Number | None = None
+    bytes_down: Number | None = None
+
+
+class Utility(Part):
+    """Test accuracy beside its controls, and the history of the training."""
+
+    test_accuracy: Accuracy | None = None
+    controls: dict[str, Accuracy | Number] = {}
+    final_loss: Number | None = None
+    history: list[Epoch] = []
+
+
+class Bytes(Part):
+    """Bytes that parties exchanged, by direction and by kind of message."""
+
+    up: Number | None = None
+    down: Number | None = None
+    by_kind: dict[str, Number] = {}
+
+
+class Ages(Part):
+    """The share of the rows that the server read at an age of `first` to `last` rounds."""
+
+    first: Number = Field(alias="from")
+    last: Number = Field(alias="to")
+    share: Number
+
+
+class Staleness(Part):
+    """Ages, in rounds, of the rows that the server read: mean, quantiles, shares by age, and the mean by client."""
+
+    mean: Number | None = None
+    q10: Number | None = None
+    q50: Number | None = None
+    q90: Number | None = None
+    q99: Number | None = None
+    largest: Number | None = None
+    distribution: list[Ages] = []
+    mean_by_client: dict[str, Number] = {}
+
+
+class Data(Part):
+    """The data set's partition, notes on it, and digests of its files."""
+
+    partition: str | None = None
+    notes: list[str] = []
+    digests: dict[str, str] = {}
+
+
+class Pictures(Part):
+    """Records of one kind, each a flat list of greys in [0, 1]."""
+
+    what: str = ""
+    records: list[Curve] = []
+
+
+class Reconstructions(Part):
+    """Records as pictures of `shape` (height, width)."""
+
+    shape: list[StrictInt] = []
+    rows: list[Pictures] = []
+
+
+class BoundByRuns(Part):
+    """What the first `runs` runs in each world prove by themselves."""
+
+    runs: StrictInt
+    estimator: str
+    epsilon_lower: Number
+    assumes: str = ""
+
+
+class Wealth(Part):
+    """Wealth of the betting test against `epsilon` by pairs of runs; `goal` refutes it, first at `refuted_at`."""
+
+    epsilon: Number
+    pairs: list[StrictInt]
+    log10_wealth: list[Number]
+    goal: Number
+    refuted_at: StrictInt | None = None
+
+
+class Result(Part):
+    """What the results of all commands share: a schema that names command and version, and what it says in words."""
+
+    SCHEMA: ClassVar[str]
+    KIND: ClassVar[str]
+    """What a report on it is called."""
+    STRICT: ClassVar[bool] = False
+    """Whether a file that lacks a part, or holds a wrong one, is refused: a verdict must not rest on half a result."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the result as `result.json` holds it."""
+        return {"schema": self.SCHEMA, **self.model_dump(by_alias=True, exclude_unset=True)}
+
+    def with_command_line(self, words: Sequence[str]) -> Self:
+        """Return the result with the command line that repeats it, as run folders keep it."""
+        return self.model_copy(update={"command_line": list(words)})
+
+
+class AttackResult(Result):
+    """The result of `attack`."""
+
+    SCHEMA = "dpzv-audit/attack/1"
+    KIND = "Attack report"
+
+    method: str = ""
+    dataset: str = ""
+    attack: str = ""
+    adversary: str = ""
+    metric: str = "labels found"
+    success: Measurement | None = None
+    baselines: dict[str, Measurement | Number] = {}
+    controls: dict[str, Annotated[Control, Read] | Measurement | Number] = {}
+    measures: dict[str, Measurement] = {}
+    curves: dict[str, list[dict[str, Plain]]] = {}
+    reconstructions: Reconstructions = Reconstructions()
+    certified: Annotated[CertifiedBound, Read] | None = None
+    not_certified: str | None = None
+    privacy: Privacy = Privacy()
+    noise: Noise | None = None
+    sentence: str = ""
+    tradeoff: Tradeoff | None = None
+    utility: Utility = Utility()
+    bytes: Bytes = Bytes()
+    rounds: Number | None = None
+    protects: str | None = None
+    attack_setting: dict[str, object] = {}
+    config: dict[str, object] = {}
+    seed: StrictInt | None = None
+    compute: dict[str, Plain] = {}
+    data: Data = Data()
+    versions: dict[str, str | None] = {}
+    published: Published = Published()
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
+class TrainResult(Result):
+    """The result of `train`."""
+
+    SCHEMA = "dpzv-audit/train/1"
+    KIND = "Training report"
+
+    method: str = ""
+    dataset: str = ""
+    utility: Utility = Utility()
+    privacy: Privacy = Privacy()
+    noise: Noise | None = None
+    published: Published = Published()
+    sentence: str = ""
+    tradeoff: Tradeoff | None = None
+    staleness: Staleness | None = None
+    bytes: Bytes = Bytes()
+    rounds: Number | None = None
+    protects: str | None = None
+    config: dict[str, object] = {}
+    seed: StrictInt | None = None
+    compute: dict[str, Plain] = {}
+    data: Data = Data()
+    versions: dict[str, str | None] = {}
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
+class AuditResult(Result):
+    """The result of `audit --method` and `audit --mechanism`."""
+
+    SCHEMA = "dpzv-audit/audit/1"
+    KIND = "Audit report"
+
+    method: str = ""
+    dataset: str = ""
+    adversary: str = ""
+    game: dict[str, Plain] = {}
+    privacy: Privacy = Privacy()
+    exactly_gaussian: StrictBool | None = None
+    noise: Noise | None = None
+    sentence: str = ""
+    warnings: list[str] = []
+    tradeoff: Tradeoff | None = None
+    by_runs: list[BoundByRuns] = []
+    wealth: Wealth | None = None
+    protects: str | None = None
+    config: dict[str, object] = {}
+    seed: StrictInt | None = None
+    compute: dict[str, Plain] = {}
+    data: Data = Data()
+    versions: dict[str, str | None] = {}
+    published: Published = Published()
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
+class ScoresClaim(Part):
+    """A claim put to the test by scores, the verdict on it, and what that takes as given."""
+
+    epsilon: Number | None = None
+    delta: Number | None = None
+    verdict: Literal["refuted", "not refuted", "cannot refute"] | None = None
+    given: str | None = None
+
+
+class ScoresResult(Result):
+    """The result of `audit --scores`."""
+
+    SCHEMA = "dpzv-audit/audit-scores/1"
+    KIND = "Audit of scores"
+
+    scores: dict[str, Plain] = {}
+    delta: Number | None = None
+    confidence: Number | None = None
+    seed: StrictInt | None = None
+    exactly_gaussian: StrictBool | None = None
+    family: str | None = None
+    coin_flips: StrictBool | None = None
+    claim: ScoresClaim | None = None
+    estimators: list[Annotated[JudgedBound, Read]] = []
+    meaning: str = ""
+    warnings: list[str] = []
+
+    @property
+    def privacy(self) -> Privacy:
+        """The claim where other results have theirs; the measured bound is the largest that was allowed to refute.
+
+        Those bounds share the error of one verdict.
+        """
+        if self.claim is None:
+            return Privacy()
+        gating = [e.epsilon_lower for e in self.estimators if e.verdict in ("refuted", "not refuted")]
+        return Privacy(
+            claimed=self.claim.epsilon,
+            delta=self.claim.delta,
+            verdict=None if self.claim.verdict == "cannot refute" else self.claim.verdict,
+            verdict_given=self.claim.given,
+            empirical_lower=max(gating, default=None),
+            estimators=list(self.estimators),
+        )
+
+
+class Cell(Part):
+    """One cell of a matrix, as `dpzv_audit.evaluation.matrix.measured_cell` says, or why there is none."""
+
+    attack: str = ""
+    adversary: str = ""
+    method: str = ""
+    noise: str | None = None
+    epsilon: Number | None = None
+    state: str = ""
+    reason: str | None = None
+    metric: str | None = None
+    success: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    reference: Number | None = None
+    trainings: StrictInt | None = None
+    least: Number | None = None
+    most: Number | None = None
+    over_low: Number | None = None
+    over_high: Number | None = None
+    reference_high: Number | None = None
+    clear: StrictBool | None = None
+    damage: Number | None = None
+    control: Number | None = None
+    certified: Number | None = None
+    controls_hold: StrictBool | None = None
+    control_p: Number | None = None
+    accuracy: Number | None = None
+    run: str | None = None
+
+
+class NegativeControls(Part):
+    """One test of all negative controls of a matrix together, at a false-alarm rate."""
+
+    tests: StrictInt
+    smallest_p: Number
+    together_p: Number
+    false_alarm: Number
+    hold: StrictBool
+    worst: str
+
+
+class SelfCheck(Part):
+    """A positive control of an attack; `holds` is None where the data do not allow it."""
+
+    attack: str
+    what: str
+    value: Number | None = None
+    expected: Number | None = None
+    holds: StrictBool | None = None
+
+
+class MatrixResult(Result):
+    """The result of `matrix`."""
+
+    SCHEMA = "dpzv-audit/matrix/1"
+    KIND = "Matrix of attacks"
+
+    dataset: str = ""
+    sentence: str = ""
+    noise: Noise | None = None
+    negative_controls: NegativeControls | None = None
+    cells: list[Cell] = []
+    self_checks: list[SelfCheck] = []
+    attack_setting: dict[str, object] = {}
+    seed: StrictInt | None = None
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
+class ClaimCurves(Part):
+    """The measured trade-off curve of a claim beside the claimed one and that of the sound bound, as in `Tradeoff`."""
+
+    alpha: Curve
+    empirical: Curve | None = None
+    empirical_low: Curve | None = None
+    empirical_high: Curve | None = None
+    confidence: Number | None = None
+    claimed: Curve | None = None
+    recomputed: Curve | None = None
+
+    _fits = field_validator("alpha", "empirical", "empirical_low", "empirical_high", "claimed", "recomputed")(_on_axis)
+
+
+class ClaimLook(Part):
+    """One look at a claim: a test, the share of the claim's alpha that it may spend, and its bound with that."""
+
+    stage: str
+    estimator: str
+    weight: Number
+    p_value: Number
+    epsilon_lower: Number
+    ceiling: Number
+    n_in: StrictInt
+    n_out: StrictInt
+    rule: str
+    assumes: str
+
+
+class AttackRates(Part):
+    """Mean success of an attack, of its baselines and of its controls; nothing where none was mounted."""
+
+    success: Number | None = None
+    baselines: dict[str, Number] = {}
+    controls: dict[str, Number] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refutation:
+    """What refuted a claim: the number of the ledger's entry, from 1, its error rate, and the decision's part in it."""
+
+    entry: int
+    level: float
+    scores: str
+    p_value: float | None
+    given: str | None
+
+
+class ClaimResult(Part):
+    """One claim of a claims file with its evidence, its verdict, and whether it fails the gate."""
+
+    name: str
+    form: Literal["attack", "method", "mechanism", "scores"]
+    source: str | None
+    line: StrictInt
+    claim: dict[str, object]
+    verdict: Verdict
+    verdict_given: str = ""
+    p_value: Number
+    adjusted_p_value: Number
+    level: Number
+    epsilon_lower: Number | None
+    ceiling: Number | None
+    given: str
+    upper: Number | None
+    accountant: str
+    gap: str
+    explanations: dict[str, str]
+    bounds: list[Annotated[UpperBound, Read]]
+    looks: list[ClaimLook]
+    attack: AttackRates
+    rates: list[Number]
+    tradeoff: ClaimCurves | None
+    trials: StrictInt
+    missing: str
+    unaudited: str
+    warnings: list[str]
+    split: dict[str, Number] = {}
+    facts: dict[str, object]
+    evidence_key: str
+    scores_digest: str
+    refuted_by: Annotated[Refutation, Read] | None
+    sentence: str
+    fails: StrictBool
+
+    @model_validator(mode="after")
+    def _has_its_numbers(self) -> Self:
+        if not isinstance(self.claim.get(self._claimed), int | float) or (self.rates and self.attack.success is None):
+            raise ValueError(f"claim {self._claimed} and the success of an attack must be numbers")
+        return self
+
+    @property
+    def _claimed(self) -> str:
+        return "success_at_most" if self.form == "attack" else "epsilon"
+
+    @property
+    def claimed(self) -> float:
+        """The claimed epsilon, or the largest success that a claim about an attack allows."""
+        return cast("float", self.claim[self._claimed])
+
+    @property
+    def audited(self) -> bool:
+        """Whether the claim was put to a test that nothing cut off."""
+        return bool(self.looks or self.rates) and not self.missing and not self.unaudited
+
+
+class GateOptions(Part):
+    """What fails: whether an overclaimed claim may pass, and whether one that is inconclusive may not."""
+
+    allow_overclaimed: StrictBool
+    strict: StrictBool
+
+
+class VerifyResult(Result):
+    """The result of `verify`."""
+
+    SCHEMA = "dpzv-audit/verify/1"
+    KIND = "Verdicts on a claims file"
+    STRICT = True
+
+    claims_file: str
+    alpha: Number
+    level: Number
+    seed: StrictInt
+    summary: dict[Verdict, StrictInt]
+    sentence: str
+    noise: Noise | None = None
+    interrupted: StrictBool
+    missing: list[str]
+    failed: StrictBool
+    options: GateOptions
+    ledger: dict[str, Plain] | None = None
+    claims: list[ClaimResult]
+    command_line: list[str] | None = None
+    versions: dict[str, str | None] = {}
+
+
+class PlantedRow(Part):
+    """What one planted mechanism got beside what it must get."""
+
+    name: str
+    bug: str
+    adversary: str
+    neighbours: str
+    score: str
+    runs: StrictInt
+    claimed: Number
+    delta: Number
+    empirical_lower: Number | None
+    upper: Number | None
+    gap: str | None
+    expected: list[str]
+    verdict: str
+    as_expected: StrictBool
+    games: dict[str, PlantedGame]
+
+
+class PlantedGame(Part):
+    """The bounds from one game on a planted mechanism, and what its score was fitted on where it was."""
+
+    empirical_lower: Number | None
+    estimators: list[Annotated[EmpiricalBound, Read]]
+    fitted_score: str | None = None
+    fitted_on: str | None = None
+    chosen_by: str | None = None
+
+
+class PlantedResult(Result):
+    """The result of `audit --mechanism planted:NAME`, which has no report."""
+
+    SCHEMA = "dpzv-audit/planted/1"
+    KIND = "Planted mechanisms"
+
+    method: str
+    rows: list[PlantedRow]
+    sentence: str
+    confidence: Number
+    seed: StrictInt
+    versions: dict[str, str | None]
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
+Reported = AttackResult | TrainResult | AuditResult | ScoresResult | MatrixResult | VerifyResult
+"""The results that have a report."""
+REPORTED: Mapping[str, type[Reported]] = {model.SCHEMA: model for model in get_args(Reported)}
+"""Their models by schema."""
+
+
+def check_schema(result: Mapping[str, object], place: str = "result") -> str:
+    """Return the result's schema; raise `InputError` naming `place` and the known ones for another."""
+    schema = result.get("schema")
+    if isinstance(schema, str) and schema in REPORTED:
+        return schema
+    given = "missing" if schema is None else repr(str(schema)[:80])
+    raise InputError(f"{place}: key 'schema' is {given}, must be one of {', '.join(REPORTED)}")
+
+
+def read(result: Mapping[str, object]) -> tuple[Reported, dict[str, object]]:
+    """Return the model of a result that was read from JSON, and what of it the model has no place for.
+
+    The second part holds unknown keys, values of a wrong type, parts that lack what they are about, and curves that
+    leave [0, 1] or do not fit their axis, each below the keys that lead to it: nothing of a file is lost.
+
+    Raises:
+        InputError: The schema is unknown, or the result is one in which only unknown keys are left out, such as that of
+            `verify`, and it has more faults.
+    """
+    model = REPORTED[check_schema(result)]
+    left: dict[str, object] = {key: value for key, value in result.items() if key != "schema"}
+    rest: dict[str, object] = {}
+    while True:
+        try:
+            return model.model_validate(left, context=_READING), rest
+        except ValidationError as error:
+            faults = error.errors(include_url=False, include_context=False, include_input=False)
+        places: dict[str | int, object] = {}
+        for fault in faults:
+            place = _place(left, fault["loc"])
+            if not place or (model.STRICT and fault["type"] not in _UNKNOWN):
+                where = ".".join(map(str, fault["loc"]))[:80]
+                raise InputError(f"{model.SCHEMA}: {where}: {fault['msg']}; run the command again")
+            node = places
+            for key in place:
+                node = node.setdefault(key, {})  # type: ignore[assignment]
+        left, taken = _parted(left, places)
+        rest = _merged(rest, taken)
+
+
+def _place(value: Any, loc: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Return `loc` as far as it leads into `value`: what follows names an alternative of a type, or what is missing."""
+    place: list[str | int] = []
+    for key in loc:
+        if not (key in value if isinstance(value, dict) else isinstance(value, list) and isinstance(key, int)):
+            break
+        value = value[key]
+        place.append(key)
+    return tuple(place)
+
+
+def _parted(value: Any, places: Mapping[str | int, Any]) -> tuple[Any, dict[str, object]]:
+    """Return `value` without the parts at `places`, a tree of keys, and those parts below their keys."""
+    kept: dict[str | int, Any] = {}
+    taken: dict[str, object] = {}
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if key not in places:
+            kept[key] = item
+        elif places[key]:
+            kept[key], taken[str(key)] = _parted(item, places[key])
+        else:
+            taken[str(key)] = item
+    return kept if isinstance(value, dict) else list(kept.values()), taken
+
+
+def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, object]:
+    both = {key: _merged(one[key], other[key]) for key in one if isinstance(other.get(key), dict)}
+    return {**one, **other, **both}
+
+
+def schema_of_results() -> dict[str, object]:
+    """Return the JSON schema (draft 2020-12) of every `result.json`, by the title of its model."""
+    _, schema = models_json_schema([(model, "serialization") for model in REPORTED.values()], by_alias=True)
+    return schema

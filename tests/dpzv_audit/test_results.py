@@ -1,0 +1,114 @@
+"""Models of results: what a file holds that has no place in one is left over, and nothing of a file is lost."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.results import read
+
+SCHEMA = {"schema": "dpzv-audit/attack/1"}
+INTERVAL = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 100, "confidence": 0.95, "over_trainings": None}
+BOUND = {
+    "accountant": "prv",
+    "adversary": "client",
+    "neighbours": "replace-label",
+    "delta": 1e-5,
+    "epsilon": {"lower": 0.9, "estimate": 1, "upper": 1.1},
+    "sound": True,
+    "gap": None,
+    "note": "",
+    "mu": None,
+}
+CURVES = {"alpha": [0.0, 0.5, 1.0], "claimed": [1.0, 0.3, 0.0], "empirical": None, "confidence": 0.95}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=8), children, max_size=4),
+    max_leaves=12,
+)
+
+
+def leaves(value: Any) -> list[str]:
+    """Return every key and leaf of a JSON value in words, sorted."""
+    if isinstance(value, dict):
+        return sorted(
+            [k for k, v in value.items() if not isinstance(v, dict | list)]
+            + [x for v in value.values() for x in leaves(v)]
+        )
+    if isinstance(value, list):
+        return sorted(x for v in value for x in leaves(v))
+    return [repr(value)]
+
+
+def test_a_result_reads_back_to_the_same_text() -> None:
+    whole = {
+        **SCHEMA,
+        "method": "dpzv",
+        "success": INTERVAL,
+        "baselines": {"majority": 0, "prior": 0.5, "with less": INTERVAL},
+        "privacy": {"claimed": 1, "upper": None, "bounds": [BOUND]},
+        "noise": {"from": "seed", "seed": 0, "words": "x"},
+        "tradeoff": CURVES,
+        "seed": 0,
+    }
+    model, other = read(whole)
+    assert other == {}
+    assert json.dumps(model.to_json()) == json.dumps(whole)
+
+
+def test_unknown_and_misplaced_values_are_left_over() -> None:
+    result = {
+        **SCHEMA,
+        "timings": None,
+        "success": {**INTERVAL, "value": "0.5"},
+        "baselines": {"majority": True, "prior": 0.1},
+        "privacy": {"verdict": "passed", "upper": 1.0, "bounds": [BOUND, {**BOUND, "extra": [1, 2]}]},
+        "tradeoff": {**CURVES, "claimed": [0.5], "empirical": [0.0, 1.0, 2.0]},
+        "utility": 7,
+    }
+    before = copy.deepcopy(result)
+    model, other = read(result)
+    assert result == before
+    assert other == {
+        "timings": None,
+        "success": before["success"],
+        "baselines": {"majority": True},
+        "privacy": {"verdict": "passed", "bounds": {"1": {"extra": [1, 2]}}},
+        "tradeoff": {"claimed": [0.5], "empirical": [0.0, 1.0, 2.0]},
+        "utility": 7,
+    }
+    assert model.success is None
+    assert model.baselines == {"prior": 0.1}
+    assert len(model.privacy.bounds) == 2
+    assert model.tradeoff.alpha == CURVES["alpha"]
+
+
+# Drawing JSON takes seconds on a machine that is busy: that is no failure.
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(
+        st.sampled_from(["success", "privacy", "tradeoff", "controls", "utility", "config", "curves", "x"]), JSON
+    )
+)
+def test_nothing_is_lost(result: dict[str, Any]) -> None:
+    before = copy.deepcopy(result)
+    model, other = read({**SCHEMA, **result})
+    assert result == before
+    found = leaves(model.to_json()) + leaves(other)
+    assert all(leaf in found for leaf in leaves(result) if leaf != "None")
+    assert read(model.to_json()) == (model, {})
+
+
+@pytest.mark.parametrize("schema", [None, 7, "dpzv-audit/attack/99"])
+def test_another_schema_is_refused(schema: object) -> None:
+    with pytest.raises(InputError, match=r"key 'schema' is .*, must be one of dpzv-audit/attack/1, "):
+        read({"schema": schema})
+
+
+def test_half_a_verification_is_refused() -> None:
+    with pytest.raises(InputError, match=r"dpzv-audit/verify/1: alpha: .*; run the command again"):
+        read({"schema": "dpzv-audit/verify/1", "alpha": "x"})
