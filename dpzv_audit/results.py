@@ -693,7 +693,8 @@ def read(result: Mapping[str, object]) -> tuple[Reported, dict[str, object]]:
             place = _place(left, fault["loc"])
             if not place or (model.STRICT and fault["type"] not in _UNKNOWN):
                 where = ".".join(map(str, fault["loc"]))[:80]
-                raise InputError(f"{model.SCHEMA}: {where}: {fault['msg']}; run the command again")
+                command = model.SCHEMA.split("/")[1]
+                raise InputError(f"no result of {command}: {where}: {fault['msg']}; run {command} again")
             node = places
             for key in place:
                 node = node.setdefault(key, {})  # type: ignore[assignment]

@@ -31,7 +31,7 @@ def save(
 
     `files` are further files by name. Nothing is left behind if anything fails.
     """
-    from reports import write_report
+    from reports.render import write_report
 
     name = run_name(command, result.get("method"), result.get("dataset"), result.get("attack"), seed=seed)
     with write_run(out, name) as folder:

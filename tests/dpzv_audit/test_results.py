@@ -18,7 +18,7 @@ BOUND = {
     "adversary": "client",
     "neighbours": "replace-label",
     "delta": 1e-5,
-    "epsilon": {"lower": 0.9, "estimate": 1, "upper": 1.1},
+    "epsilon": {"lower": 0.9, "estimate": 1.0, "upper": 1.1},
     "sound": True,
     "gap": None,
     "note": "",
@@ -110,5 +110,5 @@ def test_another_schema_is_refused(schema: object) -> None:
 
 
 def test_half_a_verification_is_refused() -> None:
-    with pytest.raises(InputError, match=r"dpzv-audit/verify/1: alpha: .*; run the command again"):
+    with pytest.raises(InputError, match=r"no result of verify: .*; run verify again"):
         read({"schema": "dpzv-audit/verify/1", "alpha": "x"})

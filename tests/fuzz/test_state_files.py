@@ -27,7 +27,7 @@ from mechanisms import METHODS
 from mechanisms.plan import plan
 from mechanisms.training import DPZVRun
 from mechanisms.training_data import TrainingData
-from reports import write_report
+from reports.render import write_report
 
 CLAIMS = b"""\
 [defaults]

@@ -3,42 +3,42 @@ from typing import Any
 
 import pytest
 
-import reports
 from dpzv_audit.results import AttackResult, TrainResult, read
+from reports import figures, training_figures
 from reports.svg import ACCENT, BAND, label_of
 
 
 def success_figure(result: dict[str, Any]) -> str:
     attack = read(result)[0]
     assert isinstance(attack, AttackResult)
-    return reports.success_figure(
+    return figures.success_figure(
         attack.attack, attack.success, attack.baselines, attack.controls, metric=attack.metric
     )
 
 
 def epsilon_figure(result: dict[str, Any]) -> str:
     privacy = read(result)[0].privacy
-    return reports.epsilon_figure(privacy.claimed, privacy.empirical_lower, privacy.upper)
+    return figures.epsilon_figure(privacy.claimed, privacy.empirical_lower, privacy.upper)
 
 
 def tradeoff_figure(result: dict[str, Any]) -> str:
-    return reports.tradeoff_figure(read(result)[0].tradeoff)
+    return figures.tradeoff_figure(read(result)[0].tradeoff)
 
 
 def accuracy_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
-    return reports.accuracy_figure(trained.utility, trained.method)
+    return training_figures.accuracy_figure(trained.utility, trained.method)
 
 
 def bytes_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
-    return reports.bytes_figure(trained.utility, trained.method)
+    return training_figures.bytes_figure(trained.utility, trained.method)
 
 
 def staleness_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
     assert isinstance(trained, TrainResult)
-    return "" if trained.staleness is None else reports.staleness_figure(trained.staleness.distribution)
+    return "" if trained.staleness is None else training_figures.staleness_figure(trained.staleness.distribution)
 
 
 FIGURES = {
