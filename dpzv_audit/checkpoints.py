@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.noise_keys import NoiseKeyFile
 from dpzv_audit.runs import json_text
+from dpzv_audit.store import private_folder, write_atomically
 from mechanisms.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.method import Run
 from mechanisms.training import History

@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.errors import InputError
 from dpzv_audit.runs import environment
-from dpzv_audit.sealed import sealed, unsealed
+from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
 from mechanisms.secret import KEY_BYTES
 
 _ANEW = "start without --resume: that is another training, and where anything of this one left the house both count"
@@ -87,7 +86,7 @@ class NoiseKeyFile:
         private_folder(self.path.parent)
         facts = {"round": round_, "key": key.hex(), "arithmetic": arithmetic(device)}
         with self._overwritten():
-            write_atomically(self.path, sealed(facts), durable=True)
+            write_atomically(self.path, checksummed(facts), durable=True)
         return key
 
     @contextmanager
@@ -107,7 +106,7 @@ class NoiseKeyFile:
 
     def _read(self) -> dict[str, Any] | None:
         try:
-            return dict(unsealed(self.path.read_bytes()))
+            return dict(verified(self.path.read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpzv_audit.atomic import write_atomically
 from dpzv_audit.errors import InputError
 from dpzv_audit.results import VerifyResult, check_schema, read
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
+from dpzv_audit.store import write_atomically
 from reports.content import report_content
 from reports.junit import to_junit
 from reports.markdown import to_markdown

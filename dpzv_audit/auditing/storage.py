@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import io
-import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.atomic import private_folder, write_atomically
-from dpzv_audit.errors import AuditError, one_line
+from dpzv_audit.errors import AuditError
 from dpzv_audit.locks import hold
 from dpzv_audit.npy import read_npz
+from dpzv_audit.store import Store
 
 Arrays = dict[str, NDArray[Any]]
 _NAME = re.compile(r"(\d{9})-(\d{9})\.npz")
@@ -61,32 +61,25 @@ class ChunkStore:
             if match is None:
                 continue
             first, last = int(match[1]), int(match[2])
-            reason = ""
-            try:
-                arrays = read_npz(path)
-                if not arrays or not all(array.ndim and len(array) == last - first for array in arrays.values()):
-                    reason = f"has arrays of other lengths than {last - first}"
-            except (AuditError, ValueError, OSError) as error:
-                reason = str(error)
-            if reason:
-                said = f"{path}: is damaged: {reason}; its {last - first} pairs are drawn again"
-                logging.getLogger(__name__).warning("%s", one_line(said))
-                continue
-            found[first, last] = arrays
+            again = f"its {last - first} pairs are drawn again"
+            chunk = Store(self.folder).load(path.name, partial(_read_chunk, pairs=last - first), again=again)
+            if chunk is not None:
+                found[first, last] = chunk
         return found
 
     def save(self, first: int, last: int, arrays: Arrays) -> None:
         """Write one chunk: after a kill at any moment the file is whole or absent."""
-        path = self.folder / f"{first:09d}-{last:09d}.npz"
-        try:
-            private_folder(self.folder)
-            write_atomically(path, npz_bytes(arrays))
-        except OSError as error:
-            raise AuditError(
-                f"cannot keep scores under {self.folder}: {error.strerror or error}; make room and go on with --resume"
-            ) from error
+        cure = "make room and go on with --resume"
+        Store(self.folder).write(f"{first:09d}-{last:09d}.npz", npz_bytes(arrays), cure=cure)
 
     def remove(self) -> None:
         """Forget the audit: it is done. The folder above goes too where nothing else is in it."""
         with suppress(AuditError), self._held():  # another process has begun the same audit: the chunks are its own
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _read_chunk(path: Path, pairs: int) -> Arrays:
+    arrays = read_npz(path)
+    if not arrays or not all(array.ndim and len(array) == pairs for array in arrays.values()):
+        raise ValueError(f"has arrays of other lengths than {pairs}")
+    return arrays

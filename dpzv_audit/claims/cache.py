@@ -7,14 +7,15 @@ import importlib.metadata
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.claims.evidence import Evidence, evidence_from_json
-from dpzv_audit.sealed import read_sealed, sealed
+from dpzv_audit.errors import AuditError
+from dpzv_audit.store import Store
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
@@ -106,18 +107,12 @@ class Cache:
     def _read(self, key: str, name: str) -> dict[str, Any] | None:
         if self.folder is None:
             return None
-        value = read_sealed(self._place(key) / f"{name}.json", again="what it kept is made again")
-        return value if isinstance(value, dict) else None
+        return Store(self._place(key)).read(f"{name}.json", again="what it kept is made again")
 
     def _write(self, key: str, name: str, value: Mapping[str, Any]) -> None:
-        if self.folder is None:
-            return
-        place = self._place(key)
-        try:
-            private_folder(place)
-            write_atomically(place / f"{name}.json", sealed(value))
-        except OSError:
-            return
+        if self.folder is not None:
+            with suppress(AuditError):
+                Store(self._place(key)).write(f"{name}.json", value, cure="")
 
 
 def _block_name(pool: str, number: int) -> str:

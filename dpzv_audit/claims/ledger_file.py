@@ -15,16 +15,16 @@ import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.claims.ledger import Decision, Entry, Ledger
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.locks import lock
 from dpzv_audit.plain_files import open_plain
-from dpzv_audit.sealed import sealed, unsealed
+from dpzv_audit.store import Store, write_atomically
 
 SCHEMA = "dpzv-audit/ledger/2"
 _OLD_SCHEMA = "dpzv-audit/ledger/1"
@@ -53,24 +53,21 @@ class LedgerMemory:
         self._write(os.path.realpath(path), {"ledger": ledger.name, "entries": entries})
         self._write(ledger.name, {"entries": entries, "head": head_of(ledger)})
 
-    def _file(self, key: str) -> Path:
-        return self.folder / "ledgers" / f"{hashlib.sha256(os.fsencode(key)).hexdigest()}.json"
-
     def _read(self, key: str) -> dict[str, Any] | None:
-        try:
-            value = unsealed(self._file(key).read_bytes())
-        except (OSError, ValueError):
-            return None
-        return value if isinstance(value, dict) else None
+        return self._store.read(_name(key), again="nothing is remembered of the ledger that it was about")
 
     def _write(self, key: str, value: Mapping[str, Any]) -> None:
-        if not self.keeps:
-            return
-        try:
-            private_folder(self._file(key).parent)
-            write_atomically(self._file(key), sealed(value))
-        except OSError:
-            return
+        if self.keeps:
+            with suppress(AuditError):
+                self._store.write(_name(key), value, cure="")
+
+    @property
+    def _store(self) -> Store:
+        return Store(self.folder / "ledgers")
+
+
+def _name(key: str) -> str:
+    return f"{hashlib.sha256(os.fsencode(key)).hexdigest()}.json"
 
 
 def open_ledger(path: Path, alpha: float, memory: LedgerMemory | None = None, *, new: bool = False) -> Ledger:
@@ -136,16 +133,11 @@ def ledger_files(path: Path | None) -> tuple[Path, ...]:
 def ledger_lock(path: Path) -> Iterator[None]:
     """Keep other runs from reading and writing the ledger at `path` while the block runs (POSIX; elsewhere no lock)."""
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    try:
         handle = os.open(_lock_of(path), os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
         raise InputError(f"--ledger {path}: cannot be written ({error.strerror}), must be in a folder") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle, wait=True)
         yield
     finally:
         os.close(handle)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpzv_audit.atomic import private_file, private_folder
 from dpzv_audit.errors import one_line
+from dpzv_audit.store import private_file, private_folder
 
 _LONGEST_CAUSE = 200
 

@@ -193,7 +193,7 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[dict
 
     from joblib import Parallel, delayed
 
-    from dpzv_audit.partial import remove_abandoned
+    from dpzv_audit.locks import remove_abandoned
 
     found = []
     try:
@@ -207,10 +207,10 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[dict
 
 
 def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: int, shared: dict[str, Any]) -> None:
-    from dpzv_audit.atomic import private_folder, write_atomically
     from dpzv_audit.cli.common import repeatable_command_line
     from dpzv_audit.evaluation.matrix import matrix_result
     from dpzv_audit.runs import environment, json_text
+    from dpzv_audit.store import private_folder, write_atomically
     from reports.render import write_report
 
     cells = [c for c in found if not c.pop("positive")]

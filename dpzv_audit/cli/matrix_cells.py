@@ -12,7 +12,6 @@ from typing import Any
 
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
-from dpzv_audit.atomic import private_folder
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.options import choose
@@ -21,8 +20,8 @@ from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.runs import environment, slug, write_run
-from dpzv_audit.sealed import read_sealed, sealed
 from dpzv_audit.stopping import leave_to_parent
+from dpzv_audit.store import Store, checksummed, private_folder
 from mechanisms import method_named
 from reports.render import write_report
 
@@ -101,7 +100,7 @@ def run_cell(task: CellTask) -> dict[str, Any]:
             run.write_json("result.json", result)
             run.write_json("environment.json", environment([]))
             write_report(run.path)
-        run.write_text(CELL_FILE, sealed(to_jsonable(cell)))
+        run.write_text(CELL_FILE, checksummed(to_jsonable(cell)))
     return cell
 
 
@@ -113,8 +112,8 @@ def run_cell_apart(task: CellTask) -> dict[str, Any]:
 
 def stored_cell(path: Path, named: Mapping[str, Any]) -> dict[str, Any] | None:
     """The finished cell at `path`, the one that is `named`; None where there is none, or a damaged or another one."""
-    cell = read_sealed(path, again="the cell is run again")
-    return cell if isinstance(cell, dict) and named.items() <= cell.items() else None
+    cell = Store(path.parent).read(path.name, again="the cell is run again")
+    return cell if cell is not None and named.items() <= cell.items() else None
 
 
 def clear_cell(task: CellTask) -> None:

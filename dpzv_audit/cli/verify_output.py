@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.atomic import write_atomically
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.result import shown_path
 from dpzv_audit.cli.common import repeatable_command_line
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.runs import MEASURED_FILE, RESULT_FILE, environment, run_name, write_run
+from dpzv_audit.store import write_atomically
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _CHANGE_NOTHING = ("--out", "--cache", "--junit", "--sarif", "--jobs", "--executor", "--scheduler")

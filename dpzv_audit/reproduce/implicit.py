@@ -15,13 +15,12 @@ from pathlib import Path
 
 import torch
 
-from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.table import Setting, Trained
 from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
-from dpzv_audit.sealed import sealed, unsealed
+from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
 from mechanisms import train
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
@@ -126,7 +125,7 @@ class _Measures:
         if self._checkpoints is not None:
             path = self._path()
             private_folder(path.parent)
-            write_atomically(path, sealed([self.norms, self.variances]))
+            write_atomically(path, checksummed([self.norms, self.variances]))
             self._checkpoints.save(run, history)
 
     def remove(self) -> None:
@@ -169,7 +168,7 @@ class _Measures:
 def _measured(path: Path, epochs: int) -> tuple[list[float], list[float]]:
     """Return norms and variances of the first `epochs` epochs, from the file that `_Measures.save` wrote."""
     try:
-        norms, variances = unsealed(path.read_bytes())
+        norms, variances = verified(path.read_bytes())
     except (OSError, ValueError):
         norms = variances = []
     if min(len(norms), len(variances)) < epochs:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
-from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import to_jsonable
-from dpzv_audit.sealed import sealed, unsealed
+from dpzv_audit.store import Store
 
 Part = Mapping[str, Any]
 
@@ -41,36 +40,24 @@ class Kept:
 
     def remove(self) -> None:
         """Forget the parts that were asked for: the table is done."""
+        if self._folder is None:
+            return
         for key in self._parts:
-            if self._folder is not None:
-                self._file(key).unlink(missing_ok=True)
-        if self._folder is not None and self._folder.is_dir() and not any(self._folder.iterdir()):
+            (self._folder / f"{key}.json").unlink(missing_ok=True)
+        with suppress(OSError):  # not there, or not empty
             self._folder.rmdir()
 
-    def _file(self, key: str) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{key}.json"
-
     def _read(self, key: str) -> Part | None:
-        if self._folder is None or not self._resume or not self._file(key).exists():
+        if self._folder is None or not self._resume:
             return None
-        try:
-            part = unsealed(self._file(key).read_bytes())
-            reason = "" if isinstance(part, dict) else f"is damaged: it holds a {type(part).__name__}"
-        except OSError as error:
-            reason = f"cannot be read ({error.strerror})"
-        except ValueError as error:
-            reason = str(error)
-        if reason:
-            raise InputError(f"{self._file(key)} {reason}; remove it, or start without --resume, which replaces it")
-        return dict(part)
+        return Store(self._folder).read(f"{key}.json", cure="remove it, or start without --resume, which replaces it")
 
     def _computed(self, key: str, compute: Callable[[FileCheckpoints | None], Part]) -> Part:
         if self._folder is None:
             return compute(None)
         checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
         part = compute(checkpoints)
-        private_folder(self._folder)
-        write_atomically(self._file(key), sealed(to_jsonable(part)))
+        cure = "make room and go on with --resume"
+        Store(self._folder).write(f"{key}.json", to_jsonable(part), cure=cure)
         checkpoints.remove()
         return part

@@ -9,9 +9,9 @@ from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.runs import load_run
-from dpzv_audit.sealed import read_sealed, sealed
+from dpzv_audit.store import Store, checksummed
 
-SEALED = sealed({"p": 0.25}).encode()
+SEALED = checksummed({"p": 0.25}).encode()
 DAMAGE = {
     "cut short": (SEALED[:-3], f"its {len(SEALED) - 3} bytes are no digest with a value, or were cut short"),
     "empty": (b"", "its 0 bytes are no digest"),
@@ -47,14 +47,14 @@ def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
     assert caplog.messages[0].endswith("; the cell is run again")
     with pytest.raises(InputError) as caught:
         Kept(part.parent, resume=True)._read("key")
-    assert str(caught.value).startswith(f"{part} is damaged: {says}")
+    assert str(caught.value).startswith(f"{part}: is damaged: {says}")
     assert str(caught.value).endswith("; remove it, or start without --resume, which replaces it")
 
 
 def test_a_name_in_a_damaged_file_never_breaks_the_line(tmp_path, caplog):
     path = tmp_path / "a\n::error.json"
     path.write_bytes(b"")
-    assert read_sealed(path, again="gone on without") is None
+    assert Store(tmp_path).read(path.name, again="gone on without") is None
     assert "\n" not in caplog.messages[0]
 
 

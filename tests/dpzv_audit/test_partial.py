@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpzv_audit.partial import partial_folder, remove_abandoned
+from dpzv_audit.locks import partial_folder, remove_abandoned
 from dpzv_audit.runs import write_run
 
 WRITES = """

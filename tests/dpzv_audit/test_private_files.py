@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpzv_audit.atomic import private_folder, write_atomically
 from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.claims.cache import Cache
@@ -16,6 +15,7 @@ from dpzv_audit.claims.ledger_file import append_entry
 from dpzv_audit.cli import main
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.runs import write_run
+from dpzv_audit.store import private_folder, write_atomically
 from mechanisms import checkpoint
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")

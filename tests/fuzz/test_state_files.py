@@ -22,7 +22,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.runs import load_measured
-from dpzv_audit.sealed import sealed
+from dpzv_audit.store import checksummed
 from mechanisms import METHODS
 from mechanisms.plan import plan
 from mechanisms.training import DPZVRun
@@ -109,7 +109,7 @@ def test_stored_chunks_count_as_absent_where_they_are_damaged(withstands):
 
 def test_stored_cells_count_as_absent_where_they_are_damaged(withstands):
     named = {"attack": "a", "adversary": "client", "method": "dpzv", "epsilon": None, "positive": False}
-    cell = sealed({**named, "state": "does not apply", "reason": "no"}).encode()
+    cell = checksummed({**named, "state": "does not apply", "reason": "no"}).encode()
 
     def read(path):
         found = stored_cell(path, named)
@@ -119,7 +119,7 @@ def test_stored_cells_count_as_absent_where_they_are_damaged(withstands):
 
 
 def test_parts_of_a_table(withstands):
-    part = sealed({"accuracy": 0.5, "history": [1, 2]}).encode()
+    part = checksummed({"accuracy": 0.5, "history": [1, 2]}).encode()
 
     def read(path):
         folder = path.parent / "parts"

@@ -283,7 +283,7 @@ def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path):
 def test_an_entry_is_on_the_disk_before_anybody_hears_of_it(kept, monkeypatch):
     path, memory = kept
     synced = []
-    monkeypatch.setattr("dpzv_audit.atomic.os.fsync", synced.append)
+    monkeypatch.setattr("dpzv_audit.store.os.fsync", synced.append)
     book = open_ledger(path, 0.01, memory)
     append_entry(path, book, refuted_over_time(book, [look("d", 1.0)])[2])
     assert len(synced) == 2, "the file, and the folder that names it"

@@ -9,7 +9,7 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce import TABLES, Kept, implicit, reproduce
 from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
-from dpzv_audit.sealed import sealed
+from dpzv_audit.store import checksummed
 from mechanisms.servers import loss_gradient
 
 PAPER = {10: (1.61, 20.1, 2.8e-3), 100: (0.15, 7.3, 3.3e-3)}
@@ -104,7 +104,7 @@ def test_measures_survive_an_interruption(digits, tmp_path, interrupted):
         lambda path: path.unlink(),
         lambda path: path.write_bytes(b"{"),
         lambda path: path.write_bytes(path.read_bytes().replace(b"1", b"2")),
-        lambda path: path.write_text(sealed([[], []])),
+        lambda path: path.write_text(checksummed([[], []])),
     ],
     ids=["missing", "cut short", "changed", "too few"],
 )

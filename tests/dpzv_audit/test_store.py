@@ -1,18 +1,21 @@
-"""A file is replaced as a whole, or stays what it was, and nothing is left beside it."""
+"""A file is replaced as a whole, or stays what it was, with nothing left beside it; a part that changed is found."""
 
 import errno
+import json
 import os
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dpzv_audit.atomic import write_atomically
 from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Decision, Entry, Ledger
 from dpzv_audit.claims.ledger_file import append_entry
 from dpzv_audit.errors import AuditError
+from dpzv_audit.store import checksummed, verified, write_atomically
 
 
 def test_a_file_is_written_and_replaced(tmp_path):
@@ -61,3 +64,30 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(kind, tmp_path, full
             writes[kind]()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a"]
     assert (tmp_path / "a").read_text() == "old"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(0, 20), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_what_is_kept_comes_back_as_json_would_give_it(value):
+    text = checksummed(value)
+    assert verified(text.encode()) == json.loads(json.dumps(value)) == json.loads(text)["value"]
+
+
+@given(VALUES, st.data())
+def test_any_change_of_a_byte_is_found(value, data):
+    content = bytearray(checksummed(value).encode())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(ValueError, match=r"are no digest|has digest"):
+        verified(bytes(content))
+
+
+def test_nan_is_refused():
+    with pytest.raises(ValueError, match="JSON"):
+        checksummed(float("nan"))

@@ -1,0 +1,147 @@
+"""Keeps parts of work between runs: each in a file of its own, its owner's alone, whole or absent, and checked.
+
+A part is JSON with the SHA-256 of its text, or bytes that check themselves (NPZ, safetensors). A digest finds accidents
+(a failing disk, a file cut short, an edit by hand), not a forger, who can compute it too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from dpzv_audit.errors import AuditError, InputError, one_line
+
+T = TypeVar("T")
+
+_CHECKSUMMED = re.compile(rb'\{"sha256": "([0-9a-f]{64})", "value": (.*)\}', re.DOTALL)
+
+OWNER_FOLDER = 0o700
+"""Permissions of a folder that holds what follows from records."""
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def private_file(path: Path, mode: str) -> BinaryIO:
+    """Open `path` to write bytes to, `wb` or `xb`; a file that this makes is readable by its owner alone (0600)."""
+    return open(path, mode, opener=_for_the_owner)  # type: ignore[return-value]
+
+
+def private_folder(path: Path) -> None:
+    """Make the folder `path` for its owner alone (0700), with what is missing above it; one that exists stays as it is.
+
+    Folders above it get the permissions that the umask gives. `OSError` goes through.
+    """
+    path.mkdir(mode=OWNER_FOLDER, parents=True, exist_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk holds the file or the folder `path` for good."""
+    if os.name == "nt":
+        return  # folders cannot be opened there, and files must be opened for writing
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomically(path: Path, content: str | bytes, *, shared: bool = False, durable: bool = False) -> Path:
+    """Write `content` (text as UTF-8, lines as they are) to `path` in one step and return `path`.
+
+    The file is its owner's alone (0600) unless it is `shared`: then it has the permissions that the umask gives.
+    Where it must be `durable`, not even a loss of power after the return takes it away. Nothing else is left in its
+    folder, which must exist, by a failure; `OSError` goes through. Two processes may write the same file: one of them
+    is last.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("xb") if shared else private_file(partial, "xb") as file:
+            file.write(data)
+        if durable:
+            sync(partial)
+        os.replace(partial, path)
+        if durable:
+            sync(path.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def checksummed(value: Any) -> str:
+    """Return `value`, plain JSON values, as JSON text with the SHA-256 of its own text; `ValueError` for nan."""
+    text = json.dumps(value, allow_nan=False)
+    return f'{{"sha256": "{hashlib.sha256(text.encode()).hexdigest()}", "value": {text}}}'
+
+
+def verified(content: bytes) -> Any:
+    """Return the value that `checksummed` wrote as `content`; `ValueError` for anything else, or what was damaged."""
+    found = _CHECKSUMMED.fullmatch(content)
+    if found is None:
+        raise ValueError(f"its {len(content)} bytes are no digest with a value, or were cut short")
+    digest = hashlib.sha256(found[2]).hexdigest()
+    if digest.encode() != found[1]:
+        at, said = found.start(2), found[1].decode()
+        raise ValueError(f"the value from byte {at + 1} on has digest {digest[:16]}, must have {said[:16]}")
+    return json.loads(found[2])
+
+
+@dataclass(frozen=True)
+class Store:
+    """Parts of work in `folder`, by the names of their files."""
+
+    folder: Path
+
+    def read(self, name: str, *, again: str = "", cure: str = "") -> dict[str, Any] | None:
+        """Return the JSON object that `write` kept as `name`, None where there is none; see `load` for damaged ones."""
+        return self.load(name, _json_object, again=again, cure=cure)
+
+    def load(self, name: str, loader: Callable[[Path], T], *, again: str = "", cure: str = "") -> T | None:
+        """Return what `loader` reads from the part `name`, None where there is none.
+
+        A part that cannot be read, or of which `loader` raises `ValueError`, is named. Where work is done again in its
+        place, `again` says so in the log and the part counts as absent; without it `InputError` says the `cure`.
+        """
+        path = self.folder / name
+        try:
+            return loader(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            reason = f"cannot be read ({error.strerror or error})"
+        except ValueError as error:
+            reason = f"is damaged: {error}"
+        if not again:
+            raise InputError(f"{path}: {reason}; {cure}")
+        logging.getLogger(__name__).warning("%s", one_line(f"{path}: {reason}; {again}"))
+        return None
+
+    def write(self, name: str, part: Any, *, cure: str) -> None:
+        """Keep `part` as `name`: bytes as they are, anything else as JSON with its digest.
+
+        After a kill at any moment the file holds the part before or this one. Raises `AuditError`, which says the
+        `cure`, where the disk refuses.
+        """
+        try:
+            private_folder(self.folder)
+            write_atomically(self.folder / name, part if isinstance(part, bytes) else checksummed(part))
+        except OSError as error:
+            raise AuditError(f"{self.folder / name}: cannot be written ({error.strerror or error}); {cure}") from error
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    match verified(path.read_bytes()):
+        case dict(value):
+            return value
+    raise ValueError("it holds no JSON object")
