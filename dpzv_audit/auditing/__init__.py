@@ -3,6 +3,8 @@
 from dpzv_audit.auditing.estimators import (
     DEFAULT_ESTIMATORS,
     ESTIMATORS,
+    GAUSSIAN_TESTS,
+    GENERAL_TESTS,
     audit_scores,
     can_refute,
     may_refute,
@@ -12,6 +14,8 @@ from dpzv_audit.auditing.settings import AuditSettings, Estimator
 __all__ = [
     "DEFAULT_ESTIMATORS",
     "ESTIMATORS",
+    "GAUSSIAN_TESTS",
+    "GENERAL_TESTS",
     "AuditSettings",
     "Estimator",
     "audit_scores",

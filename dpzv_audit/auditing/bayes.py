@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
+from dpzv_audit.auditing.fixed import TOO_FEW, counted, reading_of
 from dpzv_audit.auditing.joint import Counts
-from dpzv_audit.auditing.one_threshold import CLOPPER_PEARSON_SHARES, epsilon_objective
 from dpzv_audit.auditing.settings import AuditSettings, Scores
-from dpzv_audit.auditing.thresholds import LEAST_A_SIDE, choose_rule, error_counts, split_pilot
 from dpzv_audit.evidence import EmpiricalBound
 
 Floats = NDArray[np.float64]
@@ -92,39 +91,25 @@ def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
 def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
     """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
     error, delta = settings.error, settings.delta
-    value, ceiling, looks = 0.0, 0.0, 0
-    words = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
-    if min(in_scores.size, out_scores.size) >= LEAST_A_SIDE:
-        pilot_in, rest_in = split_pilot(in_scores, settings.seed)
-        pilot_out, rest_out = split_pilot(out_scores, settings.seed)
-        n_in, n_out = rest_in.size, rest_out.size
-        rule = choose_rule(
-            pilot_in,
-            pilot_out,
-            n_in=n_in,
-            n_out=n_out,
-            error=error,
-            objective=epsilon_objective(delta),
-            shares=CLOPPER_PEARSON_SHARES,
-        )
-        fp, fn = error_counts(rest_in, rest_out, rule)
-        value = credible_epsilon(Counts(false_positives=fp, n_out=n_out, false_negatives=fn, n_in=n_in), delta, error)
+    value, ceiling, words = 0.0, 0.0, TOO_FEW
+    reading = reading_of("clopper-pearson", delta)
+    found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
+    if found is not None:
+        n_in, n_out = found.counts.n_in, found.counts.n_out
+        value = credible_epsilon(found.counts, delta, error)
         none = Counts(false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in)
-        ceiling, looks = max(value, credible_epsilon(none, delta, error)), 1
+        ceiling = max(value, credible_epsilon(none, delta, error))
         words = (
-            f"'in' when the score is {'above' if rule.in_is_high else 'below'} {rule.threshold:.6g}, chosen with its "
-            f"direction on a random pilot of {pilot_in.size} + {pilot_out.size} scores (in + out); posterior of both "
-            f"rates from the other {n_in} + {n_out}, with the whole error {error:.3g} as the mass below the bound; a "
-            "score equal to the threshold counts as an error"
+            f"{found.words()}; posterior of both rates from the other {n_in} + {n_out}, with the whole error "
+            f"{error:.3g} as the mass below the bound; a score equal to the threshold counts as an error"
         )
     return settings.bound(
         "bayes",
         in_scores,
         out_scores,
-        epsilon_lower=value,
-        claim_kind="epsilon-delta",
+        proved=value,
+        provable=ceiling,
+        rule=words,
+        looks=int(found is not None),
         assumes=ASSUMPTION,
-        threshold_rule=words,
-        looks=looks,
-        ceiling=ceiling,
     )

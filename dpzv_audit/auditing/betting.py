@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.auditing.thresholds import candidate_rates
+from dpzv_audit.auditing.wealth import Wealth, claims_array, pairs_of
 from dpzv_audit.errors import InputError, check_probability
 
 Floats = NDArray[np.float64]
@@ -58,28 +58,22 @@ class _Bet:
         return winner < self.threshold, loser <= self.threshold
 
 
-class BettingTest:
+class BettingTest(Wealth):
     """Wealth against each of (g,) claims of epsilon at `delta`; feed it pairs with `update`, look at it at any time.
 
-    The result does not depend on how the pairs are cut into calls. `log_wealth` is now's, `best` the largest so far;
-    a claim whose `best` reached ln(1 / (1 - confidence)) is refuted for good.
+    The result does not depend on how the pairs are cut into calls. `log_wealth` is now's, `best` the largest so far.
     """
 
     def __init__(self, epsilons: ArrayLike, *, delta: float, confidence: float = 0.95, keep_path: bool = False) -> None:
         """`keep_path` keeps the wealth after every pair in `path` and bets on after a refutation."""
-        self.epsilons = np.sort(np.atleast_1d(np.asarray(epsilons, dtype=np.float64)))
-        if self.epsilons.size == 0 or not np.all((self.epsilons >= 0.0) & (self.epsilons <= 300.0)):
-            raise InputError(f"epsilons is {epsilons!r}, must be numbers from 0 to 300")
-        self.delta, self.confidence = check_probability("delta", delta), check_probability("confidence", confidence)
-        self.goal = -math.log(1.0 - confidence)
-        self.pairs = 0
-        self.best = np.zeros(self.epsilons.size)
+        self.epsilons = claims_array("epsilons", epsilons, 300.0)
+        super().__init__(self.epsilons.size, confidence=confidence, keep_path=keep_path)
+        self.delta = check_probability("delta", delta)
         self._parts = np.zeros((len(_FRACTIONS), self.epsilons.size)) - math.log(len(_FRACTIONS))
         self._inside, self._outside = [np.zeros(0)], [np.zeros(0)]
         self._bets: list[_Bet | None] = [None] * self.epsilons.size
         self._stakes = np.zeros(self.epsilons.size)
         self._next = FIRST
-        self._path: list[Floats] | None = [] if keep_path else None
 
     @property
     def log_wealth(self) -> Floats:
@@ -87,33 +81,14 @@ class BettingTest:
         return np.asarray(np.logaddexp.reduce(self._parts, axis=0), dtype=np.float64)
 
     @property
-    def refuted(self) -> Bools:
-        """Whether the wealth against each claim has reached 1 / (1 - confidence) at any time."""
-        return np.asarray(self.best >= self.goal)
-
-    @property
-    def p_values(self) -> Floats:
-        """Any-time valid p-values: 1 over the largest wealth so far."""
-        return np.exp(-self.best)
-
-    @property
     def epsilon_lower(self) -> float:
         """The largest claim such that it and all smaller ones are refuted; 0 for none. Holds at all times at once."""
         count = int(np.sum(np.cumprod(self.refuted)))
         return float(self.epsilons[count - 1]) if count else 0.0
 
-    @property
-    def path(self) -> Floats:
-        """(pairs, g) log wealth after each pair; only with `keep_path`."""
-        if self._path is None:
-            raise InputError("the path of the wealth is kept only where keep_path is set")
-        return np.concatenate(self._path) if self._path else np.zeros((0, self.epsilons.size))
-
     def update(self, in_scores: ArrayLike, out_scores: ArrayLike) -> None:
         """Take (k,) further pairs of scores, k >= 1. Raises `InputError` for scores that are not k finite numbers."""
-        inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
-        if inside.size != outside.size:
-            raise InputError(f"in_scores has {inside.size} scores and out_scores {outside.size}, must be pairs")
+        inside, outside = pairs_of(in_scores, out_scores)
         start = 0
         while start < inside.size:
             if self.pairs == self._next:

@@ -1,7 +1,6 @@
-"""`joint` and `curve`: the least private of a family of trade-off curves that the scores rule out.
+"""The least private of a family of trade-off curves that a rule's errors rule out.
 
-`joint` takes the curves of every (epsilon, delta) mechanism, `curve` the mechanism's own. A rule is chosen on a pilot
-and tested on the rest. For each theta the hypothesis "FNR >= f_theta(FPR)" is tested exactly from both counts together
+For each theta the hypothesis "FNR >= f_theta(FPR)" is tested exactly from both counts together
 (`dpzv_audit.auditing.joint`); the bound inverts the test. The statistic is the same for every theta, so its p-value
 grows with theta and the theta that are ruled out are those below one number.
 """
@@ -10,24 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dpzv_audit.auditing.binomial import upper_limit
-from dpzv_audit.auditing.families import CurveFamily, epsilon_delta_family
-from dpzv_audit.auditing.joint import CONFINED, LEAST_P, Counts, p_value
-from dpzv_audit.auditing.settings import AuditSettings, Scores
-from dpzv_audit.auditing.thresholds import (
-    LEAST_A_SIDE,
-    Rule,
-    candidate_rates,
-    error_counts,
-    split_pilot,
-)
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.auditing.families import CurveFamily
+from dpzv_audit.auditing.joint import LEAST_P, Counts, p_value
+from dpzv_audit.auditing.thresholds import Rule, Scores, candidate_rates
 
 Floats = NDArray[np.float64]
 
@@ -178,20 +169,6 @@ def largest_provable(family: CurveFamily, n_in: int, n_out: int, error: float) -
     return max(largest_ruled_out(family, counts, error) for counts in ways)
 
 
-def cut_and_counts(
-    in_scores: Scores, out_scores: Scores, *, choose: Callable[..., Rule], seed: int
-) -> tuple[Rule, Counts]:
-    """Return the rule that `choose` finds on a random pilot of (n,) and (m,) scores, n, m >= 8, and its errors.
-
-    `choose(pilot_in, pilot_out, n_in=..., n_out=...)` is told how many scores are left: those that are counted.
-    """
-    pilot_in, rest_in = split_pilot(in_scores, seed)
-    pilot_out, rest_out = split_pilot(out_scores, seed)
-    rule = choose(pilot_in, pilot_out, n_in=rest_in.size, n_out=rest_out.size)
-    wrong = error_counts(rest_in, rest_out, rule)
-    return rule, Counts(false_positives=wrong[0], n_out=rest_out.size, false_negatives=wrong[1], n_in=rest_in.size)
-
-
 def oriented(family: CurveFamily, counts: Counts, *, strict_on_fpr: bool) -> Counts:
     """Return `counts` with the worlds exchanged where that helps: for curves that are their own inverse.
 
@@ -199,98 +176,3 @@ def oriented(family: CurveFamily, counts: Counts, *, strict_on_fpr: bool) -> Cou
     is which follows from the rule, so from the pilot alone.
     """
     return counts.exchanged if family.blow_up is not None and strict_on_fpr else counts
-
-
-def _tested(
-    in_scores: Scores, out_scores: Scores, settings: AuditSettings, family: CurveFamily
-) -> tuple[float, float, int, str]:
-    """Return the largest theta ruled out, the largest that so many scores could, the looks, and the rule in words."""
-    error = settings.error
-    if min(in_scores.size, out_scores.size) < LEAST_A_SIDE:
-        return 0.0, 0.0, 0, f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
-    choose = partial(choose_cut, family=family, error=error)
-    rule, counts = cut_and_counts(in_scores, out_scores, choose=choose, seed=settings.seed)
-    words = (
-        f"'in' when the score is {'above' if rule.in_is_high else 'below'} {rule.threshold:.6g}, "
-        f"chosen with its direction on a random pilot of {in_scores.size - counts.n_in} + "
-        f"{out_scores.size - counts.n_out} scores (in + out); "
-        f"one exact test of both rates on the other {counts.n_in} + {counts.n_out}, on which the error "
-        f"{error:.3g} is spent, {CONFINED:.0%} of it to confine one of the rates; a score equal to the "
-        "threshold counts as an error"
-    )
-    ceiling = largest_provable(family, counts.n_in, counts.n_out, error)
-    return (
-        largest_ruled_out(family, oriented(family, counts, strict_on_fpr=rule.strict_on_fpr), error),
-        ceiling,
-        1,
-        words,
-    )
-
-
-def joint(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return a lower bound on epsilon, valid for every mechanism, from (n,) and (m,) finite scores.
-
-    The claim's own curves are those of `epsilon_delta_family`. The two sides must be independent: runs that share
-    their noise are not, and `clopper-pearson` allows them.
-    """
-    family = epsilon_delta_family(settings.delta)
-    epsilon, ceiling, looks, words = _tested(in_scores, out_scores, settings, family)
-    return settings.bound(
-        "joint",
-        in_scores,
-        out_scores,
-        epsilon_lower=epsilon,
-        claim_kind="epsilon-delta",
-        threshold_rule=words,
-        looks=looks,
-        ceiling=ceiling,
-    )
-
-
-def curve(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return a lower bound on theta of `settings.family` from (n,) and (m,) finite scores, and its epsilon at delta.
-
-    The two sides must be independent: runs that share their noise are not. `mu_lower` is theta for the Gaussian
-    family, else None.
-    """
-    theta, ceiling, looks, words = _tested(in_scores, out_scores, settings, settings.family)
-    return bound_on_curve(
-        "curve", in_scores, out_scores, settings, theta=theta, ceiling=ceiling, words=words, looks=looks
-    )
-
-
-def bound_on_curve(
-    name: str,
-    in_scores: Scores,
-    out_scores: Scores,
-    settings: AuditSettings,
-    *,
-    theta: float,
-    ceiling: float,
-    words: str,
-    looks: int,
-) -> EmpiricalBound:
-    """Return the bound of the estimator `name` from the largest parameter of the family that it ruled out.
-
-    `theta` >= 0 is that parameter, 0 for none; `ceiling` the largest that as many scores could rule out.
-    """
-    family = settings.family
-    return settings.bound(
-        name,
-        in_scores,
-        out_scores,
-        epsilon_lower=family.epsilon(theta, settings.delta) if theta > 0.0 else 0.0,
-        claim_kind="trade-off",
-        assumes=assumption(in_scores, out_scores, settings),
-        mu_lower=theta if family.name == "gaussian" else None,
-        threshold_rule=words,
-        looks=looks,
-        ceiling=family.epsilon(ceiling, settings.delta) if ceiling > 0.0 else 0.0,
-    )
-
-
-def assumption(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> str:
-    """Return what a bound on `settings.family` rests on, or "" where it is vouched for and not contradicted."""
-    if settings.family.name != "gaussian":
-        return f"the view's trade-off curve is of the family '{settings.family.name}'"
-    return settings.gaussian_assumption(in_scores, out_scores)

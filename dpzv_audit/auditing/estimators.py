@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from dpzv_audit.auditing.bayes import bayes
-from dpzv_audit.auditing.curve import curve, joint
 from dpzv_audit.auditing.families import FAMILIES, GAUSSIAN, CurveFamily
+from dpzv_audit.auditing.fixed import TestName, clopper_pearson, curve, gaussian, joint
 from dpzv_audit.auditing.one_run import one_run
 from dpzv_audit.auditing.one_run_fdp import one_run_fdp
-from dpzv_audit.auditing.one_threshold import clopper_pearson, gaussian
 from dpzv_audit.auditing.sequential import sequential, sequential_gaussian
 from dpzv_audit.auditing.settings import AuditSettings, Estimator, check_scores
 from dpzv_audit.errors import check_count, check_probability, unknown_name
@@ -56,6 +55,9 @@ ESTIMATORS: dict[str, Estimator] = {
     ),
 }
 DEFAULT_ESTIMATORS = ("joint", "gaussian")
+GENERAL_TESTS: tuple[TestName, ...] = ("joint",)
+GAUSSIAN_TESTS: tuple[TestName, ...] = ("gaussian", "curve")
+"""Tests that share the error of one verdict: of any scores, and beside them of those that are exactly Gaussian."""
 
 
 def may_refute(name: str, *, exactly_gaussian: bool) -> bool:

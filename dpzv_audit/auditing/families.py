@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from dpzv_audit.evidence import ClaimKind
+
 Floats = NDArray[np.float64]
 _NORMAL = NormalDist()
 _SQRT_HALF = math.sqrt(0.5)
@@ -44,6 +46,15 @@ class CurveFamily:
     least: float = 1e-3
     most: float = 1e3
     ratio: float = 1.001
+
+    @property
+    def claim_kind(self) -> ClaimKind:
+        """The kind of claim that a theta of this family refutes."""
+        return "epsilon-delta" if self.name == "epsilon-delta" else "trade-off"
+
+    def proves(self, theta: float, delta: float) -> float:
+        """Return the epsilon at `delta` that a proved `theta` stands for; 0 where nothing is proved."""
+        return self.epsilon(theta, delta) if theta > 0.0 else 0.0
 
     @property
     def steps(self) -> int:

@@ -13,8 +13,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpzv_audit.auditing.settings import check_scores
-from dpzv_audit.errors import InputError, check_probability
+from dpzv_audit.auditing.wealth import Wealth, claims_array, pairs_of
 
 Floats = NDArray[np.float64]
 
@@ -25,53 +24,27 @@ _FARTHEST = 1e100
 """Standardised scores are cut here: no Gaussian one comes near, and their squares stay floats."""
 
 
-class LikelihoodRatioTest:
+class LikelihoodRatioTest(Wealth):
     """Evidence against each of (g,) claims of mu; feed it pairs with `update`, look at it at any time.
 
-    The result does not depend on how the pairs are cut into calls. `best` is the logarithm of the largest so
-    far; a claim whose `best` reached ln(1 / (1 - confidence)) is refuted for good, and with it every smaller claim.
+    The result does not depend on how the pairs are cut into calls. With a claim every smaller one is refuted.
     """
 
     def __init__(self, mus: ArrayLike, *, confidence: float = 0.95, keep_path: bool = False) -> None:
-        self.mus = np.sort(np.atleast_1d(np.asarray(mus, dtype=np.float64)))
-        if self.mus.size == 0 or not np.all((self.mus >= 0.0) & (self.mus < 1e6)):
-            raise InputError(f"mus is {mus!r}, must be numbers of at least 0")
-        self.confidence = check_probability("confidence", confidence)
-        self.goal = -math.log(1.0 - confidence)
-        self.pairs = 0
-        self.best = np.zeros(self.mus.size)
+        self.mus = claims_array("mus", mus, 1e6)
+        super().__init__(self.mus.size, confidence=confidence, keep_path=keep_path)
         self._first: list[tuple[Floats, Floats]] = []
         self._shift, self._scale, self._numerator = 0.0, 0.0, 0.0
         self._sums = np.zeros(4)
-        self._path: list[Floats] | None = [] if keep_path else None
-
-    @property
-    def refuted(self) -> NDArray[np.bool_]:
-        """Whether the evidence against each claim has reached 1 / (1 - confidence) at any time."""
-        return np.asarray(self.best >= self.goal)
-
-    @property
-    def p_values(self) -> Floats:
-        """Any-time valid p-values: 1 over the largest evidence so far."""
-        return np.exp(-self.best)
 
     @property
     def mu_lower(self) -> float:
         """The largest claim that is refuted; 0 for none. Holds at all times at once."""
         return float(np.max(self.mus[self.refuted], initial=0.0))
 
-    @property
-    def path(self) -> Floats:
-        """(pairs, g) logarithms of the evidence after each pair; only with `keep_path`."""
-        if self._path is None:
-            raise InputError("the path of the evidence is kept only where keep_path is set")
-        return np.concatenate(self._path) if self._path else np.zeros((0, self.mus.size))
-
     def update(self, in_scores: ArrayLike, out_scores: ArrayLike) -> None:
         """Take (k,) further pairs of scores, k >= 1. Raises `InputError` for scores that are not k finite numbers."""
-        inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
-        if inside.size != outside.size:
-            raise InputError(f"in_scores has {inside.size} scores and out_scores {outside.size}, must be pairs")
+        inside, outside = pairs_of(in_scores, out_scores)
         early = min(max(FIRST - self.pairs, 0), inside.size)
         if early:
             self._look(inside[:early], outside[:early])

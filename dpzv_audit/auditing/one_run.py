@@ -79,9 +79,8 @@ def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> E
         "one-run",
         in_scores,
         out_scores,
-        epsilon_lower=value,
-        claim_kind="epsilon-delta",
-        threshold_rule=words,
+        proved=value,
+        provable=max(value, ceiling),
+        rule=words,
         looks=looks,
-        ceiling=max(value, ceiling),
     )

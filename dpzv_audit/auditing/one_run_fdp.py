@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpzv_audit.auditing.canaries import Guesses, count_guesses, draw_canaries, in_words, search_guesses
-from dpzv_audit.auditing.curve import bound_on_curve, levels
+from dpzv_audit.auditing.curve import levels
 from dpzv_audit.auditing.families import CurveFamily
 from dpzv_audit.auditing.one_run import NONE
 from dpzv_audit.auditing.settings import AuditSettings, Scores
@@ -93,6 +93,13 @@ def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) 
         theta, looks = largest_refuted(guesses, family, error), 1
         ceiling = max(theta, largest_refuted(Guesses(m, m, m), family, error))
         words = in_words(canaries, rule, guesses, settings)
-    return bound_on_curve(
-        "one-run-fdp", in_scores, out_scores, settings, theta=theta, ceiling=ceiling, words=words, looks=looks
+    return settings.bound(
+        "one-run-fdp",
+        in_scores,
+        out_scores,
+        family=family,
+        proved=theta,
+        provable=ceiling,
+        rule=words,
+        looks=looks,
     )

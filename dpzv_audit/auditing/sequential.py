@@ -1,26 +1,40 @@
-"""`sequential` and `sequential-gaussian`: lower bounds that hold at every pair, from the two tests that bet.
+"""Sequential tests: what two e-processes reached against a grid of claims, as bounds and as data that a gate keeps.
 
-Each side is read in a random order of its own, so that sorted files do no harm; of the longer one a rest is left out.
+Their wealth (`dpzv_audit.auditing.betting`, `.likelihood_ratio`) is an e-process, so 1 over the largest it ever was is
+a p-value whenever it is looked at, and looking costs nothing (Ville's inequality). Estimators and the gate read the
+same claims, so that the same pairs give the same bound.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.auditing import betting, likelihood_ratio
 from dpzv_audit.auditing.betting import BettingTest, pairs_needed
-from dpzv_audit.auditing.families import gaussian_epsilon
+from dpzv_audit.auditing.families import GAUSSIAN, CurveFamily, epsilon_delta_family
+from dpzv_audit.auditing.joint import LEAST_P
 from dpzv_audit.auditing.likelihood_ratio import LikelihoodRatioTest
 from dpzv_audit.auditing.order import permuted
 from dpzv_audit.auditing.settings import AuditSettings, Scores
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.evidence import ClaimKind, EmpiricalBound
 
 Floats = NDArray[np.float64]
+SequentialName = Literal["sequential", "sequential-gaussian"]
 
+LEAST_ERROR, MOST_ERROR = 1e-12, 0.5
+"""Errors at which a verdict may ask for a bound; wealth of more than 1 over the least is not followed up."""
+_DESIGN_ERROR = 1e-3
+"""A claim is bet on where as many pairs as are planned could refute it at this error."""
 _CLAIMS = np.concatenate([np.arange(0.0, 6.0, 0.1), np.arange(6.0, 20.0, 0.2)])
+_MOST_EPSILON = 300.0
 _LEAST_MU, _MOST_MU = 1e-3, 1e2
 _AT_ONCE, _PASSES = 16, 3
+_MUS = np.geomspace(_LEAST_MU, _MOST_MU, (_AT_ONCE - 1) ** _PASSES + 1)
 
 
 def claims(pairs: int, delta: float, confidence: float) -> Floats:
@@ -32,69 +46,213 @@ def claims(pairs: int, delta: float, confidence: float) -> Floats:
     return np.array(within or _CLAIMS[:1])
 
 
-def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return the largest epsilon refuted, with all below it, at any pair of (n,) and (m,) finite scores."""
-    pairs = min(in_scores.size, out_scores.size)
-    tested = claims(pairs, settings.delta, settings.confidence)
-    test = BettingTest(tested, delta=settings.delta, confidence=settings.confidence)
-    inside, outside = permuted(in_scores, out_scores, settings.seed)
-    test.update(inside[:pairs], outside[:pairs])
-    return settings.bound(
-        "sequential",
-        in_scores,
-        out_scores,
-        epsilon_lower=test.epsilon_lower,
-        claim_kind="epsilon-delta",
-        threshold_rule=(
-            f"bets on {pairs} pairs, each side in a random order, each with a threshold, direction, tail and stake "
-            f"chosen from the pairs before it; {tested.size} claims from {tested[0]:g} to {tested[-1]:g}, each with "
-            f"the whole error {settings.error:.3g}, the bound being the largest below which all are refuted; a score "
-            "equal to a threshold never pays"
-        ),
-        directions=2,
-        looks=pairs,
-        ceiling=max(test.epsilon_lower, most_refutable(pairs, settings.delta, settings.confidence)),
-    )
-
-
 def most_refutable(pairs: int, delta: float, confidence: float) -> float:
     """Return the largest claim that `pairs` pairs refute if every one pays; 0 for none."""
     tested = claims(pairs, delta, confidence)
     return float(np.max(tested, initial=0.0)) if pairs - betting.FIRST >= pairs_needed(0.0, delta, confidence) else 0.0
 
 
-def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return the largest mu that a likelihood ratio refuted at any pair, and its epsilon at delta.
+@dataclass(frozen=True, kw_only=True)
+class SequentialTest:
+    """Largest log wealth against the claim (`against`) and against each of `claims` (`evidence`) after `n_in` pairs.
 
-    Refuting a mu refutes every smaller one at the same pair, so the largest is searched for: 16 claims at once, thrice.
+    `claims` are epsilons for `sequential`, which speaks about (epsilon, delta) of any mechanism, and mus for
+    `sequential-gaussian`, which stand for an epsilon only where the view is Gaussian by construction.
     """
-    pairs = min(in_scores.size, out_scores.size)
-    inside, outside = permuted(in_scores, out_scores, settings.seed)
-    low, high = _LEAST_MU, _MOST_MU
-    mu = 0.0
-    for _ in range(_PASSES):
-        test = LikelihoodRatioTest(np.geomspace(low, high, _AT_ONCE), confidence=settings.confidence)
-        test.update(inside[:pairs], outside[:pairs])
-        if test.mu_lower == 0.0:
+
+    name: SequentialName
+    delta: float
+    n_in: int
+    n_out: int
+    claims: tuple[float, ...]
+    evidence: tuple[float, ...]
+    against: float
+    rule: str
+
+    @property
+    def claim_kind(self) -> ClaimKind:
+        """The kind of claim that this test can refute."""
+        return self._family.claim_kind
+
+    @property
+    def least_p_value(self) -> float:
+        """P-value of the claim, valid at any time it is looked at."""
+        return max(LEAST_P, math.exp(-self.against))
+
+    def epsilon_lower(self, error: float) -> float:
+        """Lower bound on epsilon, >= 0, which exceeds the truth at any time with probability at most `error`."""
+        return self._family.proves(self.proved(error), self.delta)
+
+    def proved(self, error: float) -> float:
+        """Return the largest of `claims` that is refuted at `error`; 0 for none.
+
+        Of epsilons with all below it. Refuting a mu refutes every smaller one at the same pair.
+        """
+        refuted = np.asarray(self.evidence) >= -math.log(error)
+        if self.name == "sequential":
+            count = int(np.cumprod(refuted).sum())
+            return self.claims[count - 1] if count else 0.0
+        return float(np.max(np.asarray(self.claims)[refuted], initial=0.0))
+
+    def provable(self, error: float) -> float:
+        """Return the largest claim that so many pairs could have refuted at `error`."""
+        if self.name == "sequential":
+            return max(self.proved(error), most_refutable(self.n_in, self.delta, 1.0 - error))
+        return _MOST_MU if self.n_in > likelihood_ratio.FIRST else 0.0
+
+    def ceiling(self, error: float) -> float:
+        """The largest epsilon that so many pairs could have proved at `error`."""
+        return self._family.proves(self.provable(error), self.delta)
+
+    @property
+    def _family(self) -> CurveFamily:
+        return epsilon_delta_family(self.delta) if self.name == "sequential" else GAUSSIAN
+
+
+def bet_on(
+    inside: Scores,
+    outside: Scores,
+    *,
+    delta: float,
+    epsilon: float | None = None,
+    most_pairs: int = 0,
+    bound: bool = True,
+    error: float = MOST_ERROR,
+    least_error: float = LEAST_ERROR,
+) -> SequentialTest | None:
+    """Return the betting test of pairs in order; of (`epsilon`, `delta`) None where `most_pairs` could not refute it.
+
+    Without `bound` no other claim is tested beside it, which takes a fraction of the time and gives no lower bound.
+    With it those are tested which as many pairs could refute at `error`; wealth is followed up to 1 / `least_error`.
+    """
+    if epsilon is not None and (
+        epsilon > _MOST_EPSILON or pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR) > most_pairs
+    ):
+        return None
+    pairs = min(inside.size, outside.size)
+    grid = np.union1d(claims(pairs, delta, 1.0 - error) if bound else [], [] if epsilon is None else [epsilon])
+    test = BettingTest(grid, delta=delta, confidence=1.0 - least_error)
+    test.update(inside[:pairs], outside[:pairs])
+    against, rule = 0.0, ""
+    if epsilon is not None:
+        against = float(test.best[np.searchsorted(grid, epsilon)])
+        rule = (
+            f"bets on {pairs:,} pairs, each side in a random order, each with a threshold and a stake chosen from "
+            f"those before it; refuting this claim at {_DESIGN_ERROR:g} takes "
+            f"{pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR):,} pairs at least"
+        )
+    return SequentialTest(
+        name="sequential",
+        delta=delta,
+        n_in=pairs,
+        n_out=pairs,
+        claims=tuple(grid.tolist()),
+        evidence=tuple(test.best.tolist()),
+        against=against,
+        rule=rule,
+    )
+
+
+def likelihood_of(
+    inside: Scores,
+    outside: Scores,
+    *,
+    delta: float,
+    epsilon: float | None = None,
+    bound: bool = True,
+    errors: tuple[float, float] = (LEAST_ERROR, MOST_ERROR),
+) -> SequentialTest:
+    """Return the likelihood-ratio e-process of pairs in order, for Gaussian scores.
+
+    It is against the mu of (`epsilon`, `delta`). With `bound` its claims are those that decide the bound at any error
+    in the range `errors`.
+    """
+    pairs = min(inside.size, outside.size)
+    inside, outside = inside[:pairs], outside[:pairs]
+    claimed: list[float] = []
+    if epsilon is not None:
+        from dpzv_audit.accounting.gaussian import mu_from_epsilon
+
+        claimed = [float(mu_from_epsilon(epsilon, delta))]
+    grid = np.asarray(claimed)
+    if bound:
+        first, last = (_largest_refuted(inside, outside, error) for error in errors)
+        grid = np.union1d(_MUS[max(first, 0) : max(last, 0) + 1], claimed)
+    test = LikelihoodRatioTest(grid, confidence=1.0 - min(errors))
+    test.update(inside, outside)
+    return SequentialTest(
+        name="sequential-gaussian",
+        delta=delta,
+        n_in=pairs,
+        n_out=pairs,
+        claims=tuple(grid.tolist()),
+        evidence=tuple(test.best.tolist()),
+        against=max(0.0, float(test.best[np.searchsorted(grid, claimed[0])])) if claimed else 0.0,
+        rule=f"likelihood of {pairs:,} pairs, each side in a random order, under what those before it say, over "
+        f"the largest under the claim, mu = {claimed[0]:.4g}"
+        if claimed
+        else "",
+    )
+
+
+def _largest_refuted(inside: Scores, outside: Scores, error: float) -> int:
+    """Return the place in `_MUS` of the largest claim that is refuted at `error`, -1 for none.
+
+    Refuting a mu refutes every smaller one at the same pair, so it is searched for: 16 claims at once, thrice.
+    """
+    low, step = 0, (_MUS.size - 1) // (_AT_ONCE - 1)
+    found = -1
+    while step >= 1:
+        places = low + step * np.arange(_AT_ONCE)
+        test = LikelihoodRatioTest(_MUS[places], confidence=1.0 - error)
+        test.update(inside, outside)
+        if not test.refuted.any():
             break
-        mu = test.mu_lower
-        low, high = mu, float(np.min(test.mus[test.mus > mu], initial=_MOST_MU))
-        if low == high:
+        found = low = int(places[test.refuted].max())
+        if low == _MUS.size - 1:
             break
+        step //= _AT_ONCE - 1
+    return found
+
+
+def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return the largest epsilon refuted, with all below it, at any pair of (n,) and (m,) finite scores.
+
+    Each side is read in a random order of its own, so that sorted files do no harm; of the longer one a rest is left
+    out.
+    """
+    error = settings.error
+    test = bet_on(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, error=error, least_error=error)
+    assert test is not None
+    return settings.bound(
+        "sequential",
+        in_scores,
+        out_scores,
+        proved=test.proved(error),
+        provable=test.provable(error),
+        rule=f"bets on {test.n_in} pairs, each side in a random order, each with a threshold, direction, tail and "
+        f"stake chosen from the pairs before it; {len(test.claims)} claims from {test.claims[0]:g} to "
+        f"{test.claims[-1]:g}, each with the whole error {error:.3g}, the bound being the largest below which all are "
+        "refuted; a score equal to a threshold never pays",
+        directions=2,
+        looks=test.n_in,
+    )
+
+
+def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return the largest mu that a likelihood ratio refuted at any pair, and its epsilon at delta; order as above."""
+    error = settings.error
+    test = likelihood_of(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, errors=(error, error))
     return settings.bound(
         "sequential-gaussian",
         in_scores,
         out_scores,
-        epsilon_lower=gaussian_epsilon(mu, settings.delta),
-        claim_kind="trade-off",
-        assumes=settings.gaussian_assumption(in_scores, out_scores),
-        mu_lower=mu,
-        threshold_rule=(
-            f"no threshold: likelihood of each of {pairs} pairs, each side in a random order, under what the pairs "
-            f"before it say, over the largest under the claim, with the whole error {settings.error:.3g} on its ever "
-            f"reaching {1.0 / settings.error:.3g}"
-        ),
+        family=GAUSSIAN,
+        proved=test.proved(error),
+        provable=test.provable(error),
+        rule=f"no threshold: likelihood of each of {test.n_in} pairs, each side in a random order, under what the "
+        f"pairs before it say, over the largest under the claim, with the whole error {error:.3g} on its ever "
+        f"reaching {1.0 / error:.3g}",
         directions=2,
-        looks=max(pairs - likelihood_ratio.FIRST, 0),
-        ceiling=gaussian_epsilon(_MOST_MU, settings.delta) if pairs > likelihood_ratio.FIRST else 0.0,
+        looks=max(test.n_in - likelihood_ratio.FIRST, 0),
     )

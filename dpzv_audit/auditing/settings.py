@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpzv_audit.auditing.families import GAUSSIAN, CurveFamily
+from dpzv_audit.auditing.families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from dpzv_audit.auditing.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import ClaimKind, EmpiricalBound
@@ -39,8 +39,12 @@ class AuditSettings:
         """The chance of a bound above the truth that may be spent."""
         return 1.0 - self.confidence
 
-    def gaussian_assumption(self, in_scores: Scores, out_scores: Scores) -> str:
-        """Return what an epsilon from mu rests on, or "" where it is vouched for and no test objects."""
+    def assumption(self, family: CurveFamily, in_scores: Scores, out_scores: Scores) -> str:
+        """Return what an epsilon from a theta of `family` rests on; "" for nothing but what is vouched for."""
+        if family.claim_kind == "epsilon-delta":
+            return ""
+        if family.name != GAUSSIAN.name:
+            return f"the view's trade-off curve is of the family '{family.name}'"
         if not self.exactly_gaussian:
             return GAUSSIAN_ASSUMPTION
         return gaussian_assumption(in_scores, out_scores, vouched=not self.built)
@@ -51,33 +55,35 @@ class AuditSettings:
         in_scores: Scores,
         out_scores: Scores,
         *,
-        epsilon_lower: float,
-        claim_kind: ClaimKind,
-        threshold_rule: str,
+        proved: float,
+        provable: float,
+        rule: str,
         looks: int,
-        ceiling: float,
+        family: CurveFamily | None = None,
         directions: int | None = None,
-        assumes: str = "",
-        mu_lower: float | None = None,
+        assumes: str | None = None,
     ) -> EmpiricalBound:
         """Return what the estimator `name` found in (n,) and (m,) scores, at this delta and confidence.
 
-        `directions` are as many as `looks` unless given; the rest is as in `dpzv_audit.evidence.EmpiricalBound`.
+        `proved` >= 0 is a parameter of `family` (None: an epsilon of any mechanism), `provable` the largest that as
+        many scores could prove. `directions` are as many as `looks`, and `assumes` follows from the family, unless
+        given.
         """
+        family = family or epsilon_delta_family(self.delta)
         return EmpiricalBound(
             name=name,
-            epsilon_lower=epsilon_lower,
+            epsilon_lower=family.proves(proved, self.delta),
             delta=self.delta,
             confidence=self.confidence,
-            claim_kind=claim_kind,
-            assumes=assumes,
-            mu_lower=mu_lower,
-            threshold_rule=threshold_rule,
+            claim_kind=family.claim_kind,
+            assumes=self.assumption(family, in_scores, out_scores) if assumes is None else assumes,
+            mu_lower=proved if family.name == GAUSSIAN.name else None,
+            threshold_rule=rule,
             directions=looks if directions is None else directions,
             looks=looks,
             n_in=in_scores.size,
             n_out=out_scores.size,
-            ceiling=ceiling,
+            ceiling=family.proves(provable, self.delta),
         )
 
 

@@ -195,18 +195,3 @@ def error_counts(in_scores: Scores, out_scores: Scores, rule: Rule) -> tuple[int
     if rule.in_is_high:
         return int(np.count_nonzero(out_scores >= t)), int(np.count_nonzero(in_scores <= t))
     return int(np.count_nonzero(out_scores <= t)), int(np.count_nonzero(in_scores >= t))
-
-
-def rate_limits(in_scores: Scores, out_scores: Scores, rule: Rule, error: float) -> tuple[float, float]:
-    """Return upper limits on (the strict rate, the other rate), jointly right at 1 - `error`.
-
-    `in_scores` and `out_scores` are those that played no part in choosing `rule`. The union bound joins the
-    two, so the sides may depend on each other (runs paired by seed).
-    """
-    false_positives, false_negatives = error_counts(in_scores, out_scores, rule)
-    fpr, fnr = (false_positives, out_scores.size), (false_negatives, in_scores.size)
-    strict, other = (fpr, fnr) if rule.strict_on_fpr else (fnr, fpr)
-    return (
-        float(upper_limit(*strict, error * rule.share)),
-        float(upper_limit(*other, error * (1.0 - rule.share))),
-    )

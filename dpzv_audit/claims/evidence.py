@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpzv_audit.auditing.significance import FixedTest
+from dpzv_audit.auditing.fixed import FixedTest
+from dpzv_audit.auditing.sequential import SequentialTest
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN
 from dpzv_audit.claims.verdicts import combined_p_value
-from dpzv_audit.claims.wealth import SequentialTest
 from dpzv_audit.evidence import to_jsonable
 
 

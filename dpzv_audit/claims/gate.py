@@ -18,6 +18,7 @@ from dpzv_audit.claims.blocks import Block
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
 from dpzv_audit.claims.deadline import TimeIsUp, until
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim
+from dpzv_audit.claims.model import ScoresClaim
 from dpzv_audit.claims.progress import ClaimRun, Task
 from dpzv_audit.claims.schedule import Hooks, Terms, carry_out
 from dpzv_audit.claims.sources import Place, Source, check_claim, data_key, source_of
@@ -189,7 +190,12 @@ class Gate:
 
 
 def claim_seed(placed: PlacedClaim, seed: int) -> int:
-    """Return the seed of a claim's streams: it follows from what the claim says, so no change there, none in it."""
+    """Return the seed of a claim's streams: it follows from what the claim says, so no change there, none in it.
+
+    Of scores that are there already nothing is drawn but the pilot: with `seed` itself, as `audit` does of score files.
+    """
+    if isinstance(placed.claim, ScoresClaim):
+        return seed
     return int.from_bytes(hashlib.sha256(f"{placed.digest()} {seed}".encode()).digest()[:4], "big") * 1000
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpzv_audit.auditing import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS, GENERAL_TESTS
+from dpzv_audit.auditing.fixed import TestName, fixed_test
 from dpzv_audit.auditing.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
-from dpzv_audit.auditing.significance import TestName, fixed_test
+from dpzv_audit.auditing.sequential import bet_on, likelihood_of
 from dpzv_audit.claims.blocks import Block, Sides, all_sides, gaussian_sides, permuted_blocks
 from dpzv_audit.claims.evidence import Look
 from dpzv_audit.claims.model import MechanismClaim, MethodClaim, ScoresClaim
-from dpzv_audit.claims.wealth import betting_test, likelihood_ratio_test
 
 EpsilonClaim = MethodClaim | ScoresClaim | MechanismClaim
 
@@ -36,13 +37,16 @@ def sequential_looks(
     blocks = permuted_blocks(blocks, seed)
     general = 0.5 * share if gaussian else share
     looks = []
-    bets = betting_test(all_sides(blocks), epsilon=claim.epsilon, delta=claim.delta, most_pairs=most_pairs, bound=bound)
+    sides = all_sides(blocks)
+    bets = bet_on(
+        sides.inside, sides.outside, epsilon=claim.epsilon, delta=claim.delta, most_pairs=most_pairs, bound=bound
+    )
     if bets is not None:
         looks.append(Look(stage=stage, weight=general, test=bets, p_value=bets.least_p_value))
     if gaussian:
         sides, delta, assumes = _for_gaussian(blocks, claim.delta)
         if delta < 1.0:
-            ratio = likelihood_ratio_test(sides, epsilon=claim.epsilon, delta=delta, bound=bound)
+            ratio = likelihood_of(sides.inside, sides.outside, epsilon=claim.epsilon, delta=delta, bound=bound)
             weight = 0.0 if assumes else share - general
             looks.append(Look(stage=stage, weight=weight, test=ratio, p_value=ratio.least_p_value, assumes=assumes))
     return looks
@@ -58,31 +62,24 @@ def full_looks(
     alpha: float,
     seed: int,
 ) -> list[Look]:
-    """Return the looks of the full test at all `blocks` of a pool, which spend `share` of `alpha` together."""
-    general = 0.5 * share if gaussian else share
-    sides = all_sides(blocks)
-    looks = [_look(sides, claim, "joint", claim.delta, stage, general, alpha, seed)]
+    """Return the looks of the full test at all `blocks` of a pool, which spend `share` of `alpha` together.
+
+    They are the tests of `audit` on the same scores, score files or those of a game, and share the error as there.
+    """
+    on_gaussian = [name for name in GAUSSIAN_TESTS if name in DEFAULT_ESTIMATORS or not isinstance(claim, ScoresClaim)]
+    each = share / (len(GENERAL_TESTS) + len(on_gaussian) if gaussian else len(GENERAL_TESTS))
+
+    def look(name: TestName, sides: Sides, delta: float, assumes: str = "") -> Look:
+        test = fixed_test(sides.inside, sides.outside, name=name, delta=delta, design_error=alpha * each, seed=seed)
+        weight = 0.0 if assumes else each
+        return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(claim.epsilon), assumes=assumes)
+
+    looks = [look(name, all_sides(blocks), claim.delta) for name in GENERAL_TESTS]
     if gaussian:
         sides, delta, assumes = _for_gaussian(blocks, claim.delta)
         if delta < 1.0:
-            looks.append(_look(sides, claim, "gaussian", delta, stage, share - general, alpha, seed, assumes))
+            looks += [look(name, sides, delta, assumes) for name in on_gaussian]
     return looks
-
-
-def _look(
-    sides: Sides,
-    claim: EpsilonClaim,
-    name: TestName,
-    delta: float,
-    stage: str,
-    share: float,
-    alpha: float,
-    seed: int,
-    assumes: str = "",
-) -> Look:
-    test = fixed_test(sides.inside, sides.outside, name=name, delta=delta, design_error=0.1 * alpha * share, seed=seed)
-    weight = 0.0 if assumes else share
-    return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(claim.epsilon), assumes=assumes)
 
 
 def _for_gaussian(blocks: Sequence[Block], delta: float) -> tuple[Sides, float, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from dpzv_audit.claims.betting import success_p_value
+from dpzv_audit.auditing.wealth import success_p_value
 from dpzv_audit.claims.blocks import Block, attack_facts, score_facts, scores_digest, tradeoff_of, warnings_of
 from dpzv_audit.claims.cache import evidence_key
 from dpzv_audit.claims.evidence import Evidence, Look, Theory

@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.auditing.tradeoff import claimed_curve
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, supports
 from dpzv_audit.claims.evidence import Evidence
 from dpzv_audit.claims.ledger import Refutation
@@ -171,7 +172,7 @@ def shown_path(text: str) -> str:
 
 
 def with_curves(evidence: Evidence, claim: Claim) -> dict[str, Any] | None:
-    """Return the measured trade-off curve beside the claimed (epsilon, delta) one and that of the sound bound."""
+    """Return the measured trade-off curve beside the claimed one, as `audit` has it, and that of the sound bound."""
     if evidence.tradeoff is None or isinstance(claim, AttackClaim):
         return None
     import numpy as np
@@ -179,7 +180,9 @@ def with_curves(evidence: Evidence, claim: Claim) -> dict[str, Any] | None:
     from dpzv_audit.accounting.gaussian import epsilon_delta_tradeoff, gaussian_tradeoff
 
     alpha = np.asarray(evidence.tradeoff["alpha"])
-    curves = {**evidence.tradeoff, "claimed": epsilon_delta_tradeoff(alpha, claim.epsilon, claim.delta).tolist()}
+    of_method = isinstance(claim, MethodClaim)
+    claimed = claimed_curve(evidence.tradeoff["alpha"], claim.epsilon, claim.delta, of_method=of_method)
+    curves = {**evidence.tradeoff, "claimed": claimed}
     theory = evidence.theory
     best = next((bound for bound in theory.bounds if bound["sound"] and bound["accountant"] == theory.accountant), None)
     if best is not None and best["mu"] is not None:

@@ -161,7 +161,7 @@ def _as_dict(bound: EmpiricalBound) -> dict[str, Any]:
 def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreAuditOptions) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
     from dpzv_audit.auditing import can_refute
-    from dpzv_audit.auditing.planning import expected_bound
+    from dpzv_audit.auditing.fixed import expected_bound
 
     gates = [bound for bound in bounds if can_refute(bound)]
     first = bounds[0]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dpzv_audit.auditing import audit_scores
+from dpzv_audit.auditing import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.auditing.betting import BettingTest
 from dpzv_audit.auditing.engine import Collected, Effort, Trials, collect
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart
@@ -21,7 +22,6 @@ from dpzv_audit.evaluation.common import AuditPlan, Reporter
 from dpzv_audit.evidence import EmpiricalBound
 from dpzv_audit.halving import shortage
 
-_ON_THE_GAUSSIAN_PART = ("gaussian", "curve")
 _LEAST_RUNS = 50
 _SIZES = 8
 _WEALTH_POINTS = 200
@@ -74,22 +74,22 @@ def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: i
     part = scores.gaussian
     error = 1.0 - confidence
     exact = part is not None and delta / part.probability < 1.0
-    shares = 1 + len(_ON_THE_GAUSSIAN_PART) if exact else 1
+    shares = len(GENERAL_TESTS) + len(GAUSSIAN_TESTS) if exact else len(GENERAL_TESTS)
 
-    def on_all(name: str, level: float) -> tuple[EmpiricalBound, ...]:
+    def on_all(names: Sequence[str], level: float) -> tuple[EmpiricalBound, ...]:
         return audit_scores(
-            scores.in_scores, scores.out_scores, delta=delta, confidence=level, estimators=(name,), seed=seed
+            scores.in_scores, scores.out_scores, delta=delta, confidence=level, estimators=names, seed=seed
         )
 
-    general = on_all("joint", 1.0 - error / shares)
+    general = on_all(GENERAL_TESTS, 1.0 - error / shares)
     if part is None or not exact:
-        return general + on_all("gaussian", confidence)
+        return general + on_all(GAUSSIAN_TESTS[:1], confidence)
     bounds = audit_scores(
         part.in_scores,
         part.out_scores,
         delta=delta / part.probability,
         confidence=1.0 - error / shares,
-        estimators=_ON_THE_GAUSSIAN_PART,
+        estimators=GAUSSIAN_TESTS,
         exactly_gaussian=True,
         built=not part.vouched,
         seed=seed,

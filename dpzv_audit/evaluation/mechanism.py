@@ -12,7 +12,7 @@ from dpzv_audit.auditing.games.definition import SCORES
 from dpzv_audit.auditing.games.fitted import WORDS, fitted_facts, fitted_scores
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart
 from dpzv_audit.auditing.mechanism import MechanismTrials
-from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.auditing.verdict import largest_gating, refuted_given, verdict_on
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
@@ -25,7 +25,7 @@ from dpzv_audit.evaluation.lower import (
     score_files,
     warnings_of,
 )
-from dpzv_audit.evaluation.privacy import claimed_curve, given
+from dpzv_audit.evaluation.privacy import given
 from dpzv_audit.evaluation.published import published_by_simulation
 from dpzv_audit.evaluation.sections import versions
 from dpzv_audit.evaluation.sentences import down
@@ -115,13 +115,13 @@ def mechanism_outcome(
         "warnings": warnings,
         "tradeoff": {
             "alpha": list(curve.alpha),
-            "claimed": claimed_curve(curve.alpha, epsilon, delta),
+            "claimed": claimed_curve(curve.alpha, epsilon, delta, of_method=False),
             "recomputed": None,
             "empirical": list(curve.beta),
             "empirical_low": list(curve.beta_low),
             "empirical_high": list(curve.beta_high),
             "confidence": curve.confidence,
-            "note": "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta)",
+            "note": "the claimed curve is the least that an (epsilon, delta) mechanism may have",
         },
         "by_runs": bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
         "seed": seed,

@@ -12,7 +12,6 @@ from dpzv_audit.accounting import (
     Release,
     epsilon_delta_tradeoff,
     gaussian_tradeoff,
-    mu_from_epsilon,
     tightest_sound,
     upper_bounds,
 )
@@ -20,7 +19,7 @@ from dpzv_audit.auditing import can_refute
 from dpzv_audit.auditing.games.definition import Canary, Game, Neighbours, Others, as_game_adversary
 from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, largest_gating, refuted_given, verdict_on
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.channels import channel_section, faces
@@ -205,7 +204,7 @@ def _tradeoff(
         return None
     curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
     alpha = np.asarray(curve.alpha)
-    claimed = claimed_curve(curve.alpha, config.epsilon, config.delta)
+    claimed = claimed_curve(curve.alpha, config.epsilon, config.delta, of_method=True)
     recomputed = None
     if tightest is not None and tightest.mu is not None:
         recomputed = gaussian_tradeoff(alpha, tightest.mu).tolist()
@@ -231,11 +230,3 @@ def seen_in_words(scores: GameScores) -> str:
     low, high = scores.participations
     seen = str(low) if low == high else f"{low} to {high}"
     return f"the adversary saw the canary in {seen} of its own rounds"
-
-
-def claimed_curve(alpha: Sequence[float], epsilon: float | None, delta: float) -> list[float] | None:
-    """False negative rates at `alpha` of the Gaussian curve through (epsilon, delta); None without a claim."""
-    if epsilon is None:
-        return None
-    curve: list[float] = gaussian_tradeoff(np.asarray(alpha), mu_from_epsilon(epsilon, delta)).tolist()
-    return curve

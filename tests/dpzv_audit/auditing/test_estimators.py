@@ -11,12 +11,12 @@ from scipy.special import bdtrc
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.auditing import ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.auditing.binomial import upper_limit
+from dpzv_audit.auditing.fixed import FixedTest
 from dpzv_audit.auditing.thresholds import (
     Rule,
     choose_rule,
     error_counts,
     pilot_size,
-    rate_limits,
     split_pilot,
 )
 from dpzv_audit.errors import InputError
@@ -127,9 +127,12 @@ def test_perfect_separation_reaches_the_ceiling_which_has_a_closed_form():
 def test_the_bound_is_what_the_counts_of_the_rule_prove():
     inside, outside = gaussian_scores(3, 1.5, 1500)
     rule = Rule(threshold=2.0, in_is_high=True, strict_on_fpr=True, share=0.8, fitted=True)
-    strict, other = rate_limits(inside, outside, rule, 0.05)
-    assert strict == float(upper_limit(np.sum(outside >= 2.0), 1500, 0.04))
-    assert other == float(upper_limit(np.sum(inside <= 2.0), 1500, 0.05 * (1 - 0.8)))
+    false_positives, false_negatives = error_counts(inside, outside, rule)
+    counts = {"n_in": 1500, "n_out": 1500, "false_positives": false_positives, "false_negatives": false_negatives}
+    test = FixedTest(name="clopper-pearson", delta=DELTA, strict_on_fpr=True, share=0.8, rule="", **counts)
+    strict = float(upper_limit(np.sum(outside >= 2.0), 1500, 0.04))
+    other = float(upper_limit(np.sum(inside <= 2.0), 1500, 0.05 * (1 - 0.8)))
+    assert test.epsilon_lower(0.05) == pytest.approx(np.log((1.0 - DELTA - other) / strict), rel=1e-12)
 
 
 def test_scores_equal_to_the_threshold_count_against_the_attacker_in_both_rates():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.auditing import audit_scores
-from dpzv_audit.auditing.planning import expected_bound
+from dpzv_audit.auditing.fixed import expected_bound
 from dpzv_audit.errors import InputError
 
 DELTA = 1e-5

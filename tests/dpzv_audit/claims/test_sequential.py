@@ -9,11 +9,11 @@ from scipy.stats import binom
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.auditing.likelihood_ratio import LikelihoodRatioTest
 from dpzv_audit.auditing.normality import gaussian_assumption
+from dpzv_audit.auditing.sequential import bet_on, likelihood_of
 from dpzv_audit.claims.blocks import Sides, all_sides, block_of, gaussian_sides
 from dpzv_audit.claims.evidence import Evidence, Look, Theory, evidence_from_json
 from dpzv_audit.claims.looks import full_looks, sequential_looks
 from dpzv_audit.claims.model import MechanismClaim
-from dpzv_audit.claims.wealth import betting_test, likelihood_ratio_test
 
 DELTA = 1e-5
 
@@ -23,6 +23,14 @@ def gaussian(mu, pairs, seed=0):
     return Sides(rng.normal(mu, 1.0, pairs), rng.normal(0.0, 1.0, pairs))
 
 
+def bet(sides, **options):
+    return bet_on(sides.inside, sides.outside, **options)
+
+
+def likelihood(sides, **options):
+    return likelihood_of(sides.inside, sides.outside, **options)
+
+
 def claim(epsilon):
     return MechanismClaim(name="c", mechanism="a:b", epsilon=epsilon, delta=DELTA)
 
@@ -30,18 +38,18 @@ def claim(epsilon):
 @pytest.mark.parametrize("bound", [True, False])
 def test_the_p_value_is_the_same_with_and_without_other_claims_beside_it(bound):
     sides = gaussian(1.5, 1500)
-    bets = betting_test(sides, epsilon=1.23, delta=DELTA, most_pairs=1500, bound=bound)
-    ratio = likelihood_ratio_test(sides, epsilon=1.23, delta=DELTA, bound=bound)
-    assert bets.least_p_value == betting_test(sides, epsilon=1.23, delta=DELTA, most_pairs=1500).least_p_value < 1e-3
-    assert ratio.least_p_value == likelihood_ratio_test(sides, epsilon=1.23, delta=DELTA).least_p_value < 1e-6
+    bets = bet(sides, epsilon=1.23, delta=DELTA, most_pairs=1500, bound=bound)
+    ratio = likelihood(sides, epsilon=1.23, delta=DELTA, bound=bound)
+    assert bets.least_p_value == bet(sides, epsilon=1.23, delta=DELTA, most_pairs=1500).least_p_value < 1e-3
+    assert ratio.least_p_value == likelihood(sides, epsilon=1.23, delta=DELTA).least_p_value < 1e-6
 
 
 def test_bounds_fall_with_the_error_and_lie_below_the_truth():
     sides = gaussian(1.5, 4000)
     truth = float(epsilon_from_mu(1.5, DELTA))
     for test in (
-        betting_test(sides, epsilon=1.0, delta=DELTA, most_pairs=4000),
-        likelihood_ratio_test(sides, epsilon=1.0, delta=DELTA),
+        bet(sides, epsilon=1.0, delta=DELTA, most_pairs=4000),
+        likelihood(sides, epsilon=1.0, delta=DELTA),
     ):
         bounds = [test.epsilon_lower(error) for error in (0.05, 1e-3, 1e-6)]
         assert bounds == sorted(bounds, reverse=True)
@@ -52,9 +60,9 @@ def test_bounds_fall_with_the_error_and_lie_below_the_truth():
 
 def test_a_claim_that_no_planned_number_of_pairs_could_refute_is_not_bet_on():
     sides = gaussian(3.0, 100)
-    assert betting_test(sides, epsilon=10.0, delta=DELTA, most_pairs=2000) is None
-    assert betting_test(sides, epsilon=1e5, delta=DELTA, most_pairs=10**9) is None
-    assert betting_test(sides, epsilon=3.0, delta=DELTA, most_pairs=2000) is not None
+    assert bet(sides, epsilon=10.0, delta=DELTA, most_pairs=2000) is None
+    assert bet(sides, epsilon=1e5, delta=DELTA, most_pairs=10**9) is None
+    assert bet(sides, epsilon=3.0, delta=DELTA, most_pairs=2000) is not None
 
 
 def test_looks_over_time_err_no_more_than_one_look():
@@ -90,6 +98,7 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
     assert [(look.test.name, look.test.delta) for look in looks] == [
         ("joint", DELTA),
         ("gaussian", 2 * DELTA),
+        ("curve", 2 * DELTA),
     ]
     assert looks[1].test.n_in < looks[0].test.n_in / 1.5
     bets = sequential_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, most_pairs=400, seed=0)
@@ -117,7 +126,7 @@ def test_evidence_with_both_kinds_of_test_reads_back_from_json():
 
 def test_a_likelihood_ratio_agrees_with_the_test_that_it_wraps():
     sides = gaussian(0.8, 500)
-    found = likelihood_ratio_test(sides, epsilon=2.0, delta=DELTA)
+    found = likelihood(sides, epsilon=2.0, delta=DELTA)
     test = LikelihoodRatioTest(np.asarray(found.claims), confidence=1.0 - 1e-12)
     test.update(sides.inside, sides.outside)
     assert list(found.evidence) == test.best.tolist()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from dpzv_audit.auditing.fixed import FixedTest, fixed_test
 from dpzv_audit.auditing.joint import LEAST_P
-from dpzv_audit.auditing.significance import FixedTest, fixed_test
-from dpzv_audit.claims.betting import success_p_value
+from dpzv_audit.auditing.wealth import success_p_value
 from dpzv_audit.claims.load import one_claim
 from dpzv_audit.claims.progress import ClaimRun
 from dpzv_audit.claims.verdicts import (
