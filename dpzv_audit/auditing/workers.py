@@ -119,6 +119,11 @@ def _hold(job: Job) -> None:
     _held[:] = [job]
 
 
+def in_worker() -> bool:
+    """Return whether this is a loky process that runs nothing but its job: what ends it ends nothing else."""
+    return bool(_held)
+
+
 def _run_held(*arguments: Any) -> Any:
     return _held[0](*arguments)
 

@@ -20,7 +20,8 @@ from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
 from dpzv_audit.claims.result import audited, claim_entry
 from dpzv_audit.claims.sources import Source, scores_block, scores_source
 from dpzv_audit.claims.verdicts import fails, holm
-from dpzv_audit.errors import InputError, check_count, check_probability
+from dpzv_audit.deadline import TRIAL_SECONDS
+from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
 from dpzv_audit.evidence import Verdict
 
 _GIVEN = "given"
@@ -56,6 +57,7 @@ def verify_claim(
     alpha: float = DEFAULT_ALPHA,
     seed: int = 0,
     max_trials: int | None = None,
+    trial_seconds: float = TRIAL_SECONDS,
     folder: Path | str = ".",
     **claim: Any,
 ) -> ClaimVerdict:
@@ -68,6 +70,7 @@ def verify_claim(
         alpha: chance, in (0, 0.5), that a true claim is refuted.
         seed: every random stream follows from it and from what the claim says.
         max_trials: most runs, or trainings, in both worlds together.
+        trial_seconds: most seconds that one run of `mechanism` may take.
         folder: where relative paths of the claim start from.
         claim: the keys of a `[[claim]]` in a claims file: epsilon, delta, name, method, config, ...
 
@@ -75,6 +78,7 @@ def verify_claim(
         InputError: keys, scores or a mechanism that are wrong.
     """
     check_probability("alpha", alpha)
+    check_positive("trial_seconds", trial_seconds)
     keys = {"name": "claim", **claim}
     source: Source | None = None
     placed: PlacedClaim
@@ -91,14 +95,16 @@ def verify_claim(
         placed = one_claim({**keys, "mechanism": "given:mechanism"})
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
         gaussian = bool(keys.get("exactly_gaussian", False))
-        source = mechanism_source(mechanism, label, claim_seed(placed, seed), exactly_gaussian=gaussian)
+        source = mechanism_source(
+            mechanism, label, claim_seed(placed, seed), exactly_gaussian=gaussian, trial_seconds=trial_seconds
+        )
     else:
         placed = one_claim(keys if mechanism is None else {**keys, "mechanism": mechanism})
     path = Path(folder) / "claim"
     gate = Gate(
         file=ClaimsFile(path, alpha, (placed,)),
         # The caller imports and runs what it names itself: this is its own process.
-        place=place_of(path, root=Path(folder), trust_code=True, device="cpu"),
+        place=place_of(path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds),
         cache=Cache(None),
         seed=check_count("seed", seed, least=0),
         effort=Effort(max_trials=max_trials),

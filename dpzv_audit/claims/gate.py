@@ -16,13 +16,13 @@ from pathlib import Path
 from dpzv_audit.auditing.workers import Workers
 from dpzv_audit.claims.blocks import Block
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
-from dpzv_audit.claims.deadline import TimeIsUp, until
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim
 from dpzv_audit.claims.model import ScoresClaim
 from dpzv_audit.claims.progress import ClaimRun, Task
 from dpzv_audit.claims.schedule import Hooks, Terms, carry_out
 from dpzv_audit.claims.sources import Place, Source, check_claim, data_key, source_of
 from dpzv_audit.claims.verdicts import stopping_level
+from dpzv_audit.deadline import TRIAL_SECONDS, TimeIsUp, until
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.trees import Undigested
 
@@ -200,7 +200,13 @@ def claim_seed(placed: PlacedClaim, seed: int) -> int:
 
 
 def place_of(
-    path: Path, *, root: Path | None, trust_code: bool, device: str, outputs: Sequence[Path | None] = ()
+    path: Path,
+    *,
+    root: Path | None,
+    trust_code: bool,
+    device: str,
+    outputs: Sequence[Path | None] = (),
+    trial_seconds: float = TRIAL_SECONDS,
 ) -> Place:
     """Return where the claims file at `path` may reach: score files lie below `root`, by default the file's folder.
 
@@ -208,4 +214,11 @@ def place_of(
     """
     folder = path.parent.absolute()
     written = tuple(output.absolute() for output in outputs if output is not None)
-    return Place(folder=folder, root=root or folder, trust_code=trust_code, device=device, outputs=written)
+    return Place(
+        folder=folder,
+        root=root or folder,
+        trust_code=trust_code,
+        device=device,
+        outputs=written,
+        trial_seconds=trial_seconds,
+    )

@@ -17,7 +17,6 @@ from typing import Any
 from dpzv_audit.auditing.engine import MOST_DEATHS
 from dpzv_audit.auditing.workers import Lane, Workers, failure_of, lanes_of, worker_died
 from dpzv_audit.claims.blocks import Block
-from dpzv_audit.claims.deadline import GRACE_SECONDS, TimeIsUp, until
 from dpzv_audit.claims.evidence import Evidence, Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.progress import (
@@ -32,6 +31,7 @@ from dpzv_audit.claims.progress import (
     result_of,
 )
 from dpzv_audit.claims.sources import Place, Source, source_of
+from dpzv_audit.deadline import GRACE_SECONDS, TimeIsUp, until
 from dpzv_audit.errors import AuditError
 
 WHOLE: Task = ("the whole claim", 0)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpzv_audit.auditing.mechanism import importable
 from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.scores import Scores, load_scores
 from dpzv_audit.claims.blocks import Block
@@ -19,6 +18,7 @@ from dpzv_audit.claims.paths import FILE, FOLDER, path_below, transformer_below
 from dpzv_audit.claims.stages import Stage
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.files import model_digest
+from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.registry import code_digest
@@ -63,6 +63,8 @@ class Place:
     trust_code: bool = False
     device: str = "cpu"
     outputs: tuple[Path, ...] = ()
+    trial_seconds: float = TRIAL_SECONDS
+    """What one run of a mechanism that a claim names may take."""
 
 
 def data_key(placed: PlacedClaim, place: Place) -> str:
@@ -196,17 +198,3 @@ def require_trust(claim: MechanismClaim, place: Place) -> None:
         raise InputError(
             f"mechanism is {claim.mechanism!r}, code that verify would import and run: give --trust-code to allow it"
         )
-
-
-class importable:
-    """Puts a folder at the end of the import path while a block runs: the user's package lies beside the file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = str(folder.resolve())
-
-    def __enter__(self) -> None:
-        sys.path.append(self._folder)
-        importlib.invalidate_caches()
-
-    def __exit__(self, *_: object) -> None:
-        sys.path.remove(self._folder)

@@ -20,7 +20,6 @@ from dpzv_audit.cli.audit_options import (
     DEFAULT_DELTA,
     DEFAULT_GAME,
     DEFAULT_RUNS,
-    DEFAULT_TRIAL_SECONDS,
     AdversaryOption,
     AuditRunsOption,
     CanariesOption,
@@ -73,6 +72,7 @@ from dpzv_audit.cli.options import (
     SigmaOption,
     choose,
 )
+from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_probability
 
 
@@ -113,7 +113,7 @@ def audit(
     executor: ExecutorOption = None,
     scheduler: SchedulerOption = None,
     max_minutes: MaxMinutesOption = None,
-    trial_seconds: TrialSecondsOption = DEFAULT_TRIAL_SECONDS,
+    trial_seconds: TrialSecondsOption = TRIAL_SECONDS,
     resume: ResumeOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = DEFAULT_DEVICE,
@@ -176,7 +176,7 @@ def audit(
             "--exactly-gaussian": exactly_gaussian or None,
             "--coin-flips": coin_flips or None,
             "--family": None if family == DEFAULT_FAMILY else family,
-            "--trial-seconds": None if trial_seconds == DEFAULT_TRIAL_SECONDS else trial_seconds,
+            "--trial-seconds": None if trial_seconds == TRIAL_SECONDS else trial_seconds,
         }
         own = "which takes --audits, --estimator, --delta, --confidence and --seed"
         _refuse({**training, **game, **running, **claim}, f"does not go with --calibrate-check, {own}")
@@ -201,7 +201,7 @@ def audit(
         _refuse(game, f"goes with --method; {chosen[0]} says itself what the two worlds are")
     if canary_norm is not None and canary != "state":
         raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
-    if mechanism is None and trial_seconds != DEFAULT_TRIAL_SECONDS:
+    if mechanism is None and trial_seconds != TRIAL_SECONDS:
         raise InputError("--trial-seconds goes with --mechanism, whose single runs may take so long")
     if canaries is not None:
         alone = {flag: value for flag, value in running.items() if flag != "--out"}

@@ -12,7 +12,6 @@ from dpzv_audit.cli.common import at_least
 DEFAULT_DELTA = 1e-5
 DEFAULT_RUNS = 2000
 DEFAULT_CHUNK = 256
-DEFAULT_TRIAL_SECONDS = 60.0
 DEFAULT_GAME = {"adversary": "client", "neighbours": "replace-label", "canary": "worst-case", "others": "zero"}
 AuditRunsOption = Annotated[
     int | None,
@@ -158,7 +157,8 @@ MaxMinutesOption = Annotated[
     typer.Option("--max-minutes", metavar="X", help="Stop after X minutes and answer with the runs done by then."),
 ]
 TrialSecondsOption = Annotated[
-    float, typer.Option("--trial-seconds", metavar="X", help="Most seconds that one run of --mechanism may take.")
+    float,
+    typer.Option("--trial-seconds", metavar="X", help="Most seconds that one run of a mechanism of your own may take."),
 ]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on where an interrupted audit with the same options stopped.")

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.audit_options import ExecutorOption, JobsOption, SchedulerOption
+from dpzv_audit.cli.audit_options import (
+    ExecutorOption,
+    JobsOption,
+    SchedulerOption,
+    TrialSecondsOption,
+)
 from dpzv_audit.cli.common import (
     DEFAULT_OUT,
     DeviceOption,
@@ -22,7 +27,8 @@ from dpzv_audit.cli.common import (
     check_choice,
     choose_device,
 )
-from dpzv_audit.errors import InputError, Interrupted
+from dpzv_audit.deadline import TRIAL_SECONDS
+from dpzv_audit.errors import InputError, Interrupted, check_positive
 
 if TYPE_CHECKING:
     from dpzv_audit.claims.gate import Gate
@@ -107,6 +113,7 @@ def verify(
     alpha: AlphaOption = None,
     max_minutes: MinutesOption = None,
     max_trials: MaxTrialsOption = None,
+    trial_seconds: TrialSecondsOption = TRIAL_SECONDS,
     strict: StrictOption = False,
     allow: AllowOption = None,
     trust_code: TrustOption = False,
@@ -148,6 +155,7 @@ def verify(
         raise InputError(f"--max-minutes is {max_minutes}, must be a finite number above 0")
     if alpha is not None and not 0.0 < alpha < 0.5:
         raise InputError(f"--alpha is {alpha}, must lie strictly between 0 and 0.5")
+    check_positive("--trial-seconds", trial_seconds)
     if new_ledger and ledger is None:
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
@@ -185,6 +193,7 @@ def verify(
             trust_code=trust_code,
             device=choose_device(device),
             outputs=(junit, sarif, summary_file(), *ledger_files(ledger)),
+            trial_seconds=trial_seconds,
         ),
         cache=Cache(None if no_cache else cache or default_cache()),
         seed=seed,

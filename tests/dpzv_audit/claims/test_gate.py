@@ -337,7 +337,7 @@ def test_a_trusted_mechanism_is_audited_from_beside_the_file(mechanism_folder):
         ("absent", InputError, "no callable absent"),
         ("number", InputError, "no callable number"),
         ("broken", AuditError, "ValueError: no such luck"),
-        ("wrong", AuditError, "gave 'nothing', must be a finite number"),
+        ("wrong", AuditError, "answered 'nothing', must be a number or a vector of numbers"),
     ],
 )
 def test_what_is_wrong_with_a_mechanism_is_one_line(mechanism_folder, factory, error, says):

@@ -14,10 +14,10 @@ import pytest
 
 from dpzv_audit import limits
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.deadline import TimeIsUp, until
 from dpzv_audit.claims.gate import Effort, Gate, place_of
 from dpzv_audit.claims.load import MOST_CLAIMS, parse_claims
 from dpzv_audit.cli import main
+from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError
 from mechanisms.config import CZOFOConfig, DPZVConfig
 from mechanisms.federation import check_sizes
@@ -192,7 +192,8 @@ def test_rounds_by_client_are_counted_once_for_all_clients():
 
 
 def test_a_budget_bounds_planning(tmp_path, monkeypatch):
-    from dpzv_audit.claims import deadline, gate, schedule
+    from dpzv_audit import deadline
+    from dpzv_audit.claims import gate, schedule
 
     monkeypatch.setattr(schedule, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(gate, "source_of", lambda *given: time.sleep(60.0))

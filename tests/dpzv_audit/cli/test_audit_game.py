@@ -10,7 +10,6 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from dpzv_audit.auditing.mechanism import mechanism_from
 from dpzv_audit.cli.audit import audit
 from dpzv_audit.errors import AuditError, InputError
 
@@ -159,7 +158,6 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    mechanism_from.cache_clear()
     result = answer("--mechanism", "mine_here:build", "--epsilon", "1", "--runs", "300", "--jobs", "1")
     assert result["privacy"]["conclusion"] == "refuted"
     assert result["game"]["mechanism"] == "mine_here:build"
