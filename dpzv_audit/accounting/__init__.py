@@ -1,13 +1,7 @@
 """Upper bounds on epsilon: what theory gives for a release, an adversary and a neighbour relation."""
 
-from dpzv_audit.accounting.accountants import (
-    ACCOUNTANTS,
-    Accountant,
-    AccountantEntry,
-    prv,
-    tightest_sound,
-    upper_bounds,
-)
+from dpzv_audit.accounting.accountants import ACCOUNTANTS, prv, tightest_sound, upper_bounds
+from dpzv_audit.accounting.bounds import Accountant, Question
 from dpzv_audit.accounting.calibration import Calibration, calibrate, sigma_from_paper, sigma_sound
 from dpzv_audit.accounting.comparison import CzofoGuarantee, advanced_composition, czofo_guarantee, czofo_theorem, rdp
 from dpzv_audit.accounting.gaps import GAPS, TABLE, Cell, gaps_of, treatment
@@ -27,11 +21,11 @@ __all__ = [
     "GAPS",
     "TABLE",
     "Accountant",
-    "AccountantEntry",
     "Calibration",
     "Cell",
     "Composition",
     "CzofoGuarantee",
+    "Question",
     "Release",
     "advanced_composition",
     "calibrate",

@@ -3,94 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import product
 
-from dpzv_audit.accounting.bounds import Number, Refusal, bound, sampled_view
+from dpzv_audit.accounting.bounds import Accountant, Number, Question, Refusal, SampledView, accountant
 from dpzv_audit.accounting.comparison import advanced_composition, czofo_theorem, rdp
-from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, cell_of, gaps_of
+from dpzv_audit.accounting.formulas import n, sampled
+from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
 from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper
 from dpzv_audit.accounting.prv import AGREE, prv_directions
-from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease, relevant_parts
+from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.errors import AuditError, unknown_name
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
 
-Accountant = Callable[[AnyRelease, AdversaryName, NeighbourRelation, float], UpperBound]
+
+def _prv_formula(asked: Question, bound: UpperBound) -> list[str]:
+    e = bound.epsilon
+    assert e is not None
+    how = "L = sum of ln P(x)/Q(x), x ~ P; delta(eps) = E[(1 - e^(eps - L))+]"
+    last = f"{how} = {n(bound.delta)} at eps in [{n(e.lower)}, {n(e.upper)}], estimate {n(e.estimate)}"
+    return [*sampled(asked), last]
 
 
-def prv(
-    release: AnyRelease,
-    adversary: AdversaryName,
-    neighbours: NeighbourRelation,
-    delta: float,
-    *,
-    fast: bool = False,
-    enough: float | None = None,
-) -> UpperBound:
+@accountant(
+    "prv",
+    summary="numerical composition for Poisson and uniform sampling with secret batch ids, with certified error",
+    source="Gopi, Lee and Wutschitz (2021), theorem 5.5, on the dominating pairs of Zhu, Dong and Wang (2022)",
+    formula=_prv_formula,
+)
+def prv(asked: Question) -> Number | Refusal:
     """PRV accounting of sampling with secret ids: both directions of add-remove, the replace or the fixed-size pair.
 
-    `add-remove` and `zero-out` compose both directions and take the larger; the other pairs are symmetric. `fast` stops
-    at the certified bounds; `enough`, a claimed epsilon, stops there when they decide whether it holds.
+    `add-remove` and `zero-out` compose both directions and take the larger; the other pairs are symmetric.
     """
-    view = sampled_view(release, adversary, neighbours)
-
-    def compute() -> Number:
-        assert not isinstance(view, Refusal)
-        answer = prv_directions(
-            kinds=view.kinds,
-            parts=view.parts,
-            certain_mu=math.hypot(*view.certain),
-            delta=delta,
-            fast=fast,
-            enough=enough,
-        )
-        return Number(epsilon=answer.epsilon, note=answer.note)
-
-    return bound(
-        "prv",
-        release,
-        adversary,
-        neighbours,
-        delta,
-        own_gaps=() if isinstance(view, Refusal) else view.own_gaps,
-        refusal=view if isinstance(view, Refusal) else None,
-        compute=compute,
+    view = asked.sampled
+    if isinstance(view, Refusal):
+        return view
+    answer = prv_directions(
+        kinds=view.kinds,
+        parts=view.parts,
+        certain_mu=math.hypot(*view.certain),
+        delta=asked.delta,
+        fast=asked.fast,
+        enough=asked.enough,
     )
+    return Number(epsilon=answer.epsilon, note=answer.note, own_gaps=view.own_gaps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccountantEntry:
-    """A registered accountant and what it does, in one line."""
-
-    function: Accountant
-    summary: str
-
-
-ACCOUNTANTS: dict[str, AccountantEntry] = {
-    "gdp-paper": AccountantEntry(
-        function=gdp_paper,
-        summary="theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D",
-    ),
-    "gdp-clt": AccountantEntry(
-        function=gdp_clt, summary="central-limit approximation for Poisson and uniform sampling; not a bound"
-    ),
-    "gdp-exact": AccountantEntry(
-        function=gdp_exact, summary="exact Gaussian DP for known batch ids, fixed or binomial participations"
-    ),
-    "prv": AccountantEntry(
-        function=prv,
-        summary="numerical composition for Poisson and uniform sampling with secret batch ids, with certified error",
-    ),
-    "rdp": AccountantEntry(
-        function=rdp, summary="Renyi DP, known batch ids or sampling with secret ones; sound, looser"
-    ),
-    "advanced-composition": AccountantEntry(
-        function=advanced_composition, summary="advanced composition of exact Gaussian rounds; sound, very loose"
-    ),
-    "czofo-theorem": AccountantEntry(
-        function=czofo_theorem,
-        summary="theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound",
-    ),
+ACCOUNTANTS: dict[str, Accountant] = {
+    one.name: one for one in (gdp_paper, gdp_clt, gdp_exact, prv, rdp, advanced_composition, czofo_theorem)
 }
 
 
@@ -114,44 +76,39 @@ def upper_bounds(
     for name in names:
         if name not in ACCOUNTANTS:
             raise unknown_name("accountant", name, ACCOUNTANTS)
-    adversaries = tuple(adversaries)
     found = []
-    for relation in neighbours:
-        for adversary in adversaries:
-            row: dict[str, UpperBound] = {}
-            view = sampled_view(release, adversary, relation)
-            own_gaps = () if isinstance(view, Refusal) else view.own_gaps
-            never_sound = bool(own_gaps or gaps_of(release, adversary, relation))
-            for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
-                if name == "prv":
-                    sound = [b.epsilon.upper for b in row.values() if b.sound and b.epsilon is not None]
-                    decided = enough is not None and (min(sound, default=math.inf) <= enough or never_sound)
-                    row[name] = prv(release, adversary, relation, delta, fast=fast or decided, enough=enough)
-                else:
-                    row[name] = ACCOUNTANTS[name].function(release, adversary, relation, delta)
-            _check_agreement(release, row)
-            found += [row[name] for name in names]
+    for relation, adversary in product(neighbours, tuple(adversaries)):
+        asked = Question(release, adversary, relation, delta, fast=fast, enough=enough)
+        row: dict[str, UpperBound] = {}
+        for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
+            if name == "prv" and enough is not None:
+                view = asked.sampled
+                never_sound = bool(asked.gaps or (isinstance(view, SampledView) and view.own_gaps))
+                sound = [b.epsilon.upper for b in row.values() if b.sound and b.epsilon is not None]
+                asked = replace(asked, fast=fast or never_sound or min(sound, default=math.inf) <= enough)
+            row[name] = ACCOUNTANTS[name].bound(asked)
+        _check_agreement(asked, row)
+        found += [row[name] for name in names]
     return found
 
 
-def certified_lower(release: AnyRelease, bound: UpperBound) -> float:
-    """Return what `bound`, an answer for `release`, certifies from below; 0 where it is from above alone.
+def certified_lower(asked: Question, bound: UpperBound) -> float:
+    """Return what `bound`, an answer to `asked`, certifies from below; 0 where it is from above alone.
 
     gdp-exact is exact where the adversary knows the ids, or every record is in every batch; prv composes the pair that
     sampling with secret ids releases at the worst.
     """
     if not bound.sound or bound.epsilon is None:
         return 0.0
-    parts = relevant_parts(release, bound.adversary)
     open_ids = all(
-        part.rate == 1.0 or cell_of(part, bound.adversary, bound.neighbours).treatment == "known-ids" for part in parts
+        part.rate == 1.0 or cell.treatment == "known-ids" for part, cell in zip(asked.parts, asked.cells, strict=True)
     )
     return bound.epsilon.lower if bound.accountant == "prv" or (bound.accountant == "gdp-exact" and open_ids) else 0.0
 
 
-def _check_agreement(release: AnyRelease, row: Mapping[str, UpperBound]) -> None:
+def _check_agreement(asked: Question, row: Mapping[str, UpperBound]) -> None:
     """Raise `AuditError` where a sound bound of `row` lies below what another certifies from below."""
-    lower, source = max(((certified_lower(release, bound), name) for name, bound in row.items()), default=(0.0, ""))
+    lower, source = max(((certified_lower(asked, bound), name) for name, bound in row.items()), default=(0.0, ""))
     for name, answer in row.items():
         if answer.sound and answer.epsilon is not None and answer.epsilon.upper < lower * (1.0 - AGREE) - AGREE:
             raise AuditError(

@@ -1,12 +1,13 @@
-"""What all accountants share: joining gaps with a number, and reading a release as participations of a record."""
+"""What an accountant is, what it is asked, and how a release reads as participations of a record."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 
-from dpzv_audit.accounting.gaps import GAPS, NO_NUMBER, cell_of, gaps_of
+from dpzv_audit.accounting.gaps import GAPS, NO_NUMBER, Cell, cell_of, gaps_of
 from dpzv_audit.accounting.mixture import Participation
 from dpzv_audit.accounting.prv import SampledRounds
 from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
@@ -25,6 +26,10 @@ class Number:
     epsilon: EpsilonRange
     note: str
     mu: float | None = None
+    own_gaps: tuple[str, ...] = ()
+    """Gaps of this accountant's number besides those of the release."""
+    reason: str = ""
+    """Why it has them, for the note."""
 
 
 @dataclass(frozen=True)
@@ -34,58 +39,146 @@ class Refusal:
     reason: str
 
 
-def exactly(epsilon: float) -> EpsilonRange:
-    """Return the range of a number without numerical error."""
-    return EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon)
+NO_NOISE = Refusal("no noise is added to this channel; only czofo-theorem speaks of it")
+"""CZOFO's estimates, to which no noise is added: no accountant but its own theorem speaks of them."""
 
 
-def bound(
-    name: str,
-    release: AnyRelease,
-    adversary: AdversaryName,
-    neighbours: NeighbourRelation,
-    delta: float,
-    *,
-    compute: Callable[[], Number | Refusal],
-    own_gaps: Sequence[str] = (),
-    reason: str = "",
-    refusal: Refusal | None = None,
-) -> UpperBound:
-    """Join the release's gaps with the accountant's own; compute a number unless a gap or a refusal leaves none.
+@dataclass(frozen=True)
+class Question:
+    """What an accountant is asked: an epsilon at `delta` of `release`, against `adversary`, under `neighbours`.
 
-    `own_gaps` are the gaps of every number of this accountant, and `reason` says why, for the note.
+    `fast`: certified bounds alone, nothing is composed. `enough`: a claimed epsilon; nothing is composed where
+    certified bounds decide whether it holds.
     """
-    check_probability("delta", delta)
-    gaps = gaps_of(release, adversary, neighbours)
-    reasons = "; ".join(dict.fromkeys(_reasons(release, adversary, neighbours)))
-    found: Number | Refusal | None = None
-    if not NO_NUMBER.intersection(gaps):
-        gaps = (*own_gaps, *gaps)
-        found = refusal or compute()
-    if isinstance(found, Refusal):
-        gaps, note = ("no-accountant",), found.reason
-    elif found is None:
-        gaps = tuple(gap for gap in gaps if gap in NO_NUMBER)
-        note = reasons if {"undefined", "unprotected-channel"}.intersection(gaps) else GAPS[gaps[0]]
-    else:
-        note = "; ".join(part for part in (found.note, reason, reasons) if part)
-    number = found if isinstance(found, Number) else None
-    return UpperBound(
-        accountant=name,
-        adversary=adversary,
-        neighbours=neighbours,
-        delta=delta,
-        epsilon=None if number is None else number.epsilon,
-        sound=not gaps,
-        gap=",".join(gaps) or None,
-        note=note,
-        mu=None if number is None else number.mu,
-    )
+
+    release: AnyRelease
+    adversary: AdversaryName
+    neighbours: NeighbourRelation
+    delta: float
+    _: KW_ONLY
+    fast: bool = False
+    enough: float | None = None
+
+    @cached_property
+    def parts(self) -> tuple[Release, ...]:
+        """Return the releases whose noise stands between the adversary and the record."""
+        return relevant_parts(self.release, self.adversary)
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """Return what a bound can rest on in each of `parts`."""
+        return tuple(cell_of(part, self.adversary, self.neighbours) for part in self.parts)
+
+    @cached_property
+    def gaps(self) -> tuple[str, ...]:
+        """Return the gaps that any bound rests on; see `gaps_of`."""
+        return gaps_of(self.release, self.adversary, self.neighbours)
+
+    @property
+    def knows_ids(self) -> bool:
+        """Whether the adversary knows the batch ids of any part: then sampling hides nothing there."""
+        return any(cell.treatment == "known-ids" for cell in self.cells)
+
+    @cached_property
+    def counted(self) -> tuple[Participation, ...]:
+        """Return how often a record takes part in each of `parts`."""
+        return tuple(
+            Participation(
+                mu=part.participation_mu(self.neighbours),
+                rounds=part.rounds,
+                rate=part.rate,
+                fixed=fixed_participations(part, self.adversary),
+                cap=part.participation_cap,
+            )
+            for part in self.parts
+        )
+
+    @cached_property
+    def certain(self) -> tuple[float, ...]:
+        """Return the mus of what happens in each of `parts` whatever the batches are."""
+        return tuple(part.certain_mu(self.neighbours) for part in self.parts)
+
+    @cached_property
+    def sampled(self) -> SampledView | Refusal:
+        """Return the view that sampling with secret ids amplifies, or why it amplifies nothing."""
+        return sampled_view(self)
+
+    @property
+    def amplified(self) -> SampledView | Refusal:
+        """Return the view of sampling where the ids are secret, or why there is none."""
+        if isinstance(self.sampled, SampledView) and self.sampled.own_gaps:
+            return Refusal("known ids show whether the record is there")
+        return self.sampled
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Return why neither known ids nor sampling gives a number, where that is so."""
+        if any(part.channel == "zo-gradient" for part in self.parts):
+            return NO_NOISE
+        view = self.amplified
+        return view if self.neighbours == "add-remove" and isinstance(view, Refusal) else None
 
 
-def _reasons(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> list[str]:
-    parts = relevant_parts(release, adversary)
-    return [cell_of(part, adversary, neighbours).reason for part in parts]
+@dataclass(frozen=True, kw_only=True)
+class Accountant:
+    """An upper bound on epsilon by name: `answer` computes it, `formula` shows it with the numbers put in.
+
+    Called with a release, an adversary, a neighbour relation and delta it returns an `UpperBound`.
+    """
+
+    name: str
+    summary: str
+    source: str
+    """Paper and theorem."""
+    answer: Callable[[Question], Number | Refusal]
+    """What it has to say where no gap of the release leaves it nothing to say."""
+    formula: Callable[[Question, UpperBound], Sequence[str]]
+    """Formulas of a bound that has a number, one per line."""
+
+    def __call__(
+        self,
+        release: AnyRelease,
+        adversary: AdversaryName,
+        neighbours: NeighbourRelation,
+        delta: float,
+        *,
+        fast: bool = False,
+        enough: float | None = None,
+    ) -> UpperBound:
+        """Return the bound; see `Question`."""
+        return self.bound(Question(release, adversary, neighbours, delta, fast=fast, enough=enough))
+
+    def bound(self, asked: Question) -> UpperBound:
+        """Join the release's gaps with the accountant's own; compute a number unless a gap leaves none."""
+        check_probability("delta", asked.delta)
+        gaps = tuple(gap for gap in asked.gaps if gap in NO_NUMBER)
+        reasons = "; ".join(dict.fromkeys(cell.reason for cell in asked.cells))
+        epsilon = mu = None
+        if gaps:
+            note = reasons if {"undefined", "unprotected-channel"}.intersection(gaps) else GAPS[gaps[0]]
+        elif isinstance(found := self.answer(asked), Refusal):
+            gaps, note = ("no-accountant",), found.reason
+        else:
+            gaps, epsilon, mu = (*found.own_gaps, *asked.gaps), found.epsilon, found.mu
+            note = "; ".join(part for part in (found.note, found.reason, reasons) if part)
+        return UpperBound(
+            accountant=self.name,
+            adversary=asked.adversary,
+            neighbours=asked.neighbours,
+            delta=asked.delta,
+            epsilon=epsilon,
+            sound=not gaps,
+            gap=",".join(gaps) or None,
+            note=note,
+            mu=mu,
+        )
+
+
+def accountant(
+    name: str, *, summary: str, source: str, formula: Callable[[Question, UpperBound], Sequence[str]]
+) -> Callable[[Callable[[Question], Number | Refusal]], Accountant]:
+    """Make a function from a `Question` to a number an `Accountant`."""
+    return lambda answer: Accountant(name=name, summary=summary, source=source, answer=answer, formula=formula)
 
 
 def meanings(bounds: Iterable[UpperBound]) -> dict[str, str]:
@@ -98,42 +191,11 @@ def meanings(bounds: Iterable[UpperBound]) -> dict[str, str]:
     return {name: "; ".join(words) for name, words in found.items()}
 
 
-def knows_ids(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> bool:
-    """Return whether `adversary` knows the batch ids of any part: then sampling hides nothing there."""
-    parts = relevant_parts(release, adversary)
-    return any(cell_of(part, adversary, neighbours).treatment == "known-ids" for part in parts)
-
-
-def without_noise(release: AnyRelease, adversary: AdversaryName) -> Refusal | None:
-    """Refuse CZOFO's estimates, to which no noise is added: no accountant but its own theorem speaks of them."""
-    if any(part.channel == "zo-gradient" for part in relevant_parts(release, adversary)):
-        return Refusal("no noise is added to this channel; only czofo-theorem speaks of it")
-    return None
-
-
 def fixed_participations(release: Release, adversary: AdversaryName) -> int | None:
     """Return n where it is fixed: a malicious client takes part as often as the cap allows; None where random."""
     if adversary == "malicious-client" and release.participation_cap is not None:
         return min(release.participation_cap, release.rounds)
     return release.fixed_participations
-
-
-def participations(
-    release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation
-) -> tuple[list[Participation], list[float]]:
-    """Return how often a record takes part in each relevant part, and the mus of what happens whatever the batches."""
-    parts = relevant_parts(release, adversary)
-    counted = [
-        Participation(
-            mu=part.participation_mu(neighbours),
-            rounds=part.rounds,
-            rate=part.rate,
-            fixed=fixed_participations(part, adversary),
-            cap=part.participation_cap,
-        )
-        for part in parts
-    ]
-    return counted, [part.certain_mu(neighbours) for part in parts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +208,7 @@ class SampledView:
     own_gaps: tuple[str, ...]
 
 
-def sampled_view(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> SampledView | Refusal:
+def sampled_view(asked: Question) -> SampledView | Refusal:
     """Return the view, or why sampling amplifies nothing that a trusted accountant could count.
 
     Parts with fixed participations count in full: hiding their ids is post-processing. Who sees how many records a
@@ -157,10 +219,10 @@ def sampled_view(release: AnyRelease, adversary: AdversaryName, neighbours: Neig
     Of fixed-size batches (`uniform`) everybody knows the size, and room is made in any case: the pair is `fixed-size`,
     for a record replaced. Its step is 2C/B whatever the record itself moves by.
     """
-    parts = relevant_parts(release, adversary)
-    if refusal := without_noise(release, adversary):
-        return refusal
-    if adversary == "malicious-client":
+    parts, neighbours = asked.parts, asked.neighbours
+    if any(part.channel == "zo-gradient" for part in parts):
+        return NO_NOISE
+    if asked.adversary == "malicious-client":
         return Refusal("a malicious client does not sample as it is told")
     random, certain = [], []
     replaced = neighbours in REPLACES
@@ -188,7 +250,7 @@ def sampled_view(release: AnyRelease, adversary: AdversaryName, neighbours: Neig
         kinds=("replace",) if replaced else ("remove", "add"),
         parts=tuple(random),
         certain=tuple(certain),
-        own_gaps=_own_gaps(release, adversary, neighbours),
+        own_gaps=_own_gaps(asked),
     )
 
 
@@ -197,16 +259,16 @@ def _no_accountant(samplers: Iterable[str]) -> Refusal:
     return Refusal(f"no trusted accountant for secret ids with the {names} sampler")
 
 
-def _own_gaps(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation) -> tuple[str, ...]:
-    if knows_ids(release, adversary, neighbours):
+def _own_gaps(asked: Question) -> tuple[str, ...]:
+    if asked.knows_ids:
         return ("known-ids",)
-    if neighbours == "add-remove":
+    if asked.neighbours == "add-remove":
         return ()  # there they are gaps of every bound, and `gaps_of` names them
-    random = [part for part in relevant_parts(release, adversary) if part.fixed_participations is None]
+    random = [part for part in asked.parts if part.fixed_participations is None]
     # A fixed size is known in any case.
     told = any(part.sampler == "poisson" and not part.padded for part in random)
     present = {
-        "batch-size": adversary == "eavesdropper" and told,
+        "batch-size": asked.adversary == "eavesdropper" and told,
         "secret-batches": any(part.secret_batches for part in random),
     }
     return tuple(name for name, holds in present.items() if holds)

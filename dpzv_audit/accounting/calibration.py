@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from dpzv_audit.accounting.accountants import tightest_sound, upper_bounds
-from dpzv_audit.accounting.bounds import SampledView, meanings, sampled_view
+from dpzv_audit.accounting.bounds import Question, SampledView, meanings
 from dpzv_audit.accounting.gaussian import epsilon_from_mu, mu_from_epsilon
 from dpzv_audit.accounting.release import NEIGHBOURS, Release
 from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability, unknown_name
@@ -72,6 +72,8 @@ def sigma_sound(
         sigma *= 1.0 + 2.0 ** (step - 52)
     raise AuditError(f"no sigma found for epsilon = {epsilon}, delta = {delta}")
 
+
+N = TypeVar("N", int, float)
 
 Unknown = Literal["sigma", "rounds", "batch-size"]
 UNKNOWNS: tuple[Unknown, ...] = get_args(Unknown)
@@ -136,28 +138,25 @@ def calibrate(
     if unknown != "sigma" and release.participations is not None:
         raise InputError(f"participations is {release.participations}, must be left out where {unknown} is sought")
 
-    def bounds(candidate: Release) -> list[UpperBound]:
-        return upper_bounds(
-            candidate,
-            delta=delta,
-            adversaries=[adversary],
-            neighbours=[neighbours],
-            accountants=("gdp-exact", "rdp", "prv"),
-            enough=epsilon,
-        )
+    asked: dict[str, Any] = {"delta": delta, "adversaries": [adversary], "neighbours": [neighbours]}
 
-    def meets(candidate: Release) -> bool:
-        best = tightest_sound(bounds(candidate))
-        return best is not None and best.epsilon is not None and best.epsilon.upper <= epsilon
+    def at(value: float) -> Release:
+        field: dict[str, Any] = {unknown.replace("-", "_"): value}
+        return replace(release, **field)
+
+    def bounds(value: float) -> list[UpperBound]:
+        return upper_bounds(at(value), accountants=("gdp-exact", "rdp", "prv"), enough=epsilon, **asked)
+
+    def meets(value: float) -> bool:
+        return _upper(bounds(value)) <= epsilon
 
     @cache
-    def cost(candidate: Release) -> float:
-        best = tightest_sound(upper_bounds(candidate, delta=delta, adversaries=[adversary], neighbours=[neighbours]))
-        return math.inf if best is None or best.epsilon is None else best.epsilon.upper
+    def cost(value: float) -> float:
+        return _upper(upper_bounds(at(value), **asked))
 
-    def answer(found: Release | None, reason: str) -> Calibration:
-        bound = None if found is None else tightest_sound(bounds(found))
-        if found is not None and (bound is None or bound.epsilon is None or bound.epsilon.upper > epsilon):
+    def answer(value: float | None, reason: str) -> Calibration:
+        found = None if value is None else tightest_sound(bounds(value))
+        if value is not None and _upper([found] if found else []) > epsilon:
             raise AuditError(f"calibrated {unknown} does not meet epsilon = {epsilon} when checked forward")
         return Calibration(
             unknown=unknown,
@@ -165,15 +164,15 @@ def calibrate(
             delta=delta,
             adversary=adversary,
             neighbours=neighbours,
-            reached=found is not None,
-            value=None if found is None else getattr(found, unknown.replace("-", "_")),
-            release=found,
-            bound=bound,
+            reached=value is not None,
+            value=value,
+            release=None if value is None else at(value),
+            bound=found,
             reason=reason,
-            warning=_worth_little(delta, release if found is None else found),
+            warning=_worth_little(delta, release if value is None else at(value)),
         )
 
-    easiest = _easiest(release, unknown)
+    easiest = {"sigma": _MOST_NOISE * release.sigma_unit, "rounds": 1, "batch-size": int(release.records)}[unknown]
     gapped = bounds(easiest)
     if tightest_sound(gapped) is None:
         gaps = meanings(gapped)
@@ -181,23 +180,27 @@ def calibrate(
         words = "; ".join(f"{name}: {why}" for name, why in proof.items())
         return answer(None, f"cannot be reached: no sound bound exists whatever {unknown} is ({words})")
     if unknown == "batch-size" and not meets(easiest):
-        easiest = _best_batch(release, cost)
+        easiest = _best_batch(int(release.records), cost)
     if not meets(easiest):
         spent = f" is {cost(easiest):.6g}" if math.isfinite(cost(easiest)) else ""
-        return answer(None, f"cannot be reached: the tightest sound epsilon {_even(easiest, unknown)}{spent}")
-    view = sampled_view(release, adversary, neighbours)
-    composed = isinstance(view, SampledView) and not view.own_gaps and bool(view.parts)
+        return answer(None, f"cannot be reached: the tightest sound epsilon {_even(at(easiest), unknown)}{spent}")
+    view = Question(release, adversary, neighbours, delta).amplified
+    composed = isinstance(view, SampledView) and bool(view.parts)
     within = f" (to {_COMPOSED:.1%}, where composition is needed)" if composed else ""
     if unknown == "sigma":
-        return answer(
-            _least_sigma(release, easiest, meets, composed=composed), f"the least sigma that meets it{within}"
-        )
+        sigma = _least_sigma(release.sigma_unit, easiest, meets, precision=_COMPOSED if composed else _EXACT)
+        return answer(sigma, f"the least sigma that meets it{within}")
     if unknown == "rounds":
-        found = _most_rounds(release, meets, composed=composed)
-        more = "; the search went no further" if found.rounds == MOST_ROUNDS else within
-        return answer(found, f"the most rounds that meet it{more}")
-    found = _smallest_batch(release, easiest.batch_size, meets)
-    return answer(found, "the smallest batch that meets it at this sigma and clip")
+        rounds = _most_rounds(meets, precision=_COMPOSED if composed else 0.0)
+        more = "; the search went no further" if rounds == MOST_ROUNDS else within
+        return answer(rounds, f"the most rounds that meet it{more}")
+    return answer(_smallest_batch(int(easiest), meets), "the smallest batch that meets it at this sigma and clip")
+
+
+def _upper(bounds: Iterable[UpperBound]) -> float:
+    """Return the upper epsilon of the tightest sound bound, infinite where none is sound."""
+    best = tightest_sound(bounds)
+    return math.inf if best is None or best.epsilon is None else best.epsilon.upper
 
 
 def _worth_little(delta: float, release: Release) -> str | None:
@@ -210,14 +213,6 @@ def _worth_little(delta: float, release: Release) -> str | None:
     )
 
 
-def _easiest(release: Release, unknown: Unknown) -> Release:
-    if unknown == "sigma":
-        return replace(release, sigma=_MOST_NOISE * release.sigma_unit)
-    if unknown == "rounds":
-        return replace(release, rounds=1)
-    return replace(release, batch_size=int(release.records))
-
-
 def _even(easiest: Release, unknown: Unknown) -> str:
     if unknown == "sigma":
         return f"even with sigma = {easiest.sigma:.3g} (what other messages and the server's own updates cost)"
@@ -228,75 +223,64 @@ def _even(easiest: Release, unknown: Unknown) -> str:
     return f"with {easiest.batch_size} records in a batch, the best of the sizes tried,"
 
 
-def _least_sigma(
-    release: Release,
-    easiest: Release,
-    meets: Callable[[Release], bool],
-    *,
-    composed: bool,
-) -> Release:
-    """Bisect sigma on a logarithmic scale, from a bracket grown around one contribution of a record."""
-    precision = _COMPOSED if composed else _EXACT
-    high = release.sigma_unit
-    while not meets(replace(release, sigma=high)):
+def _least_sigma(unit: float, most: float, meets: Callable[[float], bool], *, precision: float) -> float:
+    """Bisect sigma on a logarithmic scale, from a bracket grown around `unit`, one contribution of a record."""
+    high = unit
+    while not meets(high):
         high *= 4.0
-        if high >= easiest.sigma:
-            high = easiest.sigma
+        if high >= most:
+            high = most
             break
     low = high / 4.0
-    while low > 1e-40 * release.sigma_unit and meets(replace(release, sigma=low)):
+    while low > 1e-40 * unit and meets(low):
         low, high = low / 4.0, low
-    while high > low * (1.0 + precision):
-        middle = math.sqrt(low * high)
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if meets(replace(release, sigma=middle)) else (middle, high)
-    return replace(release, sigma=high)
+    return _bisected(low, high, meets, precision=precision)
 
 
-def _most_rounds(release: Release, meets: Callable[[Release], bool], *, composed: bool) -> Release:
-    precision = _COMPOSED if composed else 0.0
+def _most_rounds(meets: Callable[[float], bool], *, precision: float) -> int:
     low, high = 1, 2
-    while high < MOST_ROUNDS and meets(replace(release, rounds=high)):
+    while high < MOST_ROUNDS and meets(high):
         low, high = high, min(4 * high, MOST_ROUNDS)
-    if high == MOST_ROUNDS and meets(replace(release, rounds=high)):
-        return replace(release, rounds=high)
-    while high > max(low + 1, low * (1.0 + precision)):
-        middle = (low + high) // 2
-        low, high = (middle, high) if meets(replace(release, rounds=middle)) else (low, middle)
-    return replace(release, rounds=low)
+    if high == MOST_ROUNDS and meets(high):
+        return high
+    return _bisected(high, low, meets, precision=precision)
 
 
-def _smallest_batch(release: Release, largest: int, meets: Callable[[Release], bool]) -> Release:
+def _smallest_batch(largest: int, meets: Callable[[float], bool]) -> int:
     """The smallest batch that meets, where `largest` does: the first of powers of two that does, then bisected."""
 
-    def met_by(size: int) -> bool:
-        return size == largest or meets(replace(release, batch_size=size))
+    def met_by(size: float) -> bool:
+        return size == largest or meets(size)
 
     sizes = [0, *_spread(1, largest, largest.bit_length() + 1)]
     place = next(place for place in range(1, len(sizes)) if met_by(sizes[place]))
-    low, high = sizes[place - 1], sizes[place]
-    while high > low + 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if met_by(middle) else (middle, high)
-    return replace(release, batch_size=high)
+    return _bisected(sizes[place - 1], sizes[place], met_by)
 
 
-def _best_batch(release: Release, cost: Callable[[Release], float]) -> Release:
+def _bisected(fails: N, met: N, meets: Callable[[float], bool], *, precision: float = 0.0) -> N:
+    """Return the value nearest to `fails` that meets, between it and `met`: to `precision`, whole numbers exactly."""
+    whole = isinstance(met, int)
+    while True:
+        low, high = min(fails, met), max(fails, met)
+        middle: N = (low + high) // 2 if whole else math.sqrt(low * high)  # type: ignore[assignment]
+        if high <= max(low + whole, low * (1.0 + precision)) or not low < middle < high:
+            return met
+        fails, met = (fails, middle) if meets(middle) else (middle, met)
+
+
+def _best_batch(records: int, cost: Callable[[float], float]) -> int:
     """The batch of least epsilon among sizes a factor of two apart, then of ever closer ones around the best of them.
 
     A larger batch makes less of each record in a scalar and has it take part more often: what a participation costs
     besides (a server's update by DP-SGD), or where noise is on rows, makes a smaller one better. Of batches of which a
     pass has equally many the largest is tried: in each a record takes part as often.
     """
-    records = int(release.records)
     low, high = 1, records
-    best = replace(release, batch_size=records)
+    best = records
     for count in (records.bit_length() + 1, *_CLOSER):
         sizes = sorted({records // (records // size) for size in _spread(low, high, count)})
-        tried = [replace(release, batch_size=size) for size in sizes]
-        best = min((best, *tried), key=cost)
-        place = min(range(len(sizes)), key=lambda place: abs(sizes[place] - best.batch_size))
+        best = min((best, *sizes), key=cost)
+        place = min(range(len(sizes)), key=lambda place: abs(sizes[place] - best))
         low, high = sizes[max(0, place - 1)], sizes[min(len(sizes) - 1, place + 1)]
     return best
 

@@ -83,7 +83,7 @@ RATE_FOLLOWS = (
 _KNOWS_IDS: tuple[AdversaryName, ...] = ("client", "colluding-clients", "all-but-one", "malicious-client")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cell:
     """One cell of the table: what a bound can rest on, and why."""
 
@@ -117,59 +117,50 @@ def treatment(
         return _embedding(adversary, neighbours)
     if adversary == "server":
         return Cell(
-            treatment="no bound",
-            reason=f"it receives embeddings and owns the labels; noise on the {channel} hides nothing from it",
+            "no bound", f"it receives embeddings and owns the labels; noise on the {channel} hides nothing from it"
         )
     known = adversary in _KNOWS_IDS or (adversary == "eavesdropper" and ids == "public")
     if neighbours == "add-remove":
         return _add_remove(known, sampler, channel, public_rate)
     held = "; the adversary's own block of the record is held fixed" if neighbours == "replace-record" else ""
     if adversary == "malicious-client":
-        return Cell(
-            treatment="known-ids",
-            reason="only with distinct ids and a participation cap, both enforced by the server" + held,
-        )
+        return Cell("known-ids", "only with distinct ids and a participation cap, both enforced by the server" + held)
     if known:
-        return Cell(treatment="known-ids", reason="the batch ids are known: every participation counts in full" + held)
+        return Cell("known-ids", "the batch ids are known: every participation counts in full" + held)
     amplified = sampler == "poisson" or (sampler == "uniform" and neighbours in REPLACES)
     unseen = " where messages do not show the batch's size" if adversary == "eavesdropper" else ""
     pair = " of fixed-size batches" if sampler == "uniform" else unseen
     accountants = f"known ids and PRV{pair}, the smaller" if amplified and channel == "scalar" else "known ids alone"
-    return Cell(
-        treatment="secret-ids",
-        reason=f"hiding the ids is post-processing, so the known-ids bound holds ({accountants})" + held,
-    )
+    return Cell("secret-ids", f"hiding the ids is post-processing, so the known-ids bound holds ({accountants})" + held)
 
 
 def _embedding(adversary: AdversaryName, neighbours: NeighbourRelation) -> Cell:
     if adversary != "server":
         return Cell(
-            treatment="no bound",
-            reason="noise on embeddings says nothing about labels, which come back from the server without it",
+            "no bound", "noise on embeddings says nothing about labels, which come back from the server without it"
         )
     if neighbours == "replace-label":
-        return Cell(treatment="undefined", reason="the server owns the labels")
+        return Cell("undefined", "the server owns the labels")
     if neighbours == "add-remove":
-        return Cell(treatment="undefined", reason="a row more or less shows whether the record is there")
+        return Cell("undefined", "a row more or less shows whether the record is there")
     return Cell(
-        treatment="known-ids",
-        reason="it is told the batch ids: every participation counts in full; the label, which it owns, is held fixed",
+        "known-ids",
+        "it is told the batch ids: every participation counts in full; the label, which it owns, is held fixed",
     )
 
 
 def _add_remove(known: bool, sampler: SamplerName, channel: Channel, public_rate: bool) -> Cell:
     if channel == "gradient":
-        return Cell(treatment="undefined", reason="a row more or less shows whether the record is there")
+        return Cell("undefined", "a row more or less shows whether the record is there")
     if known:
-        return Cell(treatment="undefined", reason="the batch ids themselves show whether the record is there")
+        return Cell("undefined", "the batch ids themselves show whether the record is there")
     if sampler != "poisson":
         return Cell(
-            treatment="undefined",
-            reason=f"with the {sampler} sampler the other records' batches change with the number of records",
+            "undefined", f"with the {sampler} sampler the other records' batches change with the number of records"
         )
     if not public_rate:
-        return Cell(treatment="undefined", reason=RATE_FOLLOWS)
-    return Cell(treatment="secret-ids", reason="PRV of Poisson sampling, where messages do not show the batch's size")
+        return Cell("undefined", RATE_FOLLOWS)
+    return Cell("secret-ids", "PRV of Poisson sampling, where messages do not show the batch's size")
 
 
 TABLE: dict[tuple[AdversaryName, NeighbourRelation, SamplerName], Cell] = {

@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
 
 from dpzv_audit.errors import InputError, check_probability
+from dpzv_audit.evidence import EpsilonRange
 
 FloatArray = NDArray[np.float64]
 
@@ -122,6 +123,11 @@ def mu_from_epsilon(epsilon: float, delta: float) -> float:
     while excess(high) < 0.0:
         high *= 2.0
     return float(brentq(excess, low, high, xtol=1e-300, rtol=_ROOT_TOLERANCE, maxiter=500))
+
+
+def exactly(epsilon: float) -> EpsilonRange:
+    """Return the range of an epsilon without numerical error."""
+    return EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon)
 
 
 def gaussian_tradeoff(alpha: ArrayLike, mu: float) -> FloatArray:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from scipy.special import ndtr
 
-from dpzv_audit.accounting.bounds import (
-    Number,
-    Refusal,
-    bound,
-    exactly,
-    knows_ids,
-    participations,
-    without_noise,
-)
-from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.accounting.bounds import Number, Question, Refusal, accountant
+from dpzv_audit.accounting.formulas import DELTA, counted, n, noise, noises, reading
+from dpzv_audit.accounting.gaussian import epsilon_from_mu, exactly
 from dpzv_audit.accounting.mixture import Participation, participations_epsilon
-from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
+from dpzv_audit.accounting.release import REPLACES, Release
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
+from dpzv_audit.evidence import UpperBound
 
 _LARGEST_MU = 1e75
 """Past it epsilon is about mu^2/2 and means nothing; mu^2 must not overflow."""
@@ -31,7 +25,22 @@ def paper_mu(release: Release) -> float:
     return 2.0 * release.clip * math.sqrt(scalars) / (release.records * release.sigma)
 
 
-def gdp_paper(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
+def _paper_formula(asked: Question, bound: UpperBound) -> list[str]:
+    lines = []
+    for part in asked.parts:
+        scalars = part.rounds * part.directions
+        given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
+        lines.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
+    return lines + reading(bound, bound.mu or 0.0)
+
+
+@accountant(
+    "gdp-paper",
+    summary="theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D",
+    source="DPZV paper (001), theorem 5.1",
+    formula=_paper_formula,
+)
+def gdp_paper(asked: Question) -> Number | Refusal:
     """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless B = D.
 
     Its proof scales the noise by the sampling rate (theorem C.2), which no adversary who knows the batch ids
@@ -39,33 +48,20 @@ def gdp_paper(release: AnyRelease, adversary: AdversaryName, neighbours: Neighbo
     records and B, which scalars are divided by, is D, that factor is 1, and the theorem is the exact sqrt(T)/z of a
     record replaced. A public rate of 1 alone does not make B the D that the theorem divides by.
     """
-    parts = relevant_parts(release, adversary)
-
-    def compute() -> Number:
-        mu = math.hypot(*(paper_mu(part) for part in parts))
-        return Number(epsilon=exactly(epsilon_from_mu(mu, delta)), mu=mu, note="theorem 5.1 as claimed")
-
+    parts = asked.parts
     whole = all(part.rate == 1.0 and part.batch_size == part.records for part in parts)
-    own_gaps: tuple[str, ...] = ()
-    if not whole:
-        own_gaps = ("known-ids",) if knows_ids(release, adversary, neighbours) else ("clt",)
-    refusal = None
     if any(part.channel != "scalar" for part in parts):
-        refusal = Refusal("theorem 5.1 speaks of the scalar channel alone")
-    elif whole and any(part.certain_mu(neighbours) or part.server_noise_multiplier is not None for part in parts):
-        refusal = Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
-    return bound(
-        "gdp-paper",
-        release,
-        adversary,
-        neighbours,
-        delta,
-        own_gaps=own_gaps,
-        reason="every batch holds all records: no sampling to count on"
-        if whole
-        else "takes mu down by the sampling rate, which needs secret ids and holds only approximately",
-        refusal=refusal,
-        compute=compute,
+        return Refusal("theorem 5.1 speaks of the scalar channel alone")
+    if whole and any(part.certain_mu(asked.neighbours) or part.server_noise_multiplier is not None for part in parts):
+        return Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
+    mu = math.hypot(*(paper_mu(part) for part in parts))
+    found = Number(epsilon=exactly(epsilon_from_mu(mu, asked.delta)), mu=mu, note="theorem 5.1 as claimed")
+    if whole:
+        return replace(found, reason="every batch holds all records: no sampling to count on")
+    return replace(
+        found,
+        own_gaps=("known-ids",) if asked.knows_ids else ("clt",),
+        reason="takes mu down by the sampling rate, which needs secret ids and holds only approximately",
     )
 
 
@@ -94,64 +90,90 @@ def _log_uniform_excess(z: float, power: float) -> float:
     return math.log(math.expm1(power) * float(ndtr(3.0 * half)) + 0.5 * (math.erf(3.0 * x) - 3.0 * math.erf(x)))
 
 
-def gdp_clt(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
+def _clt_mus(asked: Question) -> list[float]:
+    """Return ln mu of every part."""
+    uniform = asked.neighbours in REPLACES
+    return [
+        log_clt_mu(part.rate, part.rounds, 1.0 / part.participation_mu(asked.neighbours), uniform=uniform)
+        for part in asked.parts
+    ]
+
+
+def _clt_formula(asked: Question, bound: UpperBound) -> list[str]:
+    lines = []
+    for part, log_mu in zip(asked.parts, _clt_mus(asked), strict=True):
+        z = n(1.0 / part.participation_mu(asked.neighbours))
+        rate = n(part.rate) if part.sample_rate else f"{part.batch_size}/{part.dataset_size}"
+        root = f"sqrt({part.rounds} (e^(1/{z}^2) - 1))"
+        if asked.neighbours in REPLACES:
+            root = f"sqrt(2 x {part.rounds} (e^(1/{z}^2) Phi(1.5/{z}) + 3 Phi(-0.5/{z}) - 2))"
+        lines += [*noise(part, asked.neighbours), f"mu = r sqrt(...) = {rate} {root} = {n(math.exp(log_mu))}"]
+    return lines + reading(bound, bound.mu or 0.0)
+
+
+@accountant(
+    "gdp-clt",
+    summary="central-limit approximation for Poisson and uniform sampling; not a bound",
+    source="Bu, Dong, Long and Su (2020), Deep learning with Gaussian differential privacy",
+    formula=_clt_formula,
+)
+def gdp_clt(asked: Question) -> Number | Refusal:
     """Central-limit approximation of many sampled rounds. Never sound.
 
     The Poisson form is for the relations whose pair is that of add-remove (`add-remove`, `zero-out`), the uniform form
     for the replace relations under `uniform` sampling. Source: Bu, Dong, Long and Su (2020).
     """
-    parts = relevant_parts(release, adversary)
-
-    def fits(part: Release) -> bool:
-        wanted = "uniform" if neighbours in REPLACES else "poisson"
-        return part.sampler == wanted and part.channel == "scalar" and part.participation_cap is None
-
-    def compute() -> Number | Refusal:
-        logs = [
-            log_clt_mu(p.rate, p.rounds, 1.0 / p.participation_mu(neighbours), uniform=neighbours in REPLACES)
-            for p in parts
-        ]
-        if max(logs) > math.log(_LARGEST_MU):
-            return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
-        mu = math.hypot(*(math.exp(log) for log in logs), *(part.certain_mu(neighbours) for part in parts))
-        return Number(epsilon=exactly(epsilon_from_mu(mu, delta)), mu=mu, note="central-limit approximation")
-
-    refusal = Refusal("the forms are for Poisson sampling, add-remove or zero-out, and uniform sampling, replace")
-    return bound(
-        "gdp-clt",
-        release,
-        adversary,
-        neighbours,
-        delta,
-        own_gaps=("known-ids", "clt") if knows_ids(release, adversary, neighbours) else ("clt",),
+    wanted = "uniform" if asked.neighbours in REPLACES else "poisson"
+    for part in asked.parts:
+        if part.sampler != wanted or part.channel != "scalar" or part.participation_cap is not None:
+            return Refusal("the forms are for Poisson sampling, add-remove or zero-out, and uniform sampling, replace")
+    logs = _clt_mus(asked)
+    if max(logs) > math.log(_LARGEST_MU):
+        return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
+    mu = math.hypot(*(math.exp(log) for log in logs), *asked.certain)
+    return Number(
+        epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
+        mu=mu,
+        note="central-limit approximation",
+        own_gaps=("known-ids", "clt") if asked.knows_ids else ("clt",),
         reason="an approximation, not a bound",
-        refusal=None if all(map(fits, parts)) else refusal,
-        compute=compute,
     )
 
 
-def gdp_exact(release: AnyRelease, adversary: AdversaryName, neighbours: NeighbourRelation, delta: float) -> UpperBound:
+def _exact_formula(asked: Question, bound: UpperBound) -> list[str]:
+    total, random = counted(asked)
+    if bound.mu is not None:
+        return [*noises(asked), f"{total} = {n(bound.mu)}^2", *reading(bound, bound.mu)]
+    assert bound.epsilon is not None
+    mean = f"E[{DELTA.split(' = ')[0]}] = {n(bound.delta)} at eps = {n(bound.epsilon.upper)}"
+    return [*noises(asked), f"{total}{random}", f"{mean}, where {DELTA}"]
+
+
+@accountant(
+    "gdp-exact",
+    summary="exact Gaussian DP for known batch ids, fixed or binomial participations",
+    source="Dong, Roth and Su (2022), corollary 1, averaged over the number of participations",
+    formula=_exact_formula,
+)
+def gdp_exact(asked: Question) -> Number | Refusal:
     """Exact for an adversary who knows the batch ids: mu = sqrt(n)/z, or its mixture over n ~ Binomial(T, r).
 
     Sound with secret ids too (hiding the ids is post-processing). A malicious client takes part as often as the cap
     allows. Other releases, the server's noised updates among them, add to mu^2.
     """
-    refusal = without_noise(release, adversary)
-    if neighbours == "add-remove":
-        refusal = Refusal("known ids show whether the record is there; use prv")
-
-    def compute() -> Number:
-        counted, certain = participations(release, adversary, neighbours)
-        if min(part.mu for part in counted) == 0.0 or max(part.mu for part in counted) > 1e50:
-            raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
-        certain_mu = math.hypot(*certain)
-        epsilon = participations_epsilon(counted, delta=delta, certain_mu=certain_mu)
-        mu = None
-        if all(part.fixed is not None for part in counted):
-            mu = math.hypot(certain_mu, *(math.sqrt(part.fixed or 0) * part.mu for part in counted))
-        return Number(epsilon=epsilon, mu=mu, note=" and ".join(_counted(part) for part in counted))
-
-    return bound("gdp-exact", release, adversary, neighbours, delta, refusal=refusal, compute=compute)
+    if asked.neighbours == "add-remove":
+        return Refusal("known ids show whether the record is there; use prv")
+    if asked.refusal:
+        return asked.refusal
+    mus = [part.mu for part in asked.counted]
+    if min(mus) == 0.0 or max(mus) > 1e50:
+        raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
+    certain_mu = math.hypot(*asked.certain)
+    epsilon = participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu)
+    mu = None
+    if all(part.fixed is not None for part in asked.counted):
+        mu = math.hypot(certain_mu, *(math.sqrt(part.fixed or 0) * part.mu for part in asked.counted))
+    return Number(epsilon=epsilon, mu=mu, note=" and ".join(_counted(part) for part in asked.counted))
 
 
 def _counted(part: Participation) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc
 
-from dpzv_audit.accounting.gaussian import FloatArray, epsilon_from_mu, log_delta_from_mu
+from dpzv_audit.accounting.gaussian import FloatArray, epsilon_from_mu, exactly, log_delta_from_mu
 from dpzv_audit.errors import check_count, check_probability
 from dpzv_audit.evidence import EpsilonRange
 
@@ -120,8 +120,7 @@ def participations_epsilon(
     fixed = certain_mu**2 + sum(part.fixed * part.mu**2 for part in parts if part.fixed is not None)
     random = [part for part in parts if part.fixed is None]
     if not random:
-        epsilon = epsilon_from_mu(math.sqrt(fixed), delta)
-        return EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon)
+        return exactly(epsilon_from_mu(math.sqrt(fixed), delta))
     squares, above = _Squares(low=np.zeros(1), high=np.zeros(1), weights=np.ones(1), padded=np.ones(1)), 0.0
     for part in random:
         counts = binomial_counts(part.rounds, part.rate, tail=delta * tail_share, cap=part.cap)

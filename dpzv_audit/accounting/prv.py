@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpzv_audit.accounting.fourier import Rounds, compose
-from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.accounting.gaussian import epsilon_from_mu, exactly
 from dpzv_audit.accounting.mixture import Participation, participations_epsilon
 from dpzv_audit.accounting.moments import LossMoments, certified_lower, composed_moments, loss_moments
 from dpzv_audit.accounting.sampled import PairKind, SampledGaussian
@@ -139,12 +139,8 @@ def prv_composition(
     mu = math.hypot(certain_mu, *(math.sqrt(p.rounds) * p.certain_mu(kind) for p in parts if p.rate == 1.0))
     random = tuple(part for part in parts if part.rate < 1.0)
     if not random:
-        epsilon = epsilon_from_mu(mu, delta)
-        return PrvAnswer(
-            epsilon=EpsilonRange(lower=epsilon, estimate=epsilon, upper=epsilon),
-            composed=False,
-            note="every record is in every batch: exact Gaussian",
-        )
+        exact = exactly(epsilon_from_mu(mu, delta))
+        return PrvAnswer(epsilon=exact, composed=False, note="every record is in every batch: exact Gaussian")
     lower, certified = _certified(kind, random, mu, delta)
 
     def alone(why: str) -> PrvAnswer:
@@ -186,11 +182,15 @@ def _certified(
     kind: PairKind, random: tuple[SampledRounds, ...], certain_mu: float, delta: float
 ) -> tuple[float, float]:
     """Return certified lower and upper bounds on epsilon without composition; `AuditError` where they contradict."""
-    upper = _known_ids(kind, random, certain_mu, delta)
+    known = [Participation(mu=p.certain_mu(kind), rounds=p.rounds, rate=p.rate, fixed=None) for p in random]
+    upper = participations_epsilon(known, delta=delta, certain_mu=certain_mu).upper
     moments = sampled_moments(kind, random, certain_mu=certain_mu, delta=delta)
     if moments is not None:
         upper = min(upper, moments.epsilon(delta))
-    lower = _lower(kind, random, certain_mu, delta)
+    # Who sees all parts sees the best of them.
+    lower = max(certified_lower(part.pair(kind), part.rounds, delta) for part in random)
+    if certain_mu > 0.0:
+        lower = max(lower, epsilon_from_mu(certain_mu, delta))
     if lower > upper * (1.0 + AGREE) + AGREE:
         raise _disagreement(lower, upper, kind, random, delta)
     return lower, upper
@@ -219,17 +219,6 @@ def _rounds(
             return None
         found.append(Rounds(pair=pair, moments=moments, count=count))
     return found
-
-
-def _known_ids(kind: PairKind, random: Sequence[SampledRounds], certain_mu: float, delta: float) -> float:
-    known = [Participation(mu=p.certain_mu(kind), rounds=p.rounds, rate=p.rate, fixed=None) for p in random]
-    return participations_epsilon(known, delta=delta, certain_mu=certain_mu).upper
-
-
-def _lower(kind: PairKind, random: Sequence[SampledRounds], certain_mu: float, delta: float) -> float:
-    """Return the best certified lower bound of any one part: who sees all of them sees that one."""
-    found = [certified_lower(part.pair(kind), part.rounds, delta) for part in random]
-    return max([*found, epsilon_from_mu(certain_mu, delta) if certain_mu > 0.0 else 0.0])
 
 
 def _disagreement(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dpzv_audit.errors import InputError, check_count, check_positive
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation
@@ -116,43 +118,9 @@ class Release:
     Give one of the two: this one where participations are random, since both channels then share a batch."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "rounds", "clients", "directions"):
-            self._set(name, _whole(name, getattr(self, name)))
-        for name in ("dataset_size", "participations", "participation_cap"):
-            if getattr(self, name) is not None:
-                self._set(name, _whole(name, getattr(self, name)))
-        self._set("whole_data_rounds", _whole("whole_data_rounds", self.whole_data_rounds, least=0))
-        for name in ("clip", "sigma"):
-            self._set(name, float(check_positive(name, getattr(self, name))))
-        for name in ("server_mu", "server_noise_multiplier"):
-            if getattr(self, name) is not None:
-                value = float(check_positive(name, getattr(self, name)))
-                if not 1.0 / _SCALES < value < _SCALES:
-                    raise InputError(f"{name} is {value}, must lie between {1.0 / _SCALES:g} and {_SCALES:g}")
-                self._set(name, value)
-        for name, allowed in (
-            ("sampler", SAMPLERS),
-            ("clip_rule", CLIP_RULES),
-            ("clip_scope", CLIP_SCOPES),
-            ("server_update", SERVER_UPDATES),
-            ("client_update", CLIENT_UPDATES),
-            ("noise", NOISE_FORMS),
-            ("channel", tuple(CHANNELS)),
-            ("ids", IDS),
-        ):
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} is {getattr(self, name)!r}, must be one of {', '.join(allowed)}")
-        for name in (
-            "distinct_ids",
-            "batch_coupling",
-            "data_dependent_side",
-            "seeded_noise",
-            "own_rounds_only",
-            "padded",
-            "secret_batches",
-        ):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {getattr(self, name)!r}, must be true or false")
+        for name, kind in _kinds().items():
+            if getattr(self, name) is not None or NoneType not in get_args(kind):
+                self._set(name, _checked(name, getattr(self, name), kind))
         self._check_rate()
         self._check_sizes()
         self._check_choices()
@@ -162,7 +130,6 @@ class Release:
             if self.dataset_size is None:
                 raise InputError("dataset_size is missing: give it, or a public sample_rate with sampler 'poisson'")
             return
-        self._set("sample_rate", float(check_positive("sample_rate", self.sample_rate)))
         if not self.sample_rate <= 1.0:
             raise InputError(f"sample_rate is {self.sample_rate}, must lie in (0, 1]")
         if self.sampler != "poisson":
@@ -180,6 +147,10 @@ class Release:
         if not 1.0 / _SCALES < self.sigma / self.sigma_unit < _SCALES:
             of = "clip / batch_size" if self.channel == "scalar" else "clip"
             raise InputError(f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} times {of}")
+        for name in ("server_mu", "server_noise_multiplier"):
+            value = getattr(self, name)
+            if value is not None and not 1.0 / _SCALES < value < _SCALES:
+                raise InputError(f"{name} is {value}, must lie between {1.0 / _SCALES:g} and {_SCALES:g}")
         if self.participations is not None and self.participations > self.rounds:
             raise InputError(
                 f"participations is {self.participations}, must lie in [1, rounds = {self.rounds}]: "
@@ -200,8 +171,13 @@ class Release:
         if self.clip_scope == "batch" and self.channel == "scalar":
             raise InputError("clip_scope is 'batch', must be 'record' on the scalar channel")
 
-    def _set(self, name: str, value: float) -> None:
+    def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    @property
+    def max_grad_norm(self) -> float:
+        """C by the name that it has in DP-SGD: the same as `clip`."""
+        return self.clip
 
     @property
     def rate(self) -> float:
@@ -332,6 +308,27 @@ def relevant_parts(release: AnyRelease, adversary: AdversaryName) -> tuple[Relea
     parts = parts_of(release)
     wanted = tuple(part for part in parts if (part.channel == "embedding") == (adversary == "server"))
     return wanted or parts
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    """Return the type of each field of `Release`."""
+    return get_type_hints(Release)
+
+
+def _checked(name: str, value: Any, kind: Any) -> object:
+    """Return `value` as the type `kind` of its field has it; `InputError` unless it is one."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise InputError(f"{name} is {value!r}, must be one of {', '.join(get_args(kind))}")
+        return value
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise InputError(f"{name} is {value!r}, must be true or false")
+        return value
+    if kind is float or float in get_args(kind):
+        return float(check_positive(name, value))
+    return _whole(name, value, least=0 if name == "whole_data_rounds" else 1)
 
 
 def _whole(name: str, value: object, *, least: int = 1) -> int:

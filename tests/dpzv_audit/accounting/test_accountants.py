@@ -22,7 +22,7 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
-from dpzv_audit.accounting.bounds import sampled_view
+from dpzv_audit.accounting.bounds import Question
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.prv import prv_composition
 from dpzv_audit.accounting.release import CLIP_RULES, NEIGHBOURS, NOISE_FORMS, SAMPLERS, SERVER_UPDATES
@@ -127,9 +127,7 @@ def test_no_sound_bound_lies_below_what_another_certifies(made, delta):
     """`gdp-exact` is exact where ids hide nothing; `prv` composes what sampling with secret ids releases at worst."""
     for relation in NEIGHBOURS:
         for adversary in ("client", "eavesdropper", "release"):
-            row = [
-                entry.function(made, adversary, relation, delta) for name, entry in ACCOUNTANTS.items() if name != "prv"
-            ]
+            row = [entry(made, adversary, relation, delta) for name, entry in ACCOUNTANTS.items() if name != "prv"]
             row.append(prv(made, adversary, relation, delta, fast=True))
             by = "prv" if adversary != "client" and made.rate < 1.0 else "gdp-exact"
             lower = max((b.epsilon.lower for b in row if b.sound and b.accountant == by), default=0.0)
@@ -175,12 +173,8 @@ def test_a_sound_bound_below_what_another_certifies_is_an_error(adversary, monke
     best = tightest_sound(reference).epsilon
 
     def lowered(by):
-        def accountant(*asked):
-            found = honest.function(*asked)
-            number = EpsilonRange(lower=0.0, estimate=0.0, upper=best.lower * by)
-            return replace(found, epsilon=number)
-
-        return replace(honest, function=accountant)
+        number = EpsilonRange(lower=0.0, estimate=0.0, upper=best.lower * by)
+        return replace(honest, answer=lambda asked: replace(honest.answer(asked), epsilon=number))
 
     for by, wrong in ((1.0001, False), (0.999, True)):
         monkeypatch.setitem(ACCOUNTANTS, "rdp", lowered(by))
@@ -255,9 +249,9 @@ def test_clt_formula_and_its_reach():
 
 def test_both_directions_count_where_a_record_comes_or_goes():
     for relation in ("add-remove", "zero-out"):
-        assert sampled_view(release(), "release", relation).kinds == ("remove", "add")
+        assert Question(release(), "release", relation, 1e-5).sampled.kinds == ("remove", "add")
     for relation in ("replace-label", "replace-record"):
-        assert sampled_view(release(), "release", relation).kinds == ("replace",)
+        assert Question(release(), "release", relation, 1e-5).sampled.kinds == ("replace",)
 
 
 def test_add_remove_needs_a_public_rate():

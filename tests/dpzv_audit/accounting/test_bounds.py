@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from dpzv_audit.accounting.bounds import Refusal, fixed_participations, participations, sampled_view
+from dpzv_audit.accounting.bounds import Question, Refusal, fixed_participations
 from dpzv_audit.accounting.release import Composition, Release
 
 release = partial(
@@ -18,6 +18,10 @@ release = partial(
     sampler="poisson",
     server_update="frozen",
 )
+
+
+def sampled_view(release, adversary, neighbours):
+    return Question(release, adversary, neighbours, 1e-5).sampled
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])
@@ -63,7 +67,8 @@ def test_a_malicious_client_takes_part_as_often_as_the_cap_allows():
     assert fixed_participations(capped, "client") == 5
     assert fixed_participations(release(participation_cap=400), "malicious-client") == 300
     assert fixed_participations(release(), "malicious-client") is None
-    (counted,), certain = participations(capped, "malicious-client", "replace-record")
+    asked = Question(capped, "malicious-client", "replace-record", 1e-5)
+    (counted,) = asked.counted
     assert (counted.fixed, counted.rounds, counted.rate, counted.cap) == (40, 300, 0.02, 40)
     assert counted.mu == pytest.approx(1.0 / 1.5, rel=1e-14)
-    assert certain == [0.0]
+    assert asked.certain == (0.0,)
