@@ -127,12 +127,7 @@ def load_run(path: Path) -> dict[str, Any]:
     if not file.is_file():
         right = f"a run folder that holds {RESULT_FILE}"
         raise InputError(f"{file}: no such file; must be {right}, such as dpzv-audit attack writes")
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); it must be a readable file") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is not JSON ({error}); must be a result that dpzv-audit wrote") from error
+    value = _json_of(file, "a result that dpzv-audit wrote")
     if not isinstance(value, dict):
         raise InputError(f"{file}: holds a JSON {type(value).__name__}, must be an object with a schema")
     schema = value.get("schema")
@@ -140,6 +135,15 @@ def load_run(path: Path) -> dict[str, Any]:
         found = "has no schema" if schema is None else f"schema is {schema!r}"
         raise InputError(f'{file}: {found}, must start with "{SCHEMA_PREFIX}"')
     return value
+
+
+def _json_of(file: Path, right: str) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); it must be a readable file") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: is not JSON ({error}); must be {right}") from error
 
 
 def run_name(
@@ -177,12 +181,7 @@ def load_measured(folder: Path) -> dict[str, float]:
     file = folder / MEASURED_FILE
     if not file.is_file():
         return {}
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); it must be a readable file") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is not JSON ({error}); must be what dpzv-audit wrote, or be removed") from error
+    value = _json_of(file, "what dpzv-audit wrote, or be removed")
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
         raise InputError(f"{file}: is no JSON object of numbers; must be what dpzv-audit wrote, or be removed")
     return value

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpzv_audit.claims.ledger import Decision, Entry, Ledger
+from pydantic import TypeAdapter
+
+from dpzv_audit.claims.ledger import Entry, Ledger
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.locks import lock
 from dpzv_audit.plain_files import open_plain
@@ -28,6 +30,7 @@ from dpzv_audit.store import Store, write_atomically
 
 SCHEMA = "dpzv-audit/ledger/2"
 _OLD_SCHEMA = "dpzv-audit/ledger/1"
+_ENTRY = TypeAdapter(Entry)
 LARGEST_LEDGER = 64_000_000
 _ANEW = "or move it away and give --new-ledger, which begins a new error rate"
 
@@ -174,18 +177,19 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
     if not text.strip():
         _refuse(path, "is empty, which no ledger ever is")
     try:
-        rows = [json.loads(line) for line in text.decode("utf-8").splitlines()]
+        lines = text.decode("utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
         first = rows[0]
         if first["schema"] == _OLD_SCHEMA:
             raise InputError(
                 f"--ledger {path}: was written by an earlier version, which did not say which claims it refuted; move "
                 "it away and give --new-ledger, which begins a new error rate"
             )
-        entries = tuple(Entry(float(row["level"]), _decisions(row["decisions"])) for row in rows[1:])
+        entries = tuple(_ENTRY.validate_json(line, strict=True) for line in lines[1:])
         ledger = Ledger(float(first["alpha"]), entries, str(first["ledger"]))
         number, head = int(first["entries"]), str(first["head"])
         links = [str(row["previous"]) for row in rows[1:]]
-        if first["schema"] != SCHEMA or not all(0.0 < entry.level < 1.0 for entry in entries):
+        if first["schema"] != SCHEMA or not all(_is_possible(entry) for entry in entries):
             raise ValueError
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         raise InputError(f"--ledger {path}: is no ledger, must be a file that --ledger wrote or a new one") from None
@@ -200,30 +204,9 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
     return ledger, hashes
 
 
-def _decisions(found: Mapping[str, Any]) -> dict[str, Decision]:
-    return {
-        str(claim): Decision(
-            scores=str(row["scores"]),
-            refuted=_yes_or_no(row["refuted"]),
-            name=str(row["name"]),
-            p_value=_share(row["p_value"]) if "p_value" in row else None,
-            given=str(row["given"]) if "given" in row else None,
-            split={str(test): float(share) for test, share in row["split"].items()},
-        )
-        for claim, row in found.items()
-    }
-
-
-def _yes_or_no(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _share(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-        raise TypeError
-    return float(value)
+def _is_possible(entry: Entry) -> bool:
+    p_values = (one.p_value for one in entry.decisions.values() if one.p_value is not None)
+    return 0.0 < entry.level < 1.0 and all(0.0 <= p_value <= 1.0 for p_value in p_values)
 
 
 def _first(ledger: Ledger) -> dict[str, Any]:
@@ -231,14 +214,9 @@ def _first(ledger: Ledger) -> dict[str, Any]:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    return {"level": entry.level, "decisions": {claim: _said(one) for claim, one in entry.decisions.items()}}
-
-
-def _said(one: Decision) -> dict[str, Any]:
-    """Return a decision as its line says it; what a ledger did not keep when it was decided, and hash, is left out."""
-    rests = {"p_value": one.p_value, "given": one.given}
-    kept = {key: value for key, value in rests.items() if value is not None}
-    return {"name": one.name, "refuted": one.refuted, "scores": one.scores, "split": dict(one.split), **kept}
+    """Return an entry as its line says it; what a ledger did not keep when it was decided, and hash, is left out."""
+    row: dict[str, Any] = _ENTRY.dump_python(entry, exclude_none=True)
+    return row
 
 
 def _hashes(ledger: Ledger) -> list[str]:

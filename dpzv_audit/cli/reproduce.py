@@ -89,14 +89,14 @@ def reproduce(
     from dpzv_audit.checkpoints import run_key
     from dpzv_audit.data import load
     from dpzv_audit.locks import hold
-    from dpzv_audit.reproduce import Kept, table_named, to_markdown, with_rows
+    from dpzv_audit.reproduce import TableParts, table_named, to_markdown, with_rows
     from dpzv_audit.reproduce import reproduce as run_table
     from dpzv_audit.runs import environment, run_name, write_run
 
     output = Output(as_json=as_json, quiet=quiet)
     table = with_rows(table_named(name), row or ())
     where = choose_device(device)
-    kept = Kept(out / "unfinished", resume=resume)
+    kept = TableParts(out / "unfinished", resume=resume)
 
     @lru_cache(maxsize=4)
     def loaded(keywords: tuple[tuple[str, Any], ...]) -> VerticalDataset:

@@ -9,12 +9,12 @@ from typing import Any
 from dpzv_audit.data.split import sample_of_training
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce.kept import Kept
 from dpzv_audit.reproduce.papers import tables
+from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.reproduce.table import PaperTable, Setting, Stage, no_stage
 from dpzv_audit.reproduce.text import Row
 
-__all__ = ["TABLES", "Kept", "PaperTable", "reproduce", "table_named", "to_markdown", "with_rows"]
+__all__ = ["TABLES", "PaperTable", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 
 TABLES: dict[str, PaperTable] = {table.name: table for table in tables()}
 
@@ -55,7 +55,7 @@ def reproduce(
     records: int | None = None,
     seed: int = 0,
     device: str = "cpu",
-    kept: Kept | None = None,
+    kept: TableParts | None = None,
     stage: Stage = no_stage,
 ) -> Row:
     """Compute every row of `table`; a JSON-ready result, a function of its arguments alone.
@@ -80,7 +80,7 @@ def reproduce(
         return dataset if records is None else sample_of_training(dataset, records)
 
     setting = Setting(
-        epochs=epochs, seeds=seeds, seed=seed, load=loaded, kept=kept or Kept(), device=device, stage=stage
+        epochs=epochs, seeds=seeds, seed=seed, load=loaded, kept=kept or TableParts(), device=device, stage=stage
     )
     rows = [item.run(setting) for item in table.items]
     return {

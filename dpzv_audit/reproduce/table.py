@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.reproduce.kept import Kept
+from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.reproduce.text import Row
 from mechanisms import MethodSpec, TrainingConfig, method_named
 
@@ -29,7 +29,7 @@ class Setting:
     seed: int
     load: Callable[[Mapping[str, Any]], VerticalDataset]
     """Data set of the keywords of `dpzv_audit.data.load`; the same one for the same keywords."""
-    kept: Kept = field(default_factory=Kept)
+    kept: TableParts = field(default_factory=TableParts)
     device: str = "cpu"
     stage: Stage = no_stage
 

@@ -7,7 +7,7 @@ from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce.kept import Kept
+from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.runs import load_run
 from dpzv_audit.store import Store, checksummed
 
@@ -46,7 +46,7 @@ def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
     assert caplog.messages[0].startswith(f"{cell}: is damaged: {says}")
     assert caplog.messages[0].endswith("; the cell is run again")
     with pytest.raises(InputError) as caught:
-        Kept(part.parent, resume=True)._read("key")
+        TableParts(part.parent, resume=True)._read("key")
     assert str(caught.value).startswith(f"{part}: is damaged: {says}")
     assert str(caught.value).endswith("; remove it, or start without --resume, which replaces it")
 

@@ -66,7 +66,7 @@ class Transcript:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Kept(FileCheckpoints):
+class TableParts(FileCheckpoints):
     """The tool's own checkpoints, and by round the keys that they gave."""
 
     keys: dict[int, bytes]
@@ -108,7 +108,7 @@ class Told:
 
 def trained(case, folder, *, dies_at=None, resume=False):
     transcript = Transcript(dies_at)
-    checkpoints = Kept(Path(folder), "k", resume=resume)
+    checkpoints = TableParts(Path(folder), "k", resume=resume)
     done = train(
         data(),
         config_of(case),

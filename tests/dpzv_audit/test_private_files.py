@@ -13,7 +13,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Entry, Ledger
 from dpzv_audit.claims.ledger_file import append_entry
 from dpzv_audit.cli import main
-from dpzv_audit.reproduce.kept import Kept
+from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.runs import write_run
 from dpzv_audit.store import private_folder, write_atomically
 from mechanisms import checkpoint
@@ -58,7 +58,7 @@ WRITERS = {
     "a checkpoint": lambda folder: FileCheckpoints(folder / "checkpoints", "k", resume=False).save(None, []),
     "scores of an audit": lambda folder: ChunkStore(folder / "audits", resume=True).save(0, 1, {"in": np.zeros(1)}),
     "cached blocks": lambda folder: Cache(folder / "cache").keep_block("aakey", "main", 0, {"in": [0.5]}),
-    "parts of a table": lambda folder: Kept(folder / "unfinished").part({"a": 1}, lambda _: {"accuracy": 0.5}),
+    "parts of a table": lambda folder: TableParts(folder / "unfinished").part({"a": 1}, lambda _: {"accuracy": 0.5}),
 }
 
 

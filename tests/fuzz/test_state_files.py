@@ -20,7 +20,7 @@ from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce.kept import Kept
+from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.runs import load_measured
 from dpzv_audit.store import checksummed
 from mechanisms import METHODS
@@ -125,10 +125,10 @@ def test_parts_of_a_table(withstands):
         folder = path.parent / "parts"
         folder.mkdir(exist_ok=True)
         try:
-            Kept(folder).part({"a": 1}, lambda _: {"x": 1})
+            TableParts(folder).part({"a": 1}, lambda _: {"x": 1})
             (name,) = [file.name for file in folder.iterdir()]
             (folder / name).write_bytes(path.read_bytes())
-            Kept(folder, resume=True).part({"a": 1}, lambda _: {"x": 1})
+            TableParts(folder, resume=True).part({"a": 1}, lambda _: {"x": 1})
         finally:
             for file in folder.iterdir():
                 file.unlink()

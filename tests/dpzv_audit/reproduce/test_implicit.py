@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce import TABLES, Kept, implicit, reproduce
+from dpzv_audit.reproduce import TABLES, TableParts, implicit, reproduce
 from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
 from dpzv_audit.store import checksummed
 from mechanisms.servers import loss_gradient
@@ -84,14 +84,14 @@ def interrupted(digits, tmp_path):
         return done
 
     with pytest.raises(KeyboardInterrupt):
-        reproduce(table, digits, epochs=2, seeds=1, kept=Kept(tmp_path / "parts"), stage=stage)
+        reproduce(table, digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts"), stage=stage)
     return table, stage, calls
 
 
 def test_measures_survive_an_interruption(digits, tmp_path, interrupted):
     table, stage, calls = interrupted
     whole = reproduce(table, digits, epochs=2, seeds=1)
-    kept = Kept(tmp_path / "parts", resume=True)
+    kept = TableParts(tmp_path / "parts", resume=True)
     assert reproduce(table, digits, epochs=2, seeds=1, kept=kept, stage=stage) == whole
     assert len(calls) == 4
     kept.remove()
@@ -113,5 +113,5 @@ def test_measures_that_are_damaged_are_one_line(digits, tmp_path, interrupted, s
     (path,) = (tmp_path / "parts").glob("*.measures")
     spoil(path)
     with pytest.raises(InputError, match=r"\.measures is missing or damaged; start without --resume") as caught:
-        reproduce(table, digits, epochs=2, seeds=1, kept=Kept(tmp_path / "parts", resume=True), stage=stage)
+        reproduce(table, digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts", resume=True), stage=stage)
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from dpzv_audit.store import Store
 Part = Mapping[str, Any]
 
 
-class Kept:
+class TableParts:
     """Parts of a table by the facts that they follow from: each is computed once, and read back with `resume`.
 
     A part is a file in `folder`, written whole or not at all; while it is computed, its training keeps its epoch

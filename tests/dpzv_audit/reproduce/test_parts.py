@@ -3,7 +3,7 @@
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce import Kept, reproduce
+from dpzv_audit.reproduce import TableParts, reproduce
 
 
 def test_a_part_is_computed_once_and_read_back_only_to_resume(tmp_path):
@@ -13,17 +13,17 @@ def test_a_part_is_computed_once_and_read_back_only_to_resume(tmp_path):
         calls.append(checkpoints)
         return {"value": len(calls)}
 
-    kept = Kept(tmp_path)
+    kept = TableParts(tmp_path)
     assert kept.part({"a": 1}, compute) == kept.part({"a": 1}, compute) == {"value": 1}
     assert kept.part({"a": 2}, compute) == {"value": 2}
-    assert Kept(tmp_path, resume=True).part({"a": 1}, compute) == {"value": 1}
-    assert Kept(tmp_path).part({"a": 1}, compute) == {"value": 3}  # without --resume it starts anew
-    assert Kept(tmp_path, resume=True).part({"a": 1}, compute) == {"value": 3}
+    assert TableParts(tmp_path, resume=True).part({"a": 1}, compute) == {"value": 1}
+    assert TableParts(tmp_path).part({"a": 1}, compute) == {"value": 3}  # without --resume it starts anew
+    assert TableParts(tmp_path, resume=True).part({"a": 1}, compute) == {"value": 3}
     assert len(calls) == 3
 
 
 def test_parts_are_removed_when_the_table_is_done_and_others_stay(tmp_path):
-    kept, other = Kept(tmp_path / "parts"), Kept(tmp_path / "parts")
+    kept, other = TableParts(tmp_path / "parts"), TableParts(tmp_path / "parts")
     kept.part({"a": 1}, lambda _: {})
     other.part({"a": 2}, lambda _: {})
     kept.remove()
@@ -33,21 +33,21 @@ def test_parts_are_removed_when_the_table_is_done_and_others_stay(tmp_path):
 
 
 def test_an_empty_part_is_not_computed_again(tmp_path):
-    Kept(tmp_path).part({"a": 1}, lambda _: {})
-    Kept(tmp_path, resume=True).part({"a": 1}, lambda _: pytest.fail("computed again"))
+    TableParts(tmp_path).part({"a": 1}, lambda _: {})
+    TableParts(tmp_path, resume=True).part({"a": 1}, lambda _: pytest.fail("computed again"))
 
 
 def test_a_damaged_part_is_one_line(tmp_path):
-    Kept(tmp_path).part({"a": 1}, lambda _: {"value": 1})
+    TableParts(tmp_path).part({"a": 1}, lambda _: {"value": 1})
     (file,) = tmp_path.iterdir()
     file.write_text('{"value": ')
     with pytest.raises(InputError, match=r"is damaged: .*; remove it, or start without --resume"):
-        Kept(tmp_path, resume=True).part({"a": 1}, lambda _: {})
+        TableParts(tmp_path, resume=True).part({"a": 1}, lambda _: {})
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kept = Kept()
+    kept = TableParts()
     assert kept.part({"a": 1}, lambda checkpoints: {"none": checkpoints is None}) == {"none": True}
     kept.remove()
     assert list(tmp_path.iterdir()) == []
@@ -73,10 +73,10 @@ def test_an_interrupted_table_ends_as_an_uninterrupted_one(small_table, digits, 
     whole = reproduce(small_table, digits, epochs=2, seeds=2)
     folder = tmp_path / "unfinished"
     with pytest.raises(KeyboardInterrupt):
-        reproduce(small_table, digits, epochs=2, seeds=2, kept=Kept(folder), stage=Interrupting("q = 10", 3))
+        reproduce(small_table, digits, epochs=2, seeds=2, kept=TableParts(folder), stage=Interrupting("q = 10", 3))
     assert list(folder.glob("*.safetensors"))
     again = Interrupting("", 0)
-    kept = Kept(folder, resume=True)
+    kept = TableParts(folder, resume=True)
     assert reproduce(small_table, digits, epochs=2, seeds=2, kept=kept, stage=again) == whole
     assert "first order (VAFL)" not in again.seen  # a finished row does not train again
     assert again.seen["q = 10"] == 1  # the third of four epochs was saved before the interrupt
@@ -86,7 +86,7 @@ def test_an_interrupted_table_ends_as_an_uninterrupted_one(small_table, digits, 
 
 def test_parts_of_other_seeds_are_other_parts(small_table, digits, tmp_path):
     folder = tmp_path / "unfinished"
-    reproduce(small_table, digits, epochs=1, seeds=1, kept=Kept(folder))
+    reproduce(small_table, digits, epochs=1, seeds=1, kept=TableParts(folder))
     again = Interrupting("", 0)
-    reproduce(small_table, digits, epochs=1, seeds=1, seed=1, kept=Kept(folder, resume=True), stage=again)
+    reproduce(small_table, digits, epochs=1, seeds=1, seed=1, kept=TableParts(folder, resume=True), stage=again)
     assert again.seen["q = 10"] == 2
