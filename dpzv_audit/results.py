@@ -328,7 +328,7 @@ class TrainResult(Result):
 
 
 class AuditResult(Result):
-    """The result of `audit --method` and `audit --mechanism`."""
+    """The result of `audit method` and `audit mechanism`."""
 
     SCHEMA = "dpzv-audit/audit/1"
     KIND = "Audit report"
@@ -366,7 +366,7 @@ class ScoresClaim(Part):
 
 
 class ScoresResult(Result):
-    """The result of `audit --scores`."""
+    """The result of `audit scores`."""
 
     SCHEMA = "dpzv-audit/audit-scores/1"
     KIND = "Audit of scores"
@@ -640,7 +640,7 @@ class PlantedGame(Part):
 
 
 class PlantedResult(Result):
-    """The result of `audit --mechanism planted:NAME`, which has no report."""
+    """The result of `audit mechanism planted:NAME`, which has no report."""
 
     SCHEMA = "dpzv-audit/planted/1"
     KIND = "Planted mechanisms"

@@ -51,5 +51,5 @@ def stream(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
 
 def noise_of_simulation(seed: int) -> dict[str, Any]:
     """Return what a result says of noise that follows from `seed`, as of `noise` in `result.json`."""
-    words = f"Noise here follows from --seed {seed}, to be repeated; bounds are on the mechanism with secret noise."
+    words = f"Noise here follows from seed {seed}, to be repeated; bounds are on the mechanism with secret noise."
     return {"from": "seed", "seed": seed, "words": words}

@@ -53,7 +53,7 @@ class ChannelGuarantee:
 def channel_of(config: ProtectedConfig) -> Channel:
     """The channel that the noise of `config` is on; `InputError` where it has none."""
     if config.dp == "none":
-        raise InputError("dp is 'none', must be embedding, embedding-batch or gradient: no channel is protected")
+        raise InputError("must be embedding, embedding-batch or gradient: no channel is protected", "dp", config.dp)
     return "gradient" if config.dp == "gradient" else "embedding"
 
 
@@ -122,7 +122,7 @@ def calibrated(config: P, *, records: int, clients: int, seed: int) -> P:
     )
     if not answer.reached or answer.value is None:
         raise InputError(
-            f"calibration is {config.calibration!r} with dp {config.dp}, must be another setting: {answer.reason}"
+            f" with dp {config.dp}, must be another setting: {answer.reason}", "calibration", config.calibration
         )
     return config.model_copy(update={"dp_sigma": float(answer.value)})
 
@@ -146,10 +146,10 @@ def guarantee(
     channel = channel_of(config)
     whom = adversary or AUDIENCE[channel][0]
     if whom not in AUDIENCE[channel]:
-        raise InputError(f"adversary is {whom!r}, must be {' or '.join(AUDIENCE[channel])}: {PROTECTS[config.dp]}")
+        raise InputError(f"must be {' or '.join(AUDIENCE[channel])}: {PROTECTS[config.dp]}", "adversary", whom)
     sigma = calibrated(config, records=records, clients=clients, seed=seed).dp_sigma
     if sigma == 0.0:
-        raise InputError("dp_sigma is 0, must be above 0: a clip alone protects nothing")
+        raise InputError("must be above 0: a clip alone protects nothing", "dp_sigma", 0)
     release = replace(
         channel_release(config, sigma=sigma, records=records, clients=clients, seed=seed),
         seeded_noise=seeded_noise,

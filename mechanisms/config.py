@@ -325,6 +325,6 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "configuration"
-        given = f" is {first['input']!r}" if first["loc"] else ""
-        raise InputError(f"{key}{given}: {plain_rule(first['msg'])}") from None
+        key = ".".join(str(part) for part in first["loc"])
+        given = first["input"] if key else ...
+        raise InputError(f": {plain_rule(first['msg'])}", key or "configuration", given) from None

@@ -285,7 +285,7 @@ def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
     Takes no time and no memory, whatever the sizes.
     """
     if config.batch_size > records:
-        raise InputError(f"batch_size is {config.batch_size}, must be at most the {records} training records")
+        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
     rounds_of(config, records)
     width = config.embedding if config.top_model else 1
     sizes = [

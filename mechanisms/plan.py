@@ -87,7 +87,7 @@ def plan(
     repeats = {m: b.first_pass_repeats for m, b in (behaviours or {}).items()}
     participations = participations_of(config, by_client, records=records, repeats=repeats)
     if participations is None and any(r > 1 for r in repeats.values()):
-        raise InputError(f"sampler is {config.sampler!r}, must be shuffled where a client queries a batch repeatedly")
+        raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
     return Plan(active, by_client, participations, _sigma(config, records, rounds, participations))
@@ -100,15 +100,17 @@ def check_plan(config: AsyncConfig, *, records: int, clients: int, rounds: int |
     rounds (`rounds`, of all clients together, stand in place of the configuration's epochs).
     """
     if config.batch_size > records:
-        raise InputError(f"batch_size is {config.batch_size}, must be at most the {records} training records")
+        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
     _check_entries(config, clients)
     if clients > MOST_CLIENTS:
-        raise InputError(f"clients is {clients}, must be at most {MOST_CLIENTS:,}")
+        raise InputError(f"must be at most {MOST_CLIENTS:,}", "clients", clients)
     if rounds is not None and rounds > MOST_ROUNDS:
-        raise InputError(f"rounds is {rounds}, must be at most {MOST_ROUNDS:,}")
+        raise InputError(f"must be at most {MOST_ROUNDS:,}", "rounds", rounds)
     sound = isinstance(config, DPZVConfig) and config.calibration == "sound" and config.sigma is None
     if sound and config.sampler != "shuffled":
-        raise InputError(f"calibration is 'sound' with sampler {config.sampler!r}, must be used with sampler shuffled")
+        raise InputError(
+            f" with sampler {config.sampler!r}, must be used with sampler shuffled", "calibration", "sound"
+        )
     return rounds_of(config, records) if rounds is None else rounds
 
 

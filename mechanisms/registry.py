@@ -45,7 +45,7 @@ METHODS = Registry(
 
 def method_named(name: str) -> MethodSpec:
     """The method called `name`; `InputError` suggesting the nearest known one otherwise."""
-    return METHODS.named(name, "--method")
+    return METHODS.named(name, "method")
 
 
 def new_run(

@@ -125,8 +125,8 @@ def attacked_run(
             records than labels are to be granted.
         MemoryError: Not even one training, or the log of batches of all, would fit; `RuntimeError` where torch says so.
     """
-    check_count("--trials", setting.trials)
-    check_count("--queries", setting.queries)
+    check_count("trials", setting.trials)
+    check_count("queries", setting.queries)
     config, dataset = setting.config, setting.dataset
     rounds = rounds_of(config, len(dataset.train))
     # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
@@ -213,8 +213,8 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
     rounds = found.rounds_by_client[ADVERSARY_CLIENT - 1]
     if behaviours and rounds < setting.queries:
         raise InputError(
-            f"--epochs {config.epochs} gives client {ADVERSARY_CLIENT} "
-            f"{rounds} rounds, too few for --queries {setting.queries}"
+            f"‹epochs› {config.epochs} gives client {ADVERSARY_CLIENT} "
+            f"{rounds} rounds, too few for ‹queries› {setting.queries}"
         )
     return found
 

@@ -113,7 +113,7 @@ def too_few(answers: int, queries: int) -> str:
     """What to say where a view does not hold the answers of one batch."""
     return (
         f"the view holds {answers} answers, fewer than the {queries} queries of one batch: "
-        "must have more --epochs, a smaller --batch-size or fewer --queries"
+        f"must have more ‹epochs›, a smaller ‹batch_size› or fewer ‹queries›"
     )
 
 

@@ -65,7 +65,7 @@ def labels_under(given: AllButOne, which: int | np.ndarray) -> np.ndarray:
 
 def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, ask which label can have led to what was released, and do the same on coins of their own."""
-    check_count("--trials", setting.trials)
+    check_count("trials", setting.trials)
     run = _play(spec, setting, first=0)
     control = _play(spec, setting, first=setting.trials, at_once=run.at_once)
     unrelated = (control.guesses == run.coins)[:, None]

@@ -71,7 +71,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     complete = len(received) // per_record
     if complete == 0:
         found = f"the view holds {len(received)} answers, fewer than the {per_record} probes of one record"
-        raise InputError(f"{found}: must have more --epochs or a smaller --batch-size")
+        raise InputError(f"{found}: must have more ‹epochs› or a smaller ‹batch_size›")
     told = torch.stack([m.payload for m in received[: complete * per_record]]).double()
     scalars = told[..., 1] - told[..., 0] if received[0].kind == "losses" else told
     # (records, repeats, classes, K) -> (K, records, classes)

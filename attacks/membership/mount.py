@@ -33,7 +33,7 @@ def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
 
 def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train targets, control targets and shadow models as one stack; score who was a member of which target."""
-    check_count("--trials", setting.trials)
+    check_count("trials", setting.trials)
     own = spec.own_options(setting)
     targets, shadows = setting.trials, own["shadows"]
     pool = pool_of(setting, own["pool"])

@@ -69,7 +69,7 @@ def _setting(claim: MethodClaim | AttackClaim, place: Place, *, records: int, cl
     config = spec.configure(**options)
     if config.batch_size > records:
         right = f"the {records} records" if trains else f"records = {records}"
-        raise InputError(f"config.batch_size is {config.batch_size}, must be at most {right}")
+        raise InputError(f"must be at most {right}", "config.batch_size", config.batch_size)
     if trains:
         check_sizes(config, records=records, clients=clients)
     if isinstance(config, AsyncConfig):
@@ -93,10 +93,7 @@ def _attack_options(claim: AttackClaim) -> dict[str, Any]:
     from attacks import ATTACKS
 
     spec = ATTACKS.named(claim.attack, "attack")
-    try:
-        return spec.check(claim.adversary, dict(claim.config))
-    except InputError as error:
-        raise InputError(str(error).removeprefix("--")) from None
+    return spec.check(claim.adversary, dict(claim.config))
 
 
 @cache

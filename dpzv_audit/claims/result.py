@@ -290,7 +290,7 @@ def _proved(entry: Mapping[str, Any]) -> list[str]:
 def summary_sentence(
     verdicts: Sequence[Verdict], claims: Sequence[Mapping[str, Any]], level: float, options: Mapping[str, bool]
 ) -> str:
-    """Return the counts of all verdicts, what they hold with, what is missing, and what fails for `--strict` alone."""
+    """Return the counts of all verdicts, what they hold with, what is missing, and what fails for `strict` alone."""
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
     text = f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {counts}."
     text += f" A true claim among them is refuted with probability at most {level:g}."
@@ -300,7 +300,7 @@ def summary_sentence(
     lenient = {**options, "strict": False}
     more = sum(entry["fails"] and not fails(entry["verdict"], audited=True, **lenient) for entry in claims)
     if more:
-        text += f" For --strict {more} more {'fails' if more == 1 else 'fail'}: inconclusive, cut off or not audited."
+        text += f" With strict, {more} more {'fails' if more == 1 else 'fail'}: inconclusive, cut off or not audited."
     return text
 
 

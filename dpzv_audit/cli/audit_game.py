@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpzv_audit.cli.common import Output, progress_reporter
-from dpzv_audit.cli.data_loading import named_by_flag
 from dpzv_audit.cli.options import configure
 from dpzv_audit.errors import InputError
 
@@ -55,8 +54,7 @@ def simulated(
     deployment = Deployment(
         records=flags["--dataset-size"], clients=flags.get("--clients") or 1, rounds=flags["--rounds"]
     )
-    named = tuple(key for key, value in values.items() if value is not None)
-    with named_by_flag(named), output.progress() as bars:
+    with output.progress() as bars:
         return simulated_outcome(
             spec, config, deployment, adversary=adversary, audit=plan, seed=seed, reporter=progress_reporter(bars)
         )

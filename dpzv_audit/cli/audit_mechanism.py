@@ -32,14 +32,14 @@ def audit_mechanism(
     runs: int | None,
 ) -> None:
     """Audit `mechanism`, print the result and write its run folder; exits with 1 where `--fail-on` asks for it."""
-    check_positive("--trial-seconds", trial_seconds)
+    check_positive("trial_seconds", trial_seconds)
     if mechanism.startswith(PLANTED_PREFIX):
         if exactly_gaussian:
             raise InputError("--exactly-gaussian does not go with --mechanism planted, which knows what its scores are")
         _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, runs, epsilon, fail_on, seed, out, output)
         return
     if epsilon is not None:
-        check_positive("--epsilon", epsilon)
+        check_positive("epsilon", epsilon)
     from dpzv_audit.auditing.mechanism import mechanism_from
     from dpzv_audit.auditing.workers import Workers
     from dpzv_audit.cli.summary import mechanism_table, save

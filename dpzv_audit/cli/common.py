@@ -39,7 +39,7 @@ SeedOption = Annotated[
     typer.Option(
         "--seed",
         metavar="N",
-        callback=at_least("--seed", 0),
+        callback=at_least("seed", 0),
         help="Every random stream follows from this number.",
     ),
 ]
@@ -190,12 +190,6 @@ def check_choice(flag: str, given: str, allowed: Iterable[str]) -> None:
         raise unknown_name(flag, given, names)
 
 
-def flags_given(ctx: typer.Context) -> list[str]:
-    """The flags that stand on the command line, each by its long name."""
-    sources = {parameter.opts[0]: ctx.get_parameter_source(parameter.name or "") for parameter in ctx.command.params}
-    return [flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-
-
 def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
     """Raise `InputError` for the first of `others`: flags that are given though `flag`, which `does` so, needs none."""
     for other in others:
@@ -205,7 +199,7 @@ def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
 def choose_device(name: str) -> str:
     """Return the torch device for `--device` (`auto`: cuda where there is one); `InputError` if it is not to be had."""
     if name not in ("cpu", "cuda", "auto"):
-        raise InputError(f"--device is {name!r}, must be cpu, cuda or auto")
+        raise InputError("must be cpu, cuda or auto", "device", name)
     if name == "cpu":
         return "cpu"
     import torch

@@ -58,12 +58,10 @@ ProtectOption = Annotated[
 ]
 SeedsOption = Annotated[
     int,
-    typer.Option(
-        "--seeds", metavar="N", callback=at_least("--seeds", 1), help="Trainings of a cell, run as one stack."
-    ),
+    typer.Option("--seeds", metavar="N", callback=at_least("seeds", 1), help="Trainings of a cell, run as one stack."),
 ]
 JobsOption = Annotated[
-    int, typer.Option("--jobs", metavar="N", callback=at_least("--jobs", 1), help="Processes that work on cells.")
+    int, typer.Option("--jobs", metavar="N", callback=at_least("jobs", 1), help="Processes that work on cells.")
 ]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Keep the cells that the same command has finished, and do the rest.")
@@ -112,11 +110,11 @@ def matrix(
     from mechanisms import METHODS
 
     output = Output(as_json=as_json, quiet=quiet)
-    check_probability("--confidence", confidence)
-    chosen_methods = _names("--methods", methods, METHODS)
-    chosen_attacks = _names("--attacks", attacks, ATTACKS)
+    check_probability("confidence", confidence)
+    chosen_methods = _names("methods", methods, METHODS)
+    chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
-    channels = [] if protect is None else _names("--protect", protect, CHANNELS)
+    channels = [] if protect is None else _names("protect", protect, CHANNELS)
     shared: dict[str, Any] = {
         "data": data,
         "epochs": epochs,
@@ -171,7 +169,7 @@ def _names(flag: str, given: str, known: Any) -> list[str]:
         return list(known)
     names = [name.strip() for name in given.split(",") if name.strip()]
     if not names:
-        raise InputError(f"{flag} is {given!r}, must be names separated by commas, or all")
+        raise InputError("must be names separated by commas, or all", flag, given)
     for name in names:
         check_choice(flag, name, known)
     return list(dict.fromkeys(names))
@@ -181,9 +179,9 @@ def _epsilons(given: str) -> list[float]:
     try:
         values = [float(part) for part in given.split(",")]
     except ValueError:
-        raise InputError(f"--epsilons is {given!r}, must be numbers separated by commas, such as 1,10") from None
+        raise InputError("must be numbers separated by commas, such as 1,10", "epsilons", given) from None
     if not all(0.0 < value < float("inf") for value in values):
-        raise InputError(f"--epsilons is {given!r}, must be finite numbers above 0")
+        raise InputError("must be finite numbers above 0", "epsilons", given)
     return list(dict.fromkeys(values))
 
 

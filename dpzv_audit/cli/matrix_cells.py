@@ -14,6 +14,7 @@ from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.names import flag
 from dpzv_audit.cli.options import choose
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evaluation import AuditPlan, attack_result
@@ -86,9 +87,9 @@ def run_cell(task: CellTask) -> dict[str, Any]:
         result = None if task.positive else _result(task)
         cell = {**named, **(_positive(task) if result is None else measured_cell(result, _report_of(task)))}
     except DoesNotApply as error:
-        result, cell = None, {**named, **unmeasured_cell("does not apply", str(error))}
+        result, cell = None, {**named, **unmeasured_cell("does not apply", error.said(str, flag))}
     except AuditError as error:
-        return {**named, **unmeasured_cell("failed", str(error))}
+        return {**named, **unmeasured_cell("failed", error.said(str, flag))}
     except Exception as error:
         return {**named, **unmeasured_cell("failed", f"{type(error).__name__}: {error}")}
     # The folder appears whole or not at all, so a cell that was killed leaves nothing that looks finished.
@@ -163,7 +164,7 @@ def _check_channel(method: str, noise: str) -> None:
     try:
         method_named(method).configure(dp=noise, epsilon=1.0)
     except InputError as error:
-        raise DoesNotApply(f"{noise} noise does not apply to {method}: {error}") from error
+        raise DoesNotApply(f"{noise} noise does not apply to {method}: {error.words}") from error
 
 
 def _result(task: CellTask) -> dict[str, Any]:

@@ -54,7 +54,7 @@ NoiseSeedOption = Annotated[
     typer.Option(
         "--noise-seed",
         metavar="N",
-        callback=at_least("--noise-seed", 0),
+        callback=at_least("noise_seed", 0),
         help="Draw the noise from this seed, not from the operating system: to be repeated, and no bound is sound.",
     ),
 ]
@@ -93,7 +93,7 @@ def train(
     Example: dpzv-audit train --method dpzv --epochs 40
     """
     output = Output(as_json=as_json, quiet=quiet)
-    check_probability("--confidence", confidence)
+    check_probability("confidence", confidence)
     choice = choose(
         method,
         data,

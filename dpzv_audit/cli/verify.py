@@ -65,7 +65,7 @@ MaxTrialsOption = Annotated[
     typer.Option(
         "--max-trials",
         metavar="N",
-        callback=at_least("--max-trials", 1),
+        callback=at_least("max_trials", 1),
         help="Most trainings, or runs, for each claim.",
     ),
 ]
@@ -150,12 +150,12 @@ def verify(
     if claims is None:
         raise InputError("CLAIMS.TOML is missing: give the claims file, such as dpzv-audit verify claims.toml")
     for verdict in allow or ():
-        check_choice("--allow", verdict, ("overclaimed",))
+        check_choice("allow", verdict, ("overclaimed",))
     if max_minutes is not None and not 0 < max_minutes < float("inf"):
-        raise InputError(f"--max-minutes is {max_minutes}, must be a finite number above 0")
+        raise InputError("must be a finite number above 0", "max_minutes", max_minutes)
     if alpha is not None and not 0.0 < alpha < 0.5:
-        raise InputError(f"--alpha is {alpha}, must lie strictly between 0 and 0.5")
-    check_positive("--trial-seconds", trial_seconds)
+        raise InputError("must lie strictly between 0 and 0.5", "alpha", alpha)
+    check_positive("trial_seconds", trial_seconds)
     if new_ledger and ledger is None:
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
@@ -173,8 +173,8 @@ def verify(
     from dpzv_audit.cli.verify_output import check_file, save, summary_file
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
 
-    check_file("--junit", junit)
-    check_file("--sarif", sarif)
+    check_file("junit", junit)
+    check_file("sarif", sarif)
     output = Output(as_json=as_json, quiet=quiet)
     workers = workers_from(jobs, executor, scheduler)
     file = load_claims(claims)

@@ -24,9 +24,9 @@ def check_file(flag: str, path: Path | None) -> None:
     if path is None:
         return
     if not path.name or path.is_dir():
-        raise InputError(f"{flag} is {path}, a folder; must be a file to write to")
+        raise InputError("a folder; must be a file to write to", flag, path)
     if not path.parent.is_dir():
-        raise InputError(f"{flag} is {path}, must be in a folder that exists")
+        raise InputError("must be in a folder that exists", flag, path)
 
 
 def summary_file() -> Path | None:
@@ -88,7 +88,7 @@ def _write(flag: str, path: Path, text: str) -> None:
         write_atomically(path, text, shared=True)
     except OSError as error:
         raise AuditError(
-            f"{flag} is {path}, which cannot be written ({error.strerror}); give a file in a folder that exists"
+            f"which cannot be written ({error.strerror}); give a file in a folder that exists", flag, path
         ) from error
 
 
@@ -97,4 +97,4 @@ def _append(path: Path, text: str) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise AuditError(f"{SUMMARY_VARIABLE} is {path}, which cannot be written ({error.strerror})") from error
+        raise AuditError(f"which cannot be written ({error.strerror})", SUMMARY_VARIABLE, path) from error

@@ -35,7 +35,9 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Any]:
         rows = range(len(names)) if len(names) <= 30 else busy[:30]
         for index in rows:
             shown.add_row(Text(inert(names[index][:60])), Text(status[index]))
-        done = sum(text in ("done", "from the cache") or text.startswith(("the budget", "--max")) for text in status)
+        done = sum(
+            text in ("done", "from the cache") or text.startswith(("the budget", "the limit")) for text in status
+        )
         shown.add_row("", Text(f"{done} of {len(names)} claims done", style="dim"))
         return shown
 

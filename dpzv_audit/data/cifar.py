@@ -56,7 +56,7 @@ def read_cifar10(files: CifarFiles, request: DataRequest, *, subset: bool = Fals
     kind, count = request.partition, request.clients
     grids = [side * side for side in (1, 2, 4, 8, 16, 32)]
     if kind == "patches" and count not in grids:
-        raise InputError(f"clients is {count}, patches make a k x k grid: one of {', '.join(map(str, grids))}")
+        raise InputError(f"patches make a k x k grid: one of {', '.join(map(str, grids))}", "clients", count)
     contents, digests = _contents(request, files, subset=subset)
     parsed = {name: _rows(name, content) for name, content in contents.items()}
     train = [parsed[name] for name in files.train if name in parsed]
@@ -108,7 +108,7 @@ def _contents(request: DataRequest, files: CifarFiles, *, subset: bool) -> tuple
     if not enough:
         absent = next(name for name in files.names if name not in there)
         missing = request.spec.missing(folder / absent)
-        raise missing if subset or not there else InputError(f"{missing}; or give --subset to use what is there")
+        raise missing if subset or not there else missing.placed("", "; or give ‹subset› to use what is there")
     contents = {name: read_bounded(folder / name, files.batch_bytes) for name in there}
     for name, content in contents.items():
         if not content or len(content) % ROW_BYTES or (len(content) != files.batch_bytes and not subset):
@@ -120,7 +120,7 @@ def _wrong_size(path: Path, content: bytes, files: CifarFiles, url: str, *, subs
     if subset:
         return InputError(f"{path}: is truncated: {len(content)} bytes, must be whole rows of {ROW_BYTES} bytes")
     found = f"{path}: has {len(content)} bytes, must have {files.batch_bytes} ({files.rows} rows of {ROW_BYTES})"
-    return InputError(f"{found}; download {url} again, or give --subset to use what is there")
+    return InputError(f"{found}; download {url} again, or give ‹subset› to use what is there")
 
 
 def _unpacked(archive: Path, files: CifarFiles, url: str) -> dict[str, bytes]:

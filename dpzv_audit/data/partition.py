@@ -22,7 +22,7 @@ def split_evenly(length: int, parts: int, *, name: str, of: str) -> int:
     check_count(name, parts)
     if length % parts:
         choices = ", ".join(str(n) for n in range(1, length + 1) if length % n == 0)
-        raise InputError(f"{name} is {parts}, must divide the {length} {of}: one of {choices}")
+        raise InputError(f"must divide the {length} {of}: one of {choices}", name, parts)
     return length // parts
 
 

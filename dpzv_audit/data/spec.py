@@ -161,12 +161,12 @@ class DataSpec:
         kind = partition or [*fixed, *open_][0]
         if kind not in self.partitions:
             has = "has only one" if len(self.partitions) == 1 else "has"
-            raise InputError(f"partition is {partition!r}, {self.name} {has}: {', '.join(self.partitions)}")
+            raise InputError(f"{self.name} {has}: {', '.join(self.partitions)}", "partition", partition)
         chosen = self.partitions[kind]
         count = chosen.clients if clients is None else check_count("clients", clients)
         if chosen.fixed and count != chosen.clients:
             of = f" ({chosen.of})" if chosen.of else ""
-            raise InputError(f"clients is {count}, must be {chosen.clients} for {kind}{of}")
+            raise InputError(f"must be {chosen.clients} for {kind}{of}", "clients", count)
         if chosen.divides is not None:
             split_evenly(chosen.divides, count, name="clients", of=chosen.of)
         return kind, count
@@ -199,17 +199,17 @@ class DataSpec:
         if self.source is None:
             raise InputError(f"{self.name} has no folder of files of its own")
         right = f"the folder that holds {self.source.folder}/ or {self.source.holds}"
-        given = "--data-dir"
+        given = "data_dir"
         if data_dir is None:
             given = DATA_VARIABLE
             value = os.environ.get(DATA_VARIABLE, "")
             if not value:
-                needs = f"{self.name} needs its files: give --data-dir DIR, {right}, or set {DATA_VARIABLE}"
+                needs = f"{self.name} needs its files: give ‹data_dir› DIR, {right}, or set {DATA_VARIABLE}"
                 raise InputError(f"{needs}; {self.source.origin}")
             data_dir = Path(value)
         if not data_dir.is_dir():
             found = "is no folder" if data_dir.exists() else "does not exist"
-            raise InputError(f"{given} is {data_dir}, which {found}; must be {right}")
+            raise InputError(f"which {found}; must be {right}", given, data_dir)
         inner = data_dir / self.source.folder
         return inner if inner.is_dir() else data_dir
 

@@ -76,7 +76,7 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
         records = read_published(path, table, held)
         found = np.bincount(records.labels, minlength=2).tolist()
         if found != list(table.rows[name]) and not (subset and not table.sample):
-            hint = f"it must be the original {name}" if table.sample else "give --subset to use what is there"
+            hint = f"it must be the original {name}" if table.sample else "give ‹subset› to use what is there"
             original = f"the original has {list(table.rows[name])}; {hint}"
             raise InputError(f"{path}: has {found} rows by class, {original}")
         parts.append(records)

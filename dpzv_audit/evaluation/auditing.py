@@ -210,5 +210,6 @@ def _caveats(scores: GameScores, audit: AuditPlan, pairs: int, stopped: str | No
             "so this audit sees less than the mechanism leaks."
         )
     if stopped:
-        text += f" The time limit ended it after {pairs:,} of {audit.runs:,} runs in each world; --resume goes on."
+        done = f"{pairs:,} of {audit.runs:,} runs in each world"
+        text += f" The time limit ended it after {done}; it goes on where it is resumed."
     return text

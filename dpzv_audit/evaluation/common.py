@@ -35,7 +35,7 @@ def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
     if not isinstance(config, DPZVConfig):
         raise InputError(
-            f"--method is {method.name!r}, which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound"
+            "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound", "method", method.name
         )
     return config
 
@@ -44,7 +44,7 @@ def check_noise(sigma: float) -> None:
     """Raise `InputError` where a configuration that may add noise adds none."""
     if sigma == 0.0:
         raise InputError(
-            "the noise is 0 (--sigma 0 or --calibration none), must be above 0: there is no epsilon to bound"
+            "the noise is 0 (‹sigma› 0 or ‹calibration› none), must be above 0: there is no epsilon to bound"
         )
 
 

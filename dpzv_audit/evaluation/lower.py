@@ -30,7 +30,7 @@ _WEALTH_POINTS = 200
 def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
     """Collect `plan.runs` pairs of `trials`; progress shows the bound so far. Also return where chunks are kept."""
     if plan.max_minutes is not None and not plan.max_minutes > 0.0:
-        raise InputError(f"--max-minutes is {plan.max_minutes}, must be above 0")
+        raise InputError("must be above 0", "max_minutes", plan.max_minutes)
     # A chunk counts trainings, of which a pair has two.
     pairs = max(1, plan.chunk // 2)
     store = None
@@ -170,7 +170,7 @@ def warnings_of(scores: GameScores) -> list[str]:
 
 
 def score_files(scores: GameScores) -> dict[str, bytes]:
-    """Return the scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit --scores` reads."""
+    """Return the scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit scores` reads."""
     return {
         "in.npz": npz_bytes({"scores": scores.in_scores}),
         "out.npz": npz_bytes({"scores": scores.out_scores}),

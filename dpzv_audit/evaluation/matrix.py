@@ -138,7 +138,7 @@ def matrix_sentence(cells: Sequence[Result], seeds: int) -> str:
         )
         if few:
             some = "One training a cell is" if seeds == 1 else f"{seeds} trainings a cell are"
-            text += f". {some} too few to tell of others: give --seeds {LEAST_TRAININGS}"
+            text += f". {some} too few to tell of others: give {LEAST_TRAININGS} trials"
     return text + "."
 
 

@@ -1,4 +1,4 @@
-"""Audits a mechanism of the user's own: the `result.json` of `audit --mechanism pkg.mod:factory`."""
+"""Audits a mechanism of the user's own: the `result.json` of `audit` with `mechanism`."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
         trials.facts()
     except Undigested as why:
         if audit.resume:
-            raise InputError(f"--resume: what the mechanism depends on cannot be told: {why}") from None
+            raise InputError(f"‹resume›: what the mechanism depends on cannot be told: {why}") from None
         return replace(audit, folder=None), str(why)
     return audit, ""
 

@@ -1,4 +1,4 @@
-"""Audits a configuration from one training with many canaries: the `result.json` of `audit --canaries M`."""
+"""Audits a configuration from one training with many canaries: the `result.json` of `audit` with `canaries`."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def one_run_outcome(
 ) -> AuditOutcome:
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
     config = noised(method, config)
-    for flag, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
-        if given != _OF_ONE_RUN[flag]:
-            raise InputError(f"--{flag} is {given!r}, must be {_OF_ONE_RUN[flag]} with --canaries")
+    for field, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
+        if given != _OF_ONE_RUN[field]:
+            raise InputError(f"must be {_OF_ONE_RUN[field]} with ‹canaries›", field, given)
     stage = (reporter or silent()).stage("one training", 1)
     played = play_one_run(config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
     stage(1)
     check_noise(played.plan.sigma)
     inside, outside = played.sides
     if not (len(inside) and len(outside)):
-        raise InputError(f"--canaries is {canaries}: all coins fell alike, must be more")
+        raise InputError(": all coins fell alike, must be more", "canaries", canaries)
     bounds = audit_scores(
         inside,
         outside,

@@ -85,7 +85,7 @@ def noise_section(config: TrainingConfig, source: NoiseSource | None, seed: int)
         return {"from": "operating system", "seed": None, "words": words}
     if source is None:
         return noise_of_simulation(seed)
-    words = f"Its noise follows from --noise-seed {source}: whoever learns that can subtract it."
+    words = f"Its noise follows from the noise seed {source}: whoever learns that can subtract it."
     return {"from": "noise-seed", "seed": source, "words": words}
 
 

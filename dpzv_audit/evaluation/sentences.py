@@ -27,7 +27,7 @@ def attack_sentence(
     over = success.over_trainings
     if over is not None and over.low is None:
         trainings = "one training is" if over.count == 1 else f"{over.count} trainings are"
-        text += f"; {trainings} too few to tell of others: give --trials {LEAST_TRAININGS}"
+        text += f"; {trainings} too few to tell of others: give {LEAST_TRAININGS} trials"
     for name, control in outcome.controls.items():
         if not control.holds:
             text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"

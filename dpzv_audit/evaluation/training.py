@@ -69,7 +69,7 @@ def train_result(
     """
     reporter = reporter or silent()
     if noise_seed is not None and not draws_noise(config):
-        raise InputError(f"--noise-seed is {noise_seed}, must be left out: {method.name} adds no noise as configured")
+        raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
     source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws_noise(config) else None
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
     rounds = rounds_of(config, len(dataset.train))

@@ -172,6 +172,6 @@ def _measured(path: Path, epochs: int) -> tuple[list[float], list[float]]:
     except (OSError, ValueError):
         norms = variances = []
     if min(len(norms), len(variances)) < epochs:
-        raise InputError(f"{path} is missing or damaged; start without --resume, which replaces it")
+        raise InputError(f"{path} is missing or damaged; start without ‹resume›, which replaces it")
     # The measures are written first, so an interrupt between the two leaves one too many.
     return norms[:epochs], variances[:epochs]

@@ -48,7 +48,7 @@ def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
     with pytest.raises(InputError) as caught:
         TableParts(part.parent, resume=True)._read("key")
     assert str(caught.value).startswith(f"{part}: is damaged: {says}")
-    assert str(caught.value).endswith("; remove it, or start without --resume, which replaces it")
+    assert str(caught.value).endswith("; remove it, or start without resume, which replaces it")
 
 
 def test_a_name_in_a_damaged_file_never_breaks_the_line(tmp_path, caplog):

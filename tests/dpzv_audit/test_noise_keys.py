@@ -215,7 +215,7 @@ def test_a_key_that_is_gone_or_of_later_rounds_is_refused(file):
     checkpoint = file.path.with_name("k.safetensors")
     checkpoint.write_bytes(b"the state after 7 rounds")
     begun(file)
-    with pytest.raises(InputError, match="would be released a second time with other noise; start without --resume"):
+    with pytest.raises(InputError, match="would be released a second time with other noise; start without resume"):
         file.key_from(7, "cpu")
     checkpoint.unlink()
     begun(file)

@@ -84,19 +84,19 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
             "finds 100.0% of labels (99.9% to 100.0% by records of these 3 trainings, which reach 100.0% to "
             "100.0%), in each of these trainings above the 10.7% of guessing without an attack, in each of these "
             "trainings above the 78.0% of b; with shuffled labels it finds 10.0%; 3 trainings are too few to tell of "
-            "others: give --trials 8. ",
+            "others: give 8 trials. ",
         ),
         (
             trained(0.9, 0.88, 0.92, 2, 0.75, 0.99),
             "in each of these trainings above the 10.7% of guessing without an attack, by too few trainings to be "
             "told from the 78.0% of b; with shuffled labels it finds 10.0%; 2 trainings are too few to tell of "
-            "others: give --trials 8",
+            "others: give 8 trials",
         ),
         (
             trained(0.05, 0.04, 0.06, 1, 0.05, 0.05),
             "(4.0% to 6.0% by records of this training), in this training below the 10.7% of always guessing "
             "the commonest label, in this training below the 78.0% of b; with shuffled labels it finds 10.0%; "
-            "one training is too few to tell of others: give --trials 8",
+            "one training is too few to tell of others: give 8 trials",
         ),
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),

@@ -156,7 +156,7 @@ def test_foreign_and_damaged_checkpoints_are_one_line(data, tmp_path):
         message = str(caught.value)
         assert message.startswith(f"{tmp_path / 'k.safetensors'}: the checkpoint is damaged: ")
         assert says in message
-        assert message.endswith("; start without --resume, which replaces it")
+        assert message.endswith("; start without resume, which replaces it")
 
 
 def test_the_key_follows_from_the_facts():

@@ -103,7 +103,7 @@ def test_an_unknown_option_suggests_the_nearest(method):
 
 
 def test_an_unknown_method_suggests_the_nearest():
-    with pytest.raises(InputError, match=r"--method is 'dpvz': did you mean 'dpzv'"):
+    with pytest.raises(InputError, match=r"method is 'dpvz': did you mean 'dpzv'"):
         method_named("dpvz")
 
 

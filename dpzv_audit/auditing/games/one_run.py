@@ -62,9 +62,9 @@ def play_one_run(
     """
     count = len(dataset.train)
     if not 2 <= canaries <= count:
-        raise InputError(f"--canaries is {canaries}, must be from 2 to the {count} training records")
+        raise InputError(f"must be from 2 to the {count} training records", "canaries", canaries)
     if adversary not in _ADVERSARIES:
-        raise InputError(f"--adversary is {adversary!r}, must be one of {', '.join(_ADVERSARIES)} with --canaries")
+        raise InputError(f"must be one of {', '.join(_ADVERSARIES)} with ‹canaries›", "adversary", adversary)
     generator = stream(seed, Purpose.CANARY, 0)
     records = np.sort(generator.choice(count, canaries, replace=False))
     coins = generator.random(canaries) < 0.5

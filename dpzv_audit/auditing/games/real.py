@@ -49,13 +49,13 @@ class RealTrials:
     def __post_init__(self) -> None:
         if self.game.adversary == "client" and self.plan.rounds_by_client[0] == 0:
             raise InputError(
-                f"--epochs {self.game.config.epochs} are too few: client 1 is never active, and its view is what is "
+                f"‹epochs› {self.game.config.epochs} are too few: client 1 is never active, and its view is what is "
                 "scored, give more"
             )
         hidden = not self.game.knows_ids and self.game.config.sampler == "poisson"
         if hidden and self.game.others == "saturated" and self.game.canary == "worst-case":
             raise InputError(
-                "--others saturated hides the canary behind the random size of a Poisson batch from an adversary "
+                "‹others› saturated hides the canary behind the random size of a Poisson batch from an adversary "
                 "without batch ids, must be zero"
             )
 

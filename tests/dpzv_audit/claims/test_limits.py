@@ -288,7 +288,7 @@ def around(tmp_path):
 def test_folders_lie_below_the_claims_file(around, key, given, check):
     line = f'data_dir = "{given}"' if key == "data_dir" else f'config = {{ transformer = "{given}" }}'
     made = gate_of(around, DATA + line)
-    with pytest.raises(InputError, match=f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*--root DIR"):
+    with pytest.raises(InputError, match=f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*root DIR"):
         made.check() if check else made.prepare()
 
 
@@ -300,7 +300,7 @@ def test_folders_lie_below_the_claims_file(around, key, given, check):
         ('data_dir = "claims.toml"', "data_dir is 'claims.toml', which is no folder but a regular file below"),
         ('data_dir = "data"', "leads to .*, must lie below"),
         ('config = { transformer = "model" }', "whose config.json lies elsewhere"),
-        ('config = { transformer = "some/model" }', "a name on a hub, which is fetched, needs --trust-code"),
+        ('config = { transformer = "some/model" }', "a name on a hub, which is fetched, needs trust_code"),
     ],
 )
 def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, line, says):

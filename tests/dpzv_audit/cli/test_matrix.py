@@ -246,9 +246,9 @@ def test_the_sentence_says_what_few_trainings_allow_to_say():
         "In 1 of them the attack finds more than all that needs no attack, in all 3 trainings and by their records"
         in text
     )
-    assert text.endswith("3 trainings a cell are too few to tell of others: give --seeds 8.")
+    assert text.endswith("3 trainings a cell are too few to tell of others: give 8 trials.")
     one = matrix_sentence([{**clear, "trainings": 1}], 1)
-    assert one.endswith("One training a cell is too few to tell of others: give --seeds 8.")
+    assert one.endswith("One training a cell is too few to tell of others: give 8 trials.")
     many = matrix_sentence([clear], 8)
     assert "in all 8 trainings and by their records or on average over trainings" in many
     assert "--seeds" not in many

@@ -29,9 +29,9 @@ def test_every_set_with_files_says_what_to_download_and_where_to_put_it(name, tm
         text = str(caught.value)
         assert "\n" not in text
         assert any(word in text for word in ("download", "get ", "make "))
-        assert ("--data-dir" if data_dir is None else str(tmp_path)) in text
+        assert ("data_dir" if data_dir is None else str(tmp_path)) in text
     if DATASETS[name].remote:
-        assert "--download" in text or "download it from https://" in text
+        assert "give download" in text or "download it from https://" in text
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -77,7 +77,7 @@ def test_rows_are_chosen_by_part_of_their_label_and_whole_labels_stand_for_thems
     assert labels("q = ") == ["q = 100", "q = 10", "q = 1"]
     assert labels("q = 1", "VAFL") == ["first order (VAFL)", "q = 1"]
     with pytest.raises(
-        InputError, match=r"--row is 'q = 7', must be part of a row's label: first order \(VAFL\); q = 100"
+        InputError, match=r"row is 'q = 7', must be part of a row's label: first order \(VAFL\); q = 100"
     ):
         labels("q = 7")
 

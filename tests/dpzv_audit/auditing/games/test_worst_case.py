@@ -282,7 +282,7 @@ def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(dataset
         ({"labels": (1, 1)}, 3, "labels of the canary are 1 and 1, must be two different classes below 3"),
         ({"labels": (0, 3)}, 3, "are 0 and 3"),
         ({"labels": (-1, 0)}, 3, "are -1 and 0"),
-        ({}, 0, "--runs is 0, must be a whole number of at least 1"),
+        ({}, 0, "runs is 0, must be a whole number of at least 1"),
         ({"config": DPZVConfig(batch_size=13)}, 3, "batch_size is 13"),
     ],
 )
