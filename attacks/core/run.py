@@ -148,8 +148,7 @@ def attacked_run(
         some = data.of_replicas(first, last)
         watching = None if watch is None else watch(some.labels)
         progress = as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds)
-        if progress is not None:
-            progress(0)
+        progress(0)
         trained = train(
             some,
             config,

@@ -167,7 +167,7 @@ def _play(
     given, coins = _deal(setting, replicas)
 
     def part(start: int, stop: int) -> tuple[TrainedStack | None, np.ndarray]:
-        share = as_share(setting.progress, (start, stop), of=setting.trials, rounds=3 * rounds) or (lambda done: None)
+        share = as_share(setting.progress, (start, stop), of=setting.trials, rounds=3 * rounds)
         share(0)
         own = replace(
             given,

@@ -79,7 +79,7 @@ def read_cifar10(files: CifarFiles, request: DataRequest, *, subset: bool = Fals
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
-def _cut(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
+def _divided(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
     if kind == "strips":
         return row_strips(images, clients)
     if kind == "halves":
@@ -89,9 +89,9 @@ def _cut(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
 
 
 def _records(batches: list[Rows], kind: str, clients: int) -> Records:
-    # cut before joining: the bytes of one batch at a time are in memory beside the result
-    cut = [scaled(_cut(images, kind, clients), PIXEL_MAXIMUM) for _, images in batches]
-    features = tuple(np.concatenate([blocks[client] for blocks in cut]) for client in range(clients))
+    # divided before joining: the bytes of one batch at a time are in memory beside the result
+    parts = [scaled(_divided(images, kind, clients), PIXEL_MAXIMUM) for _, images in batches]
+    features = tuple(np.concatenate([blocks[client] for blocks in parts]) for client in range(clients))
     return Records(features=features, labels=np.concatenate([labels for labels, _ in batches]))
 
 

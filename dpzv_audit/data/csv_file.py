@@ -66,11 +66,11 @@ def load_csv(
     scales = scales or {}
     known = _known(sources[0], names, label=label, drop=drop, categories=categories, scales=scales)
     columns = [_column(name, categories, buckets, scales) for name in known]
-    cut = _groups(sources[0], known, clients, groups)
+    held = _groups(sources[0], known, clients, groups)
     tables = [_read(source, layout, columns, label) for source in sources]
     numbers = _classes(sources[0], label, [cell for table in tables for cell in table.labels], classes)
     parts = [
-        Records(features=join_columns(table.blocks, cut), labels=label_classes(source, table, numbers))
+        Records(features=join_columns(table.blocks, held), labels=label_classes(source, table, numbers))
         for source, table in zip(sources, tables, strict=True)
     ]
     train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
@@ -79,7 +79,7 @@ def load_csv(
         train=train,
         test=rest,
         classes=len(numbers),
-        partition=f"{len(cut)} clients, columns: {'; '.join(', '.join(group) for group in cut)}",
+        partition=f"{len(held)} clients, columns: {'; '.join(', '.join(group) for group in held)}",
         digests={
             f"{part}/{file.name}": file_digest(file) for part, file in zip(("csv", "test"), sources, strict=False)
         },
@@ -144,10 +144,10 @@ def _groups(
 ) -> tuple[tuple[str, ...], ...]:
     if groups is None:
         return column_runs(known, 2 if clients is None else clients)
-    cut = tuple(tuple(group) for group in groups)
-    if clients is not None and check_count("clients", clients) != len(cut):
-        raise InputError(f"must be {len(cut)}, the number of groups", "clients", clients)
-    listed = [name for group in cut for name in group]
+    chosen = tuple(tuple(group) for group in groups)
+    if clients is not None and check_count("clients", clients) != len(chosen):
+        raise InputError(f"must be {len(chosen)}, the number of groups", "clients", clients)
+    listed = [name for group in chosen for name in group]
     for name in listed:
         if name not in known:
             raise unknown_name("groups", name, known, f" of {path}")
@@ -158,9 +158,9 @@ def _groups(
     if missing is not None:
         right = "must be in one (‹groups›) or left out (‹drop›)"
         raise InputError(f": column {missing!r} is in no client's group, {right} ({path})", "groups")
-    if not all(cut):
+    if not all(chosen):
         raise InputError("a group is empty, must hold at least one column")
-    return cut
+    return chosen
 
 
 def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:

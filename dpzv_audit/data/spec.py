@@ -132,6 +132,8 @@ class DataSpec:
     def __post_init__(self) -> None:
         if self.source is None and self.files is None and not self.package:
             raise InputError(f"data set {self.name}: must say its source, its files or the package that embeds it")
+        if not self.partitions:
+            raise InputError(f"data set {self.name}: must have at least one partition")
 
     @property
     def options(self) -> dict[str, object]:
@@ -158,7 +160,7 @@ class DataSpec:
         """
         fixed = [name for name, way in self.partitions.items() if way.fixed and way.clients == clients]
         open_ = [name for name, way in self.partitions.items() if clients is None or not way.fixed]
-        kind = partition or [*fixed, *open_][0]
+        kind = partition or [*fixed, *open_, *self.partitions][0]
         if kind not in self.partitions:
             has = "has only one" if len(self.partitions) == 1 else "has"
             raise InputError(f"{self.name} {has}: {', '.join(self.partitions)}", "partition", partition)
@@ -187,9 +189,9 @@ class DataSpec:
 
         Raises `InputError` for absent files, and `dpzv_audit.trees.Undigested` for files that cannot be read.
         """
-        if self.package:
-            return f"embedded, {self.package} {importlib.metadata.version(self.package)}"
-        return data_digest(self.sources(data_dir))
+        places = self.sources(data_dir)
+        version = f"embedded, {self.package} {importlib.metadata.version(self.package)}" if self.package else ""
+        return f"{version}{data_digest(places)}" if places else version
 
     def locate(self, data_dir: Path | None) -> Path:
         """Return the folder of the files: `source`'s in `data_dir` (or DPZV_AUDIT_DATA) if there, else itself.
