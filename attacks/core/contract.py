@@ -21,9 +21,9 @@ from dpzv_audit.errors import InputError, NotFinite, unknown_name
 from dpzv_audit.evidence import Control, Interval
 from mechanisms import METHODS, MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
+from mechanisms.context import Plan
 from mechanisms.federation import rounds_of
 from mechanisms.parameters import ParameterStack
-from mechanisms.plan import Plan
 from mechanisms.replicas import Evaluator
 from mechanisms.trained import TrainedStack
 from mechanisms.views import View

@@ -42,7 +42,8 @@ def simulated(
     output: Output,
 ) -> AuditOutcome:
     """Simulate a training whose size the flags give."""
-    from dpzv_audit.evaluation.auditing import Deployment, simulated_outcome
+    from dpzv_audit.evaluation.auditing import simulated_outcome
+    from mechanisms.context import Deployment
 
     for flag, value in flags.items():
         if flag not in _SIMULATED and value is not None:

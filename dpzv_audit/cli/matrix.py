@@ -31,7 +31,7 @@ from dpzv_audit.errors import AuditError, InputError, check_probability
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mechanisms import TrainingConfig
+    from mechanisms import MethodSpec
 
 ALL = "all"
 CHANNELS = ("gradient", "embedding", "embedding-batch")
@@ -129,7 +129,7 @@ def matrix(
     tasks = [
         CellTask(method=m, noise=on, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods
-        for on, e in _claims(METHODS[m].config, claimed, channels)
+        for on, e in _claims(METHODS[m], claimed, channels)
         for a in chosen_attacks
         for by in ATTACKS[a].adversaries
     ]
@@ -151,15 +151,11 @@ def matrix(
         _finish(output, folder, found, len(tasks), shared)
 
 
-def _claims(
-    config: type[TrainingConfig], claimed: list[float], channels: list[str]
-) -> list[tuple[str | None, float | None]]:
+def _claims(method: MethodSpec, claimed: list[float], channels: list[str]) -> list[tuple[str | None, float | None]]:
     """Channels of noise and epsilons that a method is run with: its own claim, or none and then each channel's."""
-    from mechanisms.config import DPZVConfig, ProtectedConfig
-
-    if issubclass(config, DPZVConfig):
+    if method.own_noise:
         return [(None, epsilon) for epsilon in claimed]
-    noised = [(on, epsilon) for on in channels for epsilon in claimed] if issubclass(config, ProtectedConfig) else []
+    noised = [(on, epsilon) for on in channels for epsilon in claimed] if "dp" in method.config.model_fields else []
     return [(None, None), *noised]
 
 

@@ -105,9 +105,9 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     from dpzv_audit.cli.data_options import DataFlags
     from dpzv_audit.cli.options import choose, configure
     from dpzv_audit.evaluation.common import check_noise, noised
-    from mechanisms import ProtectedConfig, method_named
-    from mechanisms.calibration import guarantee
-    from mechanisms.plan import plan
+    from mechanisms import method_named
+    from mechanisms.context import Deployment
+    from mechanisms.dpzv import scalar_config
 
     if records is None:
         choice = choose(
@@ -120,14 +120,14 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     else:
         _, config = configure(flags.name, dict(flags.options), flags.settings)
         clients = clients or 1
-    if isinstance(config, ProtectedConfig) and config.protected:
-        promised = guarantee(config, records=records, clients=clients, seed=flags.seed)
-        return promised.release, None, config.delta
-    config = noised(method_named(flags.name), config)
-    the_plan = plan(config, records=records, clients=clients, seed=flags.seed)
-    check_noise(the_plan.sigma)
-    by_theorem = config.calibration == "paper" and config.sigma is None
-    return the_plan.release(config, records), config.epsilon if by_theorem else None, config.delta
+    method = method_named(flags.name)
+    releases = method.releases(config, Deployment(records=records, clients=clients, seed=flags.seed))
+    if not releases:
+        noised(method, config)
+        check_noise(0.0)
+    scalars, given = scalar_config(method, config), method.protection(config)
+    by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
+    return releases[0], given.epsilon if by_theorem else None, given.delta
 
 
 def sigma_of(

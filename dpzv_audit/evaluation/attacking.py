@@ -19,12 +19,9 @@ from dpzv_audit.evaluation.sections import control_section, costs, provenance, u
 from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.halving import shortage
-from mechanisms.config import DPZVConfig, ProtectedConfig
 from mechanisms.controls import frozen_clients
 from mechanisms.training_data import TrainingData, dtype_of
 
-DEFAULT_DELTA = 1e-5
-"""Delta of a certified epsilon where the method claims none."""
 NO_GAME = "its scores are about no coin: it does not ask which of two neighbouring inputs was trained on"
 
 
@@ -42,6 +39,7 @@ def attack_result(
     trained_on = outcome.dataset or setting.dataset
     certified = _certified(outcome, setting)
     privacy, tradeoff = privacy_sections(
+        setting.method,
         setting.config,
         trained_on,
         outcome.plan,
@@ -69,7 +67,7 @@ def attack_result(
         **_pictures(outcome),
         **certified,
         "privacy": privacy,
-        "noise": noise_section(setting.config, None, setting.seed),
+        "noise": noise_section(setting.method, setting.config, None, setting.seed),
         "sentence": attack_sentence(spec.name, setting.adversary, outcome, certified["certified"], privacy),
         "tradeoff": tradeoff,
         "utility": utility_section(
@@ -106,11 +104,10 @@ def _certified(outcome: AttackOutcome, setting: AttackSetting) -> Result:
     game = outcome.game
     if game is None:
         return {"certified": None, "not_certified": outcome.no_game or NO_GAME}
-    config = setting.config
     (bound,) = audit_scores(
         game.on_one,
         game.on_zero,
-        delta=config.delta if isinstance(config, DPZVConfig | ProtectedConfig) else DEFAULT_DELTA,
+        delta=setting.method.protection(setting.config).delta,
         confidence=setting.confidence,
         estimators=("one-run",),
         coin_flips=True,

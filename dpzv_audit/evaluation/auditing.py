@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpzv_audit.auditing.games.definition import CANARIES, SCORES, Game
 from dpzv_audit.auditing.games.fitted import fitted_facts
@@ -26,7 +26,8 @@ from dpzv_audit.evaluation.published import noise_section, published_by_simulati
 from dpzv_audit.evaluation.sections import provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.plan import Plan, plan
+from mechanisms.context import Deployment, Plan
+from mechanisms.plan import scalar_release
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,6 @@ class AuditOutcome:
     result: Result
     files: dict[str, bytes]
     forget: Callable[[], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """The size of a training that is simulated: records D, clients, rounds T over all clients."""
-
-    records: int
-    clients: int
-    rounds: int
 
 
 def audit_result(
@@ -76,7 +68,7 @@ def audit_outcome(
     reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Like `audit_result`, with the scores as files."""
-    game = game_of(noised(method, config), adversary, audit)
+    game = game_of(method, noised(method, config), adversary, audit)
     trials = RealTrials(game, dataset, seed, device)
     check_noise(trials.plan.sigma)
     return _outcome(
@@ -103,8 +95,8 @@ def simulated_outcome(
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
     config = noised(method, config)
-    game = game_of(config, adversary, audit)
-    the_plan = plan(config, records=deployment.records, clients=deployment.clients, seed=seed, rounds=deployment.rounds)
+    game = game_of(method, config, adversary, audit)
+    the_plan = method.scalar_plan(config, replace(deployment, seed=seed))
     check_noise(the_plan.sigma)
     sampling = Sampling(
         sampler=config.sampler,
@@ -139,11 +131,13 @@ def _outcome(
     done, store = collected(trials, audit, reporter or silent(), game.config.delta)
     scores = outcome_of(trials, done.arrays)
     warnings = warnings_of(scores)
-    records = trials.sampling.records
     fitted = isinstance(trials, RealTrials) and bool(trials.dataset.fitted)
+    deployment = Deployment(
+        records=trials.sampling.records, clients=len(the_plan.rounds_by_client), data_dependent_side=fitted
+    )
     privacy, tradeoff = privacy_of(
         game.config,
-        the_plan.release(game.config, records, data_dependent_side=fitted),
+        scalar_release(game.config, the_plan, deployment),
         the_plan,
         scores,
         adversary=game.adversary,
@@ -161,7 +155,7 @@ def _outcome(
         "game": game_section(game, scores, trials.worlds.labels if isinstance(trials, RealTrials) else None)
         | ({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
         "privacy": privacy,
-        "noise": noise_section(game.config, None, seed),
+        "noise": noise_section(method, game.config, None, seed),
         "sentence": f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}"
         + "".join(f" Warning: {warning}." for warning in warnings),
         "warnings": warnings,

@@ -12,6 +12,7 @@ from dpzv_audit.auditing.workers import Workers
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import NeighbourRelation
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms.dpzv import scalar_config
 
 Result = dict[str, Any]
 NEIGHBOURS: NeighbourRelation = "replace-label"
@@ -33,11 +34,12 @@ class Reporter:
 
 def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
-    if not isinstance(config, DPZVConfig):
+    found = scalar_config(method, config)
+    if found is None:
         raise InputError(
             "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound", "method", method.name
         )
-    return config
+    return found
 
 
 def check_noise(sigma: float) -> None:

@@ -16,6 +16,8 @@ from dpzv_audit.evaluation.published import noise_section, published_by_simulati
 from dpzv_audit.evaluation.sections import provenance
 from dpzv_audit.evaluation.sentences import privacy_sentence
 from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.context import Deployment
+from mechanisms.plan import scalar_release
 
 ESTIMATORS = ("one-run", "one-run-fdp")
 _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}
@@ -40,7 +42,7 @@ def one_run_outcome(
         if given != _OF_ONE_RUN[field]:
             raise InputError(f"must be {_OF_ONE_RUN[field]} with ‹canaries›", field, given)
     stage = (reporter or silent()).stage("one training", 1)
-    played = play_one_run(config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
+    played = play_one_run(method, config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
     stage(1)
     check_noise(played.plan.sigma)
     inside, outside = played.sides
@@ -56,9 +58,12 @@ def one_run_outcome(
         seed=seed,
     )
     scores = GameScores(outside, inside, "one-run", saturated=played.saturated)
+    deployment = Deployment(
+        records=len(dataset.train), clients=dataset.clients, data_dependent_side=bool(dataset.fitted)
+    )
     privacy, _ = privacy_of(
         config,
-        played.plan.release(config, len(dataset.train), data_dependent_side=bool(dataset.fitted)),
+        scalar_release(config, played.plan, deployment),
         played.plan,
         scores,
         adversary=adversary,
@@ -86,7 +91,7 @@ def one_run_outcome(
             "saturated": "yes" if played.saturated else "no: the server undid it",
         },
         "privacy": privacy,
-        "noise": noise_section(config, None, seed),
+        "noise": noise_section(method, config, None, seed),
         "sentence": privacy_sentence(privacy),
         "tradeoff": None,  # the canaries of one training depend on each other, so their scores have no band
         "protects": method.protects(config),

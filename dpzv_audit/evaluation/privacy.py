@@ -22,12 +22,14 @@ from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, largest_gating, refuted_given, verdict_on
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.channels import channel_section, faces
+from dpzv_audit.evaluation.channels import channel_section
 from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds
 from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound, to_jsonable
-from mechanisms import DPZVConfig, ProtectedConfig, TrainingConfig
-from mechanisms.plan import Plan
+from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms.context import Deployment, Plan
+from mechanisms.dpzv import scalar_config
+from mechanisms.plan import scalar_release
 
 NO_NOISE = "no-noise"
 _NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
@@ -37,6 +39,7 @@ _UNAUDITED = (
 
 
 def privacy_sections(
+    method: MethodSpec,
     config: TrainingConfig,
     dataset: VerticalDataset,
     the_plan: Plan | None,
@@ -53,22 +56,28 @@ def privacy_sections(
 
     `seeded_noise` says that the training is released and its noise is not: see `dpzv_audit.accounting.Release`.
     """
-    facing = faces(config, adversary) if isinstance(config, ProtectedConfig) else None
-    if isinstance(config, ProtectedConfig) and facing is not None:
-        return channel_section(config, dataset, seed=seed, adversary=facing, seeded_noise=seeded_noise), None
-    if not isinstance(config, DPZVConfig) or the_plan is None or the_plan.sigma == 0.0:
-        return _without_noise(config, adversary), None
+    deployment = Deployment(
+        records=len(dataset.train),
+        clients=dataset.clients,
+        seed=seed,
+        seeded_noise=seeded_noise,
+        data_dependent_side=bool(dataset.fitted),
+    )
+    noised = scalar_config(method, config)
+    facing = next((name for name in method.protection(config).audience if name == adversary), None)
+    if noised is None and facing is not None:
+        return channel_section(method, config, deployment, adversary=facing), None
+    if noised is None or the_plan is None or the_plan.sigma == 0.0:
+        return _without_noise(noised, adversary), None
     scores = None
     if audit.runs and adversary in ("client", "colluding-clients"):
-        game = game_of(config, adversary, audit, repeats)
+        game = game_of(method, noised, adversary, audit, repeats)
         trials = RealTrials(game, dataset, seed, device)
-        done, _ = collected(trials, audit, reporter or silent(), config.delta)
+        done, _ = collected(trials, audit, reporter or silent(), noised.delta)
         scores = outcome_of(trials, done.arrays)
-    release = the_plan.release(
-        config, len(dataset.train), seeded_noise=seeded_noise, data_dependent_side=bool(dataset.fitted)
-    )
+    release = scalar_release(noised, the_plan, deployment)
     return privacy_of(
-        config,
+        noised,
         release,
         the_plan,
         scores,
@@ -80,9 +89,10 @@ def privacy_sections(
     )
 
 
-def game_of(config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
+def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
     """The game that `audit` asks for; `InputError` where there is none."""
     return Game(
+        method=method,
         config=config,
         adversary=as_game_adversary(adversary),
         neighbours=cast(Neighbours, audit.neighbours),
@@ -147,13 +157,13 @@ def privacy_of(
     return privacy, _tradeoff(config, tightest, scores, confidence)
 
 
-def _without_noise(config: TrainingConfig, adversary: str) -> Result:
+def _without_noise(config: DPZVConfig | None, adversary: str) -> Result:
     return {
-        "claimed": config.epsilon if isinstance(config, DPZVConfig) and config.calibration != "none" else None,
+        "claimed": config.epsilon if config is not None and config.calibration != "none" else None,
         "upper": None,
         "gap": NO_NOISE,
         "empirical_lower": None,
-        "delta": config.delta if isinstance(config, DPZVConfig) else None,
+        "delta": config.delta if config is not None else None,
         "adversary": adversary,
         "neighbours": NEIGHBOURS,
         "verdict": None,

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpzv_audit.evaluation.common import Result
 from dpzv_audit.seeds import noise_of_simulation
-from mechanisms import DPZVConfig, ProtectedConfig, TrainingConfig
+from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.training import NoiseSource
 
 MODELS = "models.safetensors"
@@ -65,20 +65,12 @@ _OF_AUDITS = {
 _SCORE_FILES = {"in.npz": _AUDIT, "out.npz": _AUDIT}
 
 
-def draws_noise(config: TrainingConfig) -> bool:
-    """Return whether a training of `config` draws noise that is to protect something."""
-    if isinstance(config, DPZVConfig):
-        scalars = config.sigma != 0.0 if config.sigma is not None else config.calibration != "none"
-        return scalars or config.server_update == "dp-sgd"
-    return isinstance(config, ProtectedConfig) and config.protected
-
-
-def noise_section(config: TrainingConfig, source: NoiseSource | None, seed: int) -> Result | None:
+def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSource | None, seed: int) -> Result | None:
     """Return where a training's noise came from and what that means for a bound; None where there is no noise.
 
     `source` is that of `mechanisms.train`: None for a simulation, whose noise follows from the run's `seed`.
     """
-    if not draws_noise(config):
+    if not method.protection(config).draws:
         return None
     if source == "os":
         words = "Its noise came from the operating system, and the key is destroyed: nobody can draw it again."

@@ -21,7 +21,7 @@ from dpzv_audit.reproduce.table import Setting, Trained
 from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
 from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
-from mechanisms import train
+from mechanisms import method_named, train
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
 from mechanisms.method import Run
@@ -68,6 +68,7 @@ class ImplicitNoise(Trained):
             total = config.epochs * (len(dataset.train) // config.batch_size)
             progress = setting.stage(self.label, total)
             train(
+                method_named("czofo"),
                 data,
                 config,
                 seed=setting.seed,

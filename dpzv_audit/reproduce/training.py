@@ -69,6 +69,7 @@ def trained_part(
 
     def compute(checkpoints: FileCheckpoints | None) -> Row:
         trained, at_once = train_in_stacks(
+            method,
             data,
             config,
             seed=setting.seed,

@@ -19,9 +19,11 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.noise_keys import NoiseKeyFile
 from dpzv_audit.runs import environment
-from mechanisms import METHODS, train
+from mechanisms import METHODS
 from mechanisms.secret import SecretBits
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 7

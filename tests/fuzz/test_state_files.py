@@ -24,7 +24,7 @@ from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.runs import load_measured
 from dpzv_audit.store import checksummed
 from mechanisms import METHODS
-from mechanisms.plan import plan
+from mechanisms.context import RunContext
 from mechanisms.training import DPZVRun
 from mechanisms.training_data import TrainingData
 from reports.render import write_report
@@ -160,8 +160,7 @@ def test_checkpoints_leave_the_run_as_it_was_where_they_are_refused(withstands, 
     data = TrainingData.of(VerticalDataset("random", *parts, 3, "blocks", {}), dtype=torch.float32, device="cpu")
 
     def fresh():
-        the_plan = plan(config, records=23, clients=len(data.features), seed=1)
-        return DPZVRun(data, config, the_plan, seed=1, replicas=(0, 2), observers=(), device="cpu")
+        return DPZVRun(data, config, RunContext(seed=1, replicas=(0, 2)))
 
     def state(run):
         fed = run.federation

@@ -6,10 +6,12 @@ import torch
 
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS, train
+from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
 from mechanisms.staleness import StalenessObserver
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
 VARIANTS = [

@@ -6,8 +6,9 @@ import torch
 from mechanisms import METHODS
 from mechanisms.config import VAFLConfig
 from mechanisms.staleness import StalenessObserver
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 6, "embedding": 3, "hidden": 4}
 

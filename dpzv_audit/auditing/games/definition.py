@@ -10,6 +10,8 @@ from typing import Literal, cast, get_args
 from dpzv_audit.accounting.gaps import RATE_FOLLOWS
 from dpzv_audit.errors import InputError, check_positive, unknown_name
 from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZV
+from mechanisms.method import MethodSpec
 
 Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]
 Canary = Literal["worst-case", "state", "mislabelled", "random"]
@@ -39,9 +41,10 @@ _KNOWS_IDS = ("client", "colluding-clients")
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """A game on DPZV.
+    """A game on the noised scalars of a method.
 
     Attributes:
+        method: The audited method, which trains.
         config: The audited configuration; its claim and noise are taken as they are.
         neighbours: How the worlds differ in the canary: its label, its record (the adversary's own block held fixed),
             whether it is there, or whether its contribution is 0.
@@ -55,6 +58,7 @@ class Game:
         norm: What the features of a `state` canary are multiplied by.
     """
 
+    method: MethodSpec = DPZV
     config: DPZVConfig
     neighbours: Neighbours = "replace-label"
     canary: Canary = "worst-case"

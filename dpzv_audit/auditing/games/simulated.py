@@ -79,7 +79,8 @@ class SimulatedTrials:
 
     def facts(self) -> dict[str, Any]:
         """See `Trials.facts`."""
-        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name != "config"}
+        told = {"config", "method"}
+        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name not in told}
         return {
             "trials": "simulated",
             "config": self.game.config.model_dump(mode="json"),

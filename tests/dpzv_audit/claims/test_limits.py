@@ -20,6 +20,7 @@ from dpzv_audit.cli import main
 from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError
 from mechanisms.config import CZOFOConfig, DPZVConfig
+from mechanisms.context import Deployment
 from mechanisms.federation import check_sizes
 from mechanisms.plan import plan
 
@@ -186,7 +187,7 @@ def test_products_of_legal_sizes_are_refused():
 def test_rounds_by_client_are_counted_once_for_all_clients():
     config = DPZVConfig(epochs=1000, batch_size=64)
     started = time.process_time()
-    made = plan(config, records=64_000, clients=limits.MOST_CLIENTS, seed=0)
+    made = plan(config, Deployment(records=64_000, clients=limits.MOST_CLIENTS))
     assert time.process_time() - started < 5.0, "1,000 passes over 1,000,000 rounds take 15 s"
     assert made.rounds_by_client == (1000,) * 1000
 

@@ -16,8 +16,9 @@ from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.training import Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
-from mechanisms.registry import new_run
 from mechanisms.training_data import TrainingData
+
+from ...built_in import new_run
 
 
 @pytest.mark.parametrize("name", TABLES)
