@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from dpzv_audit.accounting.comparison import composed_epsilon
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.table import Setting, Trained
@@ -42,11 +43,6 @@ def gaussian_sigma(norm: float, epsilon: float, delta: float, records: int) -> f
 def claimed_epsilon(norm: float, variance: float, delta: float, records: int) -> float:
     """Epsilon of one round by eq. 3, for the largest norm zeta and the variance sigma^2 of an entry."""
     return gaussian_sigma(norm, 1.0, delta, records) / math.sqrt(variance)
-
-
-def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
-    """sqrt(2 T ln(1/delta')) epsilon + T epsilon (e^epsilon - 1): advanced composition as theorem 4.1 has it."""
-    return math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon + rounds * epsilon * math.expm1(epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)

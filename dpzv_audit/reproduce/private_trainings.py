@@ -16,13 +16,15 @@ import numpy as np
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
 from dpzv_audit.evaluation.auditing import simulated_outcome
 from dpzv_audit.evaluation.common import AuditPlan, noised
-from dpzv_audit.reproduce.search import Options
 from dpzv_audit.reproduce.text import Row
 from mechanisms import DPZVConfig, method_named, train
 from mechanisms.context import Deployment
 from mechanisms.plan import scalar_release
 from mechanisms.private_control import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.training_data import TrainingData
+
+Options = Mapping[str, Any]
+"""A setting that a search tries."""
 
 AUDIT_RUNS = 8000
 """Simulated runs in each world of the audit that gives the lower bound."""
@@ -41,19 +43,19 @@ class FrozenClients:
     def train(
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
     ) -> tuple[np.ndarray, Row]:
-        """See `Trainer.train`."""
+        """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
         config = self._config(options)
         correct = private_frozen_clients(data, config, seed=seed, replicas=(replica,), device=device)[0]
         return correct, {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
 
     def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
-        """See `Trainer.guarantee`: T Gaussian mechanisms, all seen by whoever holds the final model."""
+        """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
         config = self._config(options)
         mu = 2.0 * config.clip * math.sqrt(config.steps) / control_sigma(config)
         return {"sound": True, "gap": None, "epsilon": epsilon_from_mu(mu, self.delta), "lower": None}
 
     def variants(self, options: Options) -> Mapping[str, Options]:
-        """See `Trainer.variants`: none, the clients are frozen as it is."""
+        """Return further trainings by name: none, the clients are frozen as it is."""
         return {}
 
     def _config(self, options: Options) -> PrivateControlConfig:
@@ -106,7 +108,7 @@ class Federated:
     def train(
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
     ) -> tuple[np.ndarray, Row]:
-        """See `Trainer.train`."""
+        """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
         method, records, clients = method_named(self.method), data.records, len(data.features)
         config = self.config(options, records=records, clients=clients, seed=seed)
         trained = train(method, data, config, seed=seed, replicas=(replica,), device=device)
@@ -120,7 +122,7 @@ class Federated:
         }
 
     def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
-        """See `Trainer.guarantee`: one client, a record's label replaced."""
+        """Return what the training of these options guarantees: one client, a record's label replaced."""
         method = method_named(self.method)
         config = self.config(options, records=records, clients=clients, seed=seed)
         deployment = Deployment(records=records, clients=clients, seed=seed)
@@ -148,7 +150,7 @@ class Federated:
         }
 
     def variants(self, options: Options) -> Mapping[str, Options]:
-        """See `Trainer.variants`: the same without noise, and with clients that do not move."""
+        """Return further trainings by name: the same without noise, and with clients that do not move."""
         found: dict[str, Options] = {"noiseless": {**options, "noiseless": True}}
         if {**self.common, **options}.get("top_model", True):
             found["frozen"] = {**options, "client_rate": 0.0}
