@@ -19,7 +19,7 @@ ADULT_ROW = (
     "United-States, <=50K"
 )
 RICH_ROW = ADULT_ROW.replace("39", "52").replace("State-gov", "?").replace("<=50K", ">50K")
-BANK_HEADER = ";".join(f'"{name}"' for name in BANK.names)
+BANK_HEADER = ";".join(f'"{name}"' for name in BANK.layout.names)
 BANK_ROW = '58;"management";"married";"tertiary";"no";2143;"yes";"no";"unknown";5;"may";261;1;-1;0;"unknown";"no"'
 
 
