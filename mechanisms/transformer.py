@@ -64,14 +64,12 @@ class TransformerModel:
         config: Any = _encoder(source).config
         if vocabulary > config.vocab_size:
             raise InputError(
-                f" with {config.vocab_size} token ids, the data has {vocabulary}: "
-                "must be read with the transformer's own tokenizer",
-                "transformer",
-                source,
+                f"transformer is {source!r} with {config.vocab_size} token ids, the data has {vocabulary}: "
+                "must be read with the transformer's own tokenizer"
             )
         most = getattr(config, "max_position_embeddings", None)
         if most is not None and length > most:
-            raise InputError(f" for at most {most} tokens, a client's run has {length}", "transformer", source)
+            raise InputError(f"transformer is {source!r} for at most {most} tokens, a client's run has {length}")
         return TransformerModel(source, embedding)
 
     def module(self) -> nn.Module:

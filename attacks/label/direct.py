@@ -21,6 +21,7 @@ from attacks.label.mount import mount_labels
 from attacks.label.rules import RULES
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.seeds import Purpose, stream
+from mechanisms.config import CZOFOConfig, DPZVConfig, ZerothOrderConfig
 from mechanisms.messages import Message
 from mechanisms.views import View
 
@@ -112,7 +113,7 @@ def too_few(answers: int, queries: int) -> str:
     """What to say where a view does not hold the answers of one batch."""
     return (
         f"the view holds {answers} answers, fewer than the {queries} queries of one batch: "
-        f"must have more ‹epochs›, a smaller ‹batch_size› or fewer ‹queries›"
+        "must have more --epochs, a smaller --batch-size or fewer --queries"
     )
 
 
@@ -162,8 +163,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         return from_gradients(view, channel, known.client, rule=rule)
     if view.adversary.kind == "eavesdropper":
         return from_wire(view, channel, seed=known.seed, rule=rule, estimator=estimator)
-    measured = known.method.differences(known.config)
-    if measured is not None and measured.shared:
+    if isinstance(known.config, CZOFOConfig):
         return from_shared_directions(view, channel, known.client, rule=rule, estimator=estimator)
     return from_scalars(view, channel, rule=rule, estimator=estimator)
 
@@ -173,13 +173,15 @@ def channel_of(known: Knowledge) -> Channel:
 
     A central difference has no error of first order in lambda: noise is all there is.
     """
-    measured = known.method.differences(known.config)
+    config = known.config
     smoothing = error = 0.0
-    if measured is not None:
-        smoothing, error = measured.smoothing, known.sigma
-        if not measured.two_sided:
-            error = forward_difference_error(smoothing, known.classes, records=measured.records)
-    return Channel(known.classes, known.config.batch_size, known.batches, known.queries, error, smoothing)
+    if isinstance(config, DPZVConfig):
+        smoothing, error = config.smoothing, known.sigma
+    elif isinstance(config, ZerothOrderConfig | CZOFOConfig):
+        smoothing = config.smoothing
+        records = 1 if isinstance(config, CZOFOConfig) and config.scalars == "record" else config.batch_size
+        error = forward_difference_error(smoothing, known.classes, records=records)
+    return Channel(known.classes, config.batch_size, known.batches, known.queries, error, smoothing)
 
 
 def on_split(setting: AttackSetting) -> AttackSetting:

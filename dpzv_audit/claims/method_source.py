@@ -20,9 +20,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.training_defaults import defaults_for
-from mechanisms import METHODS, TrainingConfig
-from mechanisms.context import Deployment
-from mechanisms.dpzv import scalar_config
+from mechanisms import METHODS, DPZVConfig, TrainingConfig
+from mechanisms.config import AsyncConfig
 from mechanisms.federation import check_sizes
 from mechanisms.method import MethodSpec
 from mechanisms.plan import check_plan
@@ -70,10 +69,11 @@ def _setting(claim: MethodClaim | AttackClaim, place: Place, *, records: int, cl
     config = spec.configure(**options)
     if config.batch_size > records:
         right = f"the {records} records" if trains else f"records = {records}"
-        raise InputError(f"must be at most {right}", "config.batch_size", config.batch_size)
+        raise InputError(f"config.batch_size is {config.batch_size}, must be at most {right}")
     if trains:
         check_sizes(config, records=records, clients=clients)
-    check_plan(config, records=records, clients=clients)
+    if isinstance(config, AsyncConfig):
+        check_plan(config, records=records, clients=clients)
     return _Setting(spec, config)
 
 
@@ -93,7 +93,10 @@ def _attack_options(claim: AttackClaim) -> dict[str, Any]:
     from attacks import ATTACKS
 
     spec = ATTACKS.named(claim.attack, "attack")
-    return spec.check(claim.adversary, dict(claim.config))
+    try:
+        return spec.check(claim.adversary, dict(claim.config))
+    except InputError as error:
+        raise InputError(str(error).removeprefix("--")) from None
 
 
 @cache
@@ -132,17 +135,15 @@ def method_source(claim: MethodClaim, place: Place, seed: int) -> Source:
     setting = _setting(claim, place, records=records, clients=clients)
     spec, config = setting.method, setting.config
     side = data is not None and bool(data.fitted)
-    deployment = Deployment(records=records, clients=clients, seed=seed, data_dependent_side=side)
-    theory = partial(theory_of, claim, spec, config, deployment)
+    theory = partial(theory_of, claim, config, records=records, clients=clients, seed=seed, data_dependent_side=side)
     facts: dict[str, Any] = {"config": config.model_dump(mode="json"), "records": records, "clients": clients}
     if data is not None:
         facts["data"] = {"digests": data.digests, "partition": data.partition}
-    noised = scalar_config(spec, config)
-    if noised is None:
+    if not isinstance(config, DPZVConfig):
         return Source(theory=theory, facts=facts, unaudited=f"no game is played on the channel of {spec.name}")
-    if noised.calibration == "none" or noised.sigma == 0.0:
+    if config.calibration == "none" or config.sigma == 0.0:
         return Source(theory=theory, facts=facts, unaudited="no noise is added, so there is no epsilon to test")
-    games = games_of(claim, spec, noised, data, deployment, device=place.device)
+    games = games_of(claim, config, data, records=records, clients=clients, seed=seed, device=place.device)
     if games.game is None:
         return Source(theory=theory, facts=facts, unaudited=games.why_not)
     game = games.game

@@ -33,11 +33,11 @@ def check_planted(claim: MechanismClaim) -> Planted:
     for key in ("adversary", "neighbours"):
         given, own = getattr(claim, key), getattr(planted, key)
         if given != own:
-            raise InputError(f"must be {own!r} with {claim.mechanism}", key, given)
+            raise InputError(f"{key} is {given!r}, must be {own!r} with {claim.mechanism}")
     if claim.exactly_gaussian:
-        raise InputError(f"does not go with {claim.mechanism}, which knows what its scores are", "exactly_gaussian")
+        raise InputError(f"exactly_gaussian does not go with {claim.mechanism}, which knows what its scores are")
     if claim.depends:
-        raise InputError(f"does not go with {claim.mechanism}, which reads no file", "depends")
+        raise InputError(f"depends does not go with {claim.mechanism}, which reads no file")
     return planted
 
 

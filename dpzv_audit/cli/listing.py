@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.cli.common import JsonOption, Output
-from dpzv_audit.cli.names import flag
-from dpzv_audit.errors import unknown_name, with_options
+from dpzv_audit.errors import unknown_name
 from dpzv_audit.registry import OWN, Registry
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def listed(what: str) -> list[dict[str, Any]]:
     origin and whether `--download` fetches them.
     """
     if what not in REGISTRIES:
-        raise unknown_name("what", what, REGISTRIES)
+        raise unknown_name("WHAT", what, REGISTRIES)
     module, name = REGISTRIES[what]
     registry: Mapping[str, Any] = getattr(importlib.import_module(module), name)
     items = [{"name": key, "summary": _summary(entry)} for key, entry in registry.items()]
@@ -77,7 +76,7 @@ def _dataset(spec: DataSpec) -> dict[str, Any]:
             "folder": spec.source.folder,
             "names": spec.source.names,
             "megabytes": spec.source.size,
-            "origin": with_options(spec.source.origin, flag),
+            "origin": spec.source.origin,
             "download": bool(spec.remote),
         }
     partitions = {name: way.takes for name, way in spec.partitions.items()}

@@ -5,10 +5,8 @@ import pytest
 import torch
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from mechanisms import METHODS
+from mechanisms import METHODS, train
 from mechanisms.training_data import TrainingData
-
-from ..built_in import train
 
 
 def pool(records=40, clients=2, classes=3):
