@@ -51,4 +51,4 @@ ATTACKS = Registry(
 
 def attack_named(name: str) -> AttackSpec:
     """The attack called `name`; `InputError` suggesting the nearest known one otherwise."""
-    return ATTACKS.named(name, "--attack")
+    return ATTACKS.named(name, "attack")

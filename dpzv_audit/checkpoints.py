@@ -66,7 +66,7 @@ class FileCheckpoints:
         try:
             history = load_checkpoint(run, self.path.read_bytes(), self._key)
         except InputError as error:
-            raise InputError(f"{self.path}: {error}") from error
+            raise error.placed(f"{self.path}: ") from error
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}), must be a readable file") from error
         self.epochs = self._resumed_at = len(history)
@@ -102,7 +102,7 @@ class FileCheckpoints:
         try:
             yield
         except OSError as error:
-            kept = f"{self.epochs} epochs are kept, make room and go on with --resume"
+            kept = f"{self.epochs} epochs are kept, make room and go on with ‹resume›"
             raise AuditError(f"{self.path}: cannot be written ({error.strerror or error}); {kept}") from error
 
     def remove(self) -> None:

@@ -2,8 +2,10 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from numbers import Real
+from typing import Self
 
 from dpzv_audit.inert import inert
 
@@ -21,22 +23,62 @@ def one_line(message: object) -> str:
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} ... {line[-half:]}"
 
 
-class AuditError(Exception):
-    """Something failed that the user did not cause (full disk, disagreeing accountants): exit code 3.
+_OPTION = re.compile("‹([a-z_]+)›")
 
-    Whatever an error of this package is told, its message is one line that prints.
+
+def with_options(words: str, named: Callable[[str], str] = str) -> str:
+    """Return `words` with each option in them, which stands as `‹name›`, called `named(name)`; its own name at first.
+
+    Messages below the front ends mention options so: the command line calls `‹max_minutes›` by its flag.
+    """
+    return _OPTION.sub(lambda found: named(found[1]), words)
+
+
+class AuditError(Exception):
+    """Report a failure that the user did not cause (full disk, disagreeing accountants): exit code 3.
+
+    `rule` says in words what would be right; where it is about one field, `field` is its name and `value` what was
+    given (`...` where there is nothing to show), and the message opens with both. Options that `rule` mentions stand
+    as `with_options` says. Whatever an error of this package is told, its message is one line that prints.
     """
 
     exit_code = 3
 
-    def __init__(self, message: object = "") -> None:
-        super().__init__(one_line(message))
+    def __init__(self, rule: object = "", field: str = "", value: object = ...) -> None:
+        super().__init__(rule, field, value)
+        self.rule, self.field, self.value = str(rule), field, value
+
+    def __str__(self) -> str:
+        return self.said()
+
+    def said(self, named: Callable[[str], str] = str, mentioned: Callable[[str], str] | None = None) -> str:
+        """Return the message with its field called `named(field)`, and each option in it `mentioned(option)`.
+
+        `mentioned` is `named` where it is not given. Fields are called by their own names by default.
+        """
+        return one_line(self._lead(named) + with_options(self.rule, mentioned or named))
+
+    def _lead(self, named: Callable[[str], str]) -> str:
+        joined = self.rule.startswith((" ", ":", ";"))
+        if self.value is ...:
+            return f"{named(self.field)}{'' if joined else ' '}" if self.field else ""
+        shown = repr(self.value) if isinstance(self.value, str) else self.value
+        return f"{named(self.field)} is {shown}{'' if joined else ', '}"
+
+    @property
+    def words(self) -> str:
+        """The message by its field's own name, with the options in it as `with_options` takes them."""
+        return self._lead(str) + self.rule
+
+    def placed(self, where: str, after: str = "") -> Self:
+        """Return the error as words between `where`, such as a file and a line, and `after`."""
+        return type(self)(f"{where}{self.words}{after}")
 
 
 class InputError(AuditError):
-    """The user's input is wrong: exit code 2.
+    """Report input that is wrong: exit code 2.
 
-    The message is one line that names the flag, file or key, what was given, and what would be right.
+    The message is one line that names the field, file or key, what was given, and what would be right.
     """
 
     exit_code = 2
@@ -73,7 +115,7 @@ def _is_finite(value: object) -> bool:
 def check_positive(name: str, value: float) -> float:
     """Return `value` if it is a finite number above 0; raise `InputError` naming `name` otherwise."""
     if not (_is_finite(value) and value > 0.0):
-        raise InputError(f"{name} is {value}, must be a finite number above 0")
+        raise InputError("must be a finite number above 0", name, value)
     return value
 
 
@@ -82,15 +124,15 @@ def check_probability(name: str, value: float) -> float:
     if not (_is_finite(value) and 0.0 < value < 1.0):
         # Pure DP is an (epsilon, delta) claim at every delta.
         pure = "; for pure DP, which holds at every delta, give a tiny one such as 1e-9"
-        advice = pure if value == 0 and name.lstrip("-") == "delta" else ""
-        raise InputError(f"{name} is {value}, must lie strictly between 0 and 1{advice}")
+        advice = pure if value == 0 and name == "delta" else ""
+        raise InputError(f"must lie strictly between 0 and 1{advice}", name, value)
     return value
 
 
 def check_count(name: str, value: int, *, least: int = 1) -> int:
     """Return `value` if it is a whole number of at least `least`; raise `InputError` naming `name` otherwise."""
     if not _is_finite(value) or int(value) != value or value < least:
-        raise InputError(f"{name} is {value}, must be a whole number of at least {least}")
+        raise InputError(f"must be a whole number of at least {least}", name, value)
     return int(value)
 
 
@@ -109,6 +151,7 @@ _PLAIN = {
     "a valid integer": "a whole number",
     "a valid boolean": "true or false",
     "a valid string": "a word",
+    "a valid tuple": "a list, such as [1, 1, 2]",
 }
 """What pydantic says of a value, and our words for it; the first that fits goes first."""
 
@@ -120,11 +163,11 @@ def plain_rule(message: str) -> str:
     return message
 
 
-def unknown_name(what: str, given: str, known: Iterable[str]) -> InputError:
-    """An `InputError` for `given`, which is not among the `known` names of `what`, suggesting the nearest."""
+def unknown_name(what: str, given: str, known: Iterable[str], of: str = "") -> InputError:
+    """An `InputError` for `given`, not among the `known` names of `what`, suggesting the nearest; `of` closes it."""
     names = list(known)
     if not names:
-        return InputError(f"{what} is {given!r}, must be left out: there is nothing to choose from")
+        return InputError("must be left out: there is nothing to choose from", what, given)
     near = difflib.get_close_matches(given, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return InputError(f"{what} is {given!r}: {hint}must be one of {', '.join(names)}")
+    return InputError(f": {hint}must be one of {', '.join(names)}{of}", what, given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar, overload
+from typing import TypeVar
 
 from dpzv_audit.errors import out_of_memory
 
@@ -32,27 +32,19 @@ def in_pieces(
             place = stop
 
 
-@overload
-def as_share(progress: None, piece: tuple[int, int], *, of: int, rounds: int) -> None: ...
-@overload
-def as_share(
-    progress: Callable[[int], None], piece: tuple[int, int], *, of: int, rounds: int
-) -> Callable[[int], None]: ...
 def as_share(
     progress: Callable[[int], None] | None, piece: tuple[int, int], *, of: int, rounds: int
-) -> Callable[[int], None] | None:
-    """Progress of a piece as that of all: told r of its `rounds`, `progress` hears how many r are worth of all `of`.
+) -> Callable[[int], None]:
+    """Return the progress of a piece as that of all: told r of its `rounds`, `progress` hears their worth of all `of`.
 
     Args:
-        progress: Hears of 0 to `rounds` rounds; None where nobody listens, and then None is returned.
+        progress: Hears of 0 to `rounds` rounds; None where nobody listens.
         piece: First and last number of the piece's trainings, as `in_pieces` gives them.
         of: How many trainings there are.
         rounds: Rounds that each takes.
     """
-    if progress is None:
-        return None
     first, last = piece
-    return lambda done: progress((first * rounds + (last - first) * done) // of)
+    return lambda done: progress((first * rounds + (last - first) * done) // of) if progress is not None else None
 
 
 def shortage(at_once: int | None) -> dict[str, str]:

@@ -32,9 +32,9 @@ def clopper_pearson(
     check_probability("confidence", confidence)
     hits, trials = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(n, np.float64))
     if not np.all((trials >= 1) & (trials == np.floor(trials)) & np.isfinite(trials)):
-        raise InputError(f"n is {n!r}, must be a whole number of at least 1")
+        raise InputError("must be a whole number of at least 1", "n", n)
     if not np.all((hits >= 0) & (hits <= trials) & (hits == np.floor(hits))):
-        raise InputError(f"successes is {successes!r}, must be a whole number from 0 to n = {n!r}")
+        raise InputError(f"must be a whole number from 0 to n = {n!r}", "successes", successes)
     tail = (1.0 - confidence) / 2.0
     # The beta quantile is undefined at the ends, where the limit is 0 or 1 by definition.
     low = np.where(hits == 0, 0.0, betaincinv(np.maximum(hits, 1.0), trials - hits + 1.0, tail))

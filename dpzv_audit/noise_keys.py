@@ -19,7 +19,7 @@ from dpzv_audit.runs import environment
 from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
 from mechanisms.secret import KEY_BYTES
 
-_ANEW = "start without --resume: that is another training, and where anything of this one left the house both count"
+_ANEW = "start without ‹resume›: that is another training, and where anything of this one left the house both count"
 
 
 class NoiseKeyFile:

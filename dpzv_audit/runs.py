@@ -255,12 +255,12 @@ def check_out(out: Path) -> None:
     for part in (folder, *folder.parents):
         if part.name in PACKAGE_FOLDERS and (part == folder or not part.exists()):
             names = ", ".join(sorted(PACKAGE_FOLDERS))
-            raise InputError(f"--out is {out}, must not be a folder named like a package of the tool: {names}")
+            raise InputError(f"must not be a folder named like a package of the tool: {names}", "out", out)
     there = next((part for part in (folder, *folder.parents) if part.exists()), Path(folder.anchor))
     if not there.is_dir():
-        raise InputError(f"--out is {out}, but {there} is no folder; give a folder")
+        raise InputError(f"but {there} is no folder; give a folder", "out", out)
     if not os.access(there, os.W_OK | os.X_OK):
-        raise AuditError(f"--out is {out}, but {there} cannot be written to; give another --out DIR")
+        raise AuditError(f"but {there} cannot be written to; give another ‹out› DIR", "out", out)
 
 
 def _make_out(out: Path) -> None:
@@ -268,7 +268,7 @@ def _make_out(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"--out is {out}, but {error.filename} is no folder; give a folder") from error
+        raise InputError(f"but {error.filename} is no folder; give a folder", "out", out) from error
     except OSError as error:
         _refuse("cannot make the folder", out, error)
 
@@ -301,5 +301,5 @@ def _sync_tree(folder: Path) -> None:
 def _refuse(what: str, out: Path, error: OSError) -> NoReturn:
     reason = error.strerror or str(error)
     raise AuditError(
-        f"{what} under {out}: {reason}; nothing of the run was kept, make room or give another --out DIR"
+        f"{what} under {out}: {reason}; nothing of the run was kept, make room or give another ‹out› DIR"
     ) from error

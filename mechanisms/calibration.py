@@ -8,52 +8,67 @@ is counted: both uploads of a zeroth-order client, the first table, and all clie
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
-from dpzv_audit.accounting import Release, calibrate, gaps_of
-from dpzv_audit.accounting.release import Channel, ClientUpdate, ServerUpdate, batches_reach_further
+from dpzv_audit.accounting import Release, calibrate
+from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation
-from mechanisms.config import CompressedConfig, ProtectedConfig, ZerothOrderConfig
+from mechanisms.config import ProtectedConfig
+from mechanisms.context import Deployment
+from mechanisms.method import Games, Protection
 from mechanisms.plan import active_clients, check_plan, participations_of
 from mechanisms.protection import PROTECTS
 
 P = TypeVar("P", bound=ProtectedConfig)
 
-AUDIENCE: dict[Channel, tuple[AdversaryName, ...]] = {
+RowChannel = Literal["embedding", "gradient"]
+
+AUDIENCE: dict[RowChannel, tuple[AdversaryName, ...]] = {
     "embedding": ("server",),
     "gradient": ("client", "colluding-clients", "all-but-one"),
 }
 """Whom the noise on a channel stands against; the first is meant where none is named."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChannelGuarantee:
-    """What the noise of a baseline says: on which channel, against whom, for which neighbours, and on what it rests."""
-
-    channel: Channel
-    adversary: AdversaryName
-    neighbours: NeighbourRelation
-    release: Release
-    gaps: tuple[str, ...]
-    """Names of the proof gaps (`dpzv_audit.accounting.GAPS`) that any epsilon of this release rests on; none: sound."""
-
-    @property
-    def words(self) -> str:
-        """The same in words, for a result."""
-        rests = f"rests on the gap {', '.join(self.gaps)}" if self.gaps else "sound"
-        return (
-            f"noise of standard deviation {self.release.sigma:.6g} on every coordinate of a row clipped to "
-            f"{self.release.clip:g}, {self.channel} channel, against the {self.adversary}, {self.neighbours}: {rests}"
-        )
+def channel_protection(config: ProtectedConfig) -> Protection:
+    """Return what the noise of a baseline protects; nothing where `config` asks for none."""
+    claim: dict[str, Any] = {"epsilon": config.epsilon, "delta": config.delta}
+    if not config.protected:
+        return Protection(words=PROTECTS["none"], **claim)
+    channel = channel_of(config)
+    return Protection(
+        words=PROTECTS[config.dp],
+        channel=channel,
+        audience=AUDIENCE[channel],
+        neighbours=relation_of(config),
+        draws=True,
+        **claim,
+    )
 
 
-def channel_of(config: ProtectedConfig) -> Channel:
+def channel_games(config: ProtectedConfig) -> Games:
+    """Return that no game is played on the channels of the baselines."""
+    return Games(why_not="the games are played on noised scalars; noise on another channel is accounted, not audited")
+
+
+def channel_releases(config: ProtectedConfig, deployment: Deployment) -> tuple[Release, ...]:
+    """Return the noised messages of a training; () where no channel is protected.
+
+    Raises `InputError` where the schedule does not fit the clients, or no noise reaches a target epsilon.
+    """
+    if not config.protected:
+        return ()
+    config = calibrated(config, records=deployment.records, clients=deployment.clients, seed=deployment.seed)
+    return (channel_release(config, deployment),)
+
+
+def channel_of(config: ProtectedConfig) -> RowChannel:
     """The channel that the noise of `config` is on; `InputError` where it has none."""
     if config.dp == "none":
-        raise InputError("dp is 'none', must be embedding, embedding-batch or gradient: no channel is protected")
+        raise InputError("must be embedding, embedding-batch or gradient: no channel is protected", "dp", config.dp)
     return "gradient" if config.dp == "gradient" else "embedding"
 
 
@@ -62,39 +77,40 @@ def relation_of(config: ProtectedConfig) -> NeighbourRelation:
     return config.neighbours or ("replace-label" if config.dp == "gradient" else "replace-record")
 
 
-def channel_release(config: ProtectedConfig, *, sigma: float, records: int, clients: int, seed: int) -> Release:
-    """Return the noised messages of a training on `records` records, as an accountant takes them.
+def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
+    """Return the messages of a training noised by `dp_sigma`, as an accountant takes them.
 
     Raises `InputError` where no channel is protected, or the schedule does not fit the clients.
     """
+    records, clients = deployment.records, deployment.clients
     channel, rounds = channel_of(config), check_plan(config, records=records, clients=clients)
-    zeroth = isinstance(config, ZerothOrderConfig)
-    uploads = 2 if zeroth and channel == "embedding" else 1
-    synchronous = isinstance(config, CompressedConfig) or (isinstance(config, ZerothOrderConfig) and config.synchronous)
-    if synchronous:
+    if config.all_at_once:
         by_client = [rounds]
     else:
-        counted = Counter(islice(active_clients(config, clients, seed), rounds))
+        counted = Counter(islice(active_clients(config, clients, deployment.seed), rounds))
         by_client = [counted[m] for m in range(1, clients + 1)]
+    moved: ServerUpdate = "frozen" if config.server_rate == 0 else config.server_step
     return Release(
         batch_size=config.batch_size,
         dataset_size=records,
         rounds=rounds,
         clip=config.dp_clip,
-        sigma=sigma,
+        sigma=config.dp_sigma,
         sampler=config.sampler,
         sample_rate=config.sample_rate,
-        server_update=_server_update(config),
+        server_update=moved if config.top_model else "none",
         # All clients of a synchronous round send about one batch: a record takes part once, with all their messages.
-        clients=1 if synchronous else clients,
+        clients=1 if config.all_at_once else clients,
         channel=channel,
-        directions=uploads * (clients if synchronous else 1),
+        directions=(config.uploads if channel == "embedding" else 1) * (clients if config.all_at_once else 1),
         participations=participations_of(config, by_client, records=records),
-        whole_data_rounds=0 if synchronous or channel == "gradient" else clients,
+        whole_data_rounds=0 if config.all_at_once or channel == "gradient" else clients,
         clip_scope="batch" if config.dp == "embedding-batch" else "record",
-        client_update=_client_update(config),
+        client_update="frozen" if config.client_rate == 0 else config.client_step,
         secret_batches=batches_reach_further(config.sampler, clients),
         noise=config.noise,
+        seeded_noise=deployment.seeded_noise,
+        data_dependent_side=deployment.data_dependent_side,
     )
 
 
@@ -109,7 +125,8 @@ def calibrated(config: P, *, records: int, clients: int, seed: int) -> P:
     """
     if config.epsilon is None:
         return config
-    release = channel_release(config, sigma=config.dp_clip, records=records, clients=clients, seed=seed)
+    unit = config.model_copy(update={"dp_sigma": config.dp_clip})
+    release = channel_release(unit, Deployment(records=records, clients=clients, seed=seed))
     if config.calibration == "messages":
         release = replace(release, client_update="frozen", server_update="none", noise="exact")
     answer = calibrate(
@@ -117,63 +134,11 @@ def calibrated(config: P, *, records: int, clients: int, seed: int) -> P:
         unknown="sigma",
         epsilon=config.epsilon,
         delta=config.delta,
-        adversary=AUDIENCE[release.channel][0],
+        adversary=AUDIENCE[channel_of(config)][0],
         neighbours=relation_of(config),
     )
     if not answer.reached or answer.value is None:
         raise InputError(
-            f"calibration is {config.calibration!r} with dp {config.dp}, must be another setting: {answer.reason}"
+            f" with dp {config.dp}, must be another setting: {answer.reason}", "calibration", config.calibration
         )
     return config.model_copy(update={"dp_sigma": float(answer.value)})
-
-
-def guarantee(
-    config: ProtectedConfig,
-    *,
-    records: int,
-    clients: int,
-    seed: int,
-    adversary: AdversaryName | None = None,
-    seeded_noise: bool = False,
-    data_dependent_side: bool = False,
-) -> ChannelGuarantee:
-    """What the noise of `config` is worth; `adversary` is one of the channel's `AUDIENCE`.
-
-    `seeded_noise` and `data_dependent_side` are those of `dpzv_audit.accounting.Release`.
-
-    Raises `InputError` where no noise is added, or it does not stand against that adversary.
-    """
-    channel = channel_of(config)
-    whom = adversary or AUDIENCE[channel][0]
-    if whom not in AUDIENCE[channel]:
-        raise InputError(f"adversary is {whom!r}, must be {' or '.join(AUDIENCE[channel])}: {PROTECTS[config.dp]}")
-    sigma = calibrated(config, records=records, clients=clients, seed=seed).dp_sigma
-    if sigma == 0.0:
-        raise InputError("dp_sigma is 0, must be above 0: a clip alone protects nothing")
-    release = replace(
-        channel_release(config, sigma=sigma, records=records, clients=clients, seed=seed),
-        seeded_noise=seeded_noise,
-        data_dependent_side=data_dependent_side,
-    )
-    neighbours = relation_of(config)
-    return ChannelGuarantee(
-        channel=channel,
-        adversary=whom,
-        neighbours=neighbours,
-        release=release,
-        gaps=gaps_of(release, whom, neighbours),
-    )
-
-
-def _server_update(config: ProtectedConfig) -> ServerUpdate:
-    if not config.top_model:
-        return "none"
-    if config.server_rate == 0:
-        return "frozen"
-    return "zo" if isinstance(config, ZerothOrderConfig) and not config.server_first_order else "sgd"
-
-
-def _client_update(config: ProtectedConfig) -> ClientUpdate:
-    if config.client_rate == 0:
-        return "frozen"
-    return "zeroth-order" if isinstance(config, ZerothOrderConfig) else "first-order"

@@ -57,7 +57,7 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
     tensors = _tensors(run)
     same_shapes = {name: t.shape for name, t in tensors.items()} == {name: t.shape for name, t in saved.items()}
     if facts.get("format") != _FORMAT or facts.get("key") != key or not same_shapes:
-        raise InputError("the checkpoint belongs to another run; start without --resume, which replaces it")
+        raise InputError("the checkpoint belongs to another run; start without ‹resume›, which replaces it")
     for name, tensor in tensors.items():
         tensor.copy_(saved[name])
     fed = run.federation
@@ -107,7 +107,7 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
         return json.loads(said["facts"]), tensors
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"no entry {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:200]
-        raise InputError(f"the checkpoint is damaged: {reason}; start without --resume, which replaces it") from error
+        raise InputError(f"the checkpoint is damaged: {reason}; start without ‹resume›, which replaces it") from error
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:

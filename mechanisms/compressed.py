@@ -6,55 +6,21 @@ pulling that one gradient back through its present model each time (Q = 1 is spl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
-from torch import Tensor
 
-from mechanisms.behaviours import GradientBehaviour
+from mechanisms.baseline import BaselineRun
+from mechanisms.calibration import channel_games, channel_protection, channel_releases
 from mechanisms.config import CompressedConfig, SplitConfig
-from mechanisms.federation import Federation
-from mechanisms.messages import SERVER, Message, Observer
+from mechanisms.messages import SERVER, Message
 from mechanisms.method import MethodSpec
-from mechanisms.noise import NoiseOrigin
-from mechanisms.perturbation import momentum_step
-from mechanisms.protection import ChannelNoise
 from mechanisms.quantise import message_bits, quantise
-from mechanisms.servers import loss_gradient
-from mechanisms.training_data import TrainingData
 
 
-class CompressedRun:
-    """One stack of K trainings in progress, a round at a time; split learning is the case without compression."""
-
-    def __init__(
-        self,
-        data: TrainingData,
-        config: CompressedConfig,
-        *,
-        seed: int,
-        replicas: Sequence[int],
-        behaviours: Mapping[int, GradientBehaviour] | None = None,
-        observers: Sequence[Observer] = (),
-        device: str = "cpu",
-        origin: NoiseOrigin | None = None,
-    ) -> None:
-        self.config = config
-        self.federation = fed = Federation(
-            data, config, seed=seed, replicas=replicas, observers=observers, device=device
-        )
-        self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device, origin=origin)
-        fed.local_rules.update(behaviours or {})
-        self.round = 0
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.method.Run.own_tensors`."""
-        return {"noise-draws": self._noise.draws}
-
-    def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.method.Run.skip_to`."""
-        self.round = rounds
+class CompressedRun(BaselineRun[CompressedConfig]):
+    """Compressed VFL, and split learning, which is the case without compression; see `BaselineRun`."""
 
     def step(self) -> None:
         """Run the next round: embeddings up, gradients down, everybody steps."""
@@ -69,16 +35,12 @@ class CompressedRun:
             output = batch.cleared(output)
             sent = quantise(batch.cleared(self._noise.embeddings(output)), config.forward_bits)
             bits = None if config.forward_bits is None else message_bits(sent[0].numel(), config.forward_bits)
-            message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, bits, batch.sizes)
-            received.append(fed.channel.send(message))
+            received.append(fed.upload(number, self.round, batch, sent, bits))
             outputs.append(output)
             pullbacks.append(pullback)
-        logits, pull_server = fed.server.forward_with_pullback(fed.server_parameters, torch.cat(received, 2))
-        gradient = loss_gradient(logits, fed.data.batch_labels(batch), batch.weights, config.batch_size)
-        server_gradient, at_rows = pull_server(gradient)
-        momentum_step(
-            fed.server_parameters.flat, fed.server_momentum, server_gradient, config.server_rate, config.server_momentum
-        )
+        labels = fed.data.batch_labels(batch)
+        server_gradient, at_rows = fed.server_gradients(torch.cat(received, 2), labels, batch.weights)
+        fed.step_server(server_gradient)
         for number, client in enumerate(fed.clients, start=1):
             part = batch.cleared(self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
             message = Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
@@ -89,8 +51,7 @@ class CompressedRun:
                     output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs[number - 1])
                     output = batch.cleared(output)
                 client_gradient, _ = pullback(self._noise.through_clip(output, answer), at_inputs=False)
-                step = fed.local_gradient(number, client_gradient)
-                momentum_step(client.parameters.flat, client.momentum, step, config.client_rate, config.momentum)
+                fed.step_client(number, client_gradient)
         self.round += 1
 
 
@@ -99,13 +60,16 @@ SPLIT = MethodSpec(
     summary="split learning: synchronous, first order, per-record gradients go down",
     config=SplitConfig,
     run=CompressedRun,
+    releases=channel_releases,
+    protection=channel_protection,
+    games=channel_games,
     downlink="gradient",
+    deviation="own_gradient",
 )
-COMPRESSED = MethodSpec(
+COMPRESSED = replace(
+    SPLIT,
     name="compressed",
     summary="compressed VFL: split learning with quantised embeddings and Q local steps",
     config=CompressedConfig,
-    run=CompressedRun,
-    downlink="gradient",
     defaults=MappingProxyType({"forward_bits": 8}),
 )

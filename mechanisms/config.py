@@ -13,9 +13,11 @@ from dpzv_audit.limits import (
     MOST_BATCH,
     MOST_CLIENTS,
     MOST_DIRECTIONS,
+    MOST_EMBEDDED,
     MOST_EPOCHS,
     MOST_LOCAL_STEPS,
     MOST_ROUNDS,
+    MOST_WEIGHTS,
     WIDEST,
 )
 from mechanisms.directions import DirectionKind
@@ -96,6 +98,23 @@ class TrainingConfig(BaseModel):
         """Return the rounds of an epoch: floor(D/B), or floor(1/Q) where the sampling rate Q is public."""
         return records // self.batch_size if self.sample_rate is None else math.floor(1.0 / self.sample_rate)
 
+    def check_clients(self, clients: int) -> None:
+        """Raise `InputError` where the configuration is not of so many clients."""
+
+    def check_sampler(self) -> None:
+        """Raise `InputError` where noise cannot be calibrated for the sampler."""
+
+    def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:
+        """Return what a training holds at once: in words, how many numbers, and how many it may be at most."""
+        width = self.embedding if self.top_model else 1
+        found = [
+            (f"embedding {width} of {records:,} records at {clients} clients", records * clients * width, MOST_EMBEDDED)
+        ]
+        if self.top_model:
+            layer = f"embedding {width} and hidden {self.hidden} with {clients} clients"
+            found.append((layer, clients * width * self.hidden, MOST_WEIGHTS))
+        return found
+
 
 class AsyncConfig(TrainingConfig):
     """What methods take whose clients are active one at a time."""
@@ -126,6 +145,13 @@ class AsyncConfig(TrainingConfig):
             if values is not None and not all(v > 0 for v in values):
                 raise ValueError(f"{name} must all be above 0")
         return self
+
+    def check_clients(self, clients: int) -> None:
+        """Raise `InputError` where activation is not of so many clients."""
+        for name in ("activation_probabilities", "compute_times"):
+            values = getattr(self, name)
+            if values is not None and len(values) != clients:
+                raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
 
 
 def refuse_schedule(config: AsyncConfig) -> None:
@@ -188,6 +214,12 @@ class DPZVConfig(AsyncConfig):
             raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")
         return self
 
+    def check_sampler(self) -> None:
+        """Raise `InputError` where sound calibration does not know how often a record takes part."""
+        if self.calibration == "sound" and self.sigma is None and self.sampler != "shuffled":
+            rule = f" with sampler {self.sampler!r}, must be used with sampler shuffled"
+            raise InputError(rule, "calibration", self.calibration)
+
 
 Bits = Literal[1, 2, 4, 8]
 
@@ -215,6 +247,26 @@ class ProtectedConfig(AsyncConfig):
     def protected(self) -> bool:
         """Whether noise is added to a channel: a clip alone protects nothing."""
         return self.dp != "none" and (self.dp_sigma > 0 or self.epsilon is not None)
+
+    @property
+    def all_at_once(self) -> bool:
+        """Whether all clients take part in every round, on one batch."""
+        return False
+
+    @property
+    def uploads(self) -> int:
+        """Embeddings that a client sends of each record of a batch."""
+        return 1
+
+    @property
+    def server_step(self) -> Literal["zo", "sgd"]:
+        """How the server steps: by evaluations of the loss, or by its gradient."""
+        return "sgd"
+
+    @property
+    def client_step(self) -> Literal["zeroth-order", "first-order"]:
+        """How clients step; `first-order` chains what they receive with derivatives at their features."""
+        return "first-order"
 
     @model_validator(mode="after")
     def _noise_has_a_channel(self) -> Self:
@@ -269,6 +321,11 @@ class CompressedConfig(BaselineConfig):
             raise ValueError("sampler must be shuffled or uniform with forward_bits: batches of one size are quantised")
         return self
 
+    @property
+    def all_at_once(self) -> bool:
+        """See `ProtectedConfig.all_at_once`."""
+        return True
+
 
 class SplitConfig(CompressedConfig):
     """Split learning: synchronous, first order."""
@@ -296,6 +353,26 @@ class ZerothOrderConfig(ProtectedConfig):
         refuse_gradient(self)
         return self
 
+    @property
+    def all_at_once(self) -> bool:
+        """See `ProtectedConfig.all_at_once`."""
+        return self.synchronous
+
+    @property
+    def uploads(self) -> int:
+        """See `ProtectedConfig.uploads`: h(w) and h(w + mu u)."""
+        return 2
+
+    @property
+    def server_step(self) -> Literal["zo", "sgd"]:
+        """See `ProtectedConfig.server_step`."""
+        return "sgd" if self.server_first_order else "zo"
+
+    @property
+    def client_step(self) -> Literal["zeroth-order", "first-order"]:
+        """See `ProtectedConfig.client_step`."""
+        return "zeroth-order"
+
 
 class CZOFOConfig(BaselineConfig):
     """VFL-CZOFO (paper 003): q directions at the embedding, chained with first order at the client."""
@@ -318,6 +395,13 @@ class CZOFOConfig(BaselineConfig):
         refuse_gradient(self)
         return self
 
+    def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:
+        """See `TrainingConfig.sizes`: the directions of a batch as well."""
+        width = self.embedding if self.top_model else 1
+        sent = f"directions {self.directions} for batch_size {self.batch_size} and embedding {width}"
+        held = self.directions * self.batch_size * width
+        return [*super().sizes(records=records, clients=clients), (sent, held, MOST_EMBEDDED)]
+
 
 def build_config(kind: type[C], values: dict[str, object]) -> C:
     """Make a config of `kind` from `values`; `InputError` naming the first wrong key, its value and the rule."""
@@ -325,6 +409,6 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "configuration"
-        given = f" is {first['input']!r}" if first["loc"] else ""
-        raise InputError(f"{key}{given}: {plain_rule(first['msg'])}") from None
+        key = ".".join(str(part) for part in first["loc"])
+        given = first["input"] if key else ...
+        raise InputError(f": {plain_rule(first['msg'])}", key or "configuration", given) from None

@@ -14,9 +14,8 @@ import torch
 
 from dpzv_audit.halving import in_pieces
 from mechanisms.config import TrainingConfig
+from mechanisms.context import RunContext
 from mechanisms.federation import Federation, rounds_of
-from mechanisms.perturbation import momentum_step
-from mechanisms.servers import loss_gradient
 from mechanisms.training_data import TrainingData
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -73,15 +72,13 @@ def frozen_clients(
 def _frozen_stack(
     data: TrainingData, config: TrainingConfig, rate: float, *, seed: int, replicas: Sequence[int], device: str
 ) -> FrozenControl:
-    fed = Federation(data, config, seed=seed, replicas=replicas, device=device)
+    fed = Federation(data, config, RunContext(seed=seed, replicas=replicas, device=device))
     fed.fill_table()
     for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
         batch = fed.clients[round_ % len(fed.clients)].batches.next()
-        logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, fed.table_rows(batch))
-        gradient, _ = pullback(
-            loss_gradient(logits, data.batch_labels(batch), batch.weights, config.batch_size), at_inputs=False
-        )
-        momentum_step(fed.server_parameters.flat, fed.server_momentum, gradient, rate, config.server_momentum)
+        labels = data.batch_labels(batch)
+        gradient, _ = fed.server_gradients(fed.table_rows(batch), labels, batch.weights, at_inputs=False)
+        fed.step_server(gradient, rate)
     correct, _ = fed.test_metrics()
     shown = min(fed.records, _TUNING_RECORDS)
     rows = fed.table[:-1].unflatten(0, (fed.stack, fed.records))[:, :shown]

@@ -7,71 +7,34 @@ losses are taken before the server steps, as the algorithm says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from mechanisms.baseline import BaselineRun
+from mechanisms.calibration import channel_games, channel_protection, channel_releases
 from mechanisms.config import CZOFOConfig
+from mechanisms.context import RunContext
 from mechanisms.directions import Directions, dimension_factor
-from mechanisms.federation import Federation
-from mechanisms.messages import SERVER, Message, Observer
-from mechanisms.method import MethodSpec
-from mechanisms.noise import NoiseOrigin
-from mechanisms.perturbation import momentum_step
-from mechanisms.plan import active_clients
-from mechanisms.protection import ChannelNoise
+from mechanisms.messages import SERVER, Message
+from mechanisms.method import Differences, MethodSpec
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.schedules import Batch
-from mechanisms.servers import cross_entropy, loss_gradient
+from mechanisms.servers import cross_entropy
 from mechanisms.training_data import TrainingData
 
 
-class CZOFORun:
-    """One stack of K trainings in progress, a round at a time."""
+class CZOFORun(BaselineRun[CZOFOConfig]):
+    """VFL-CZOFO; see `BaselineRun`."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        config: CZOFOConfig,
-        *,
-        seed: int,
-        replicas: Sequence[int],
-        observers: Sequence[Observer] = (),
-        device: str = "cpu",
-        origin: NoiseOrigin | None = None,
-    ) -> None:
-        self.config = config
-        self.federation = fed = Federation(
-            data, config, seed=seed, replicas=replicas, observers=observers, device=device
-        )
-        self._active = active_clients(config, len(fed.clients), seed)
-        self._noise = ChannelNoise(config, seed=seed, replicas=replicas, dtype=fed.dtype, device=device, origin=origin)
+    def __init__(self, data: TrainingData, config: CZOFOConfig, context: RunContext) -> None:
+        super().__init__(data, config, context)
+        fed = self.federation
         # Gaussian draws for a whole batch; `_directions_of` puts each record's row on its sphere where asked.
+        drawn = config.directions * config.batch_size * fed.width
         self._draws = [
-            Directions(
-                "gaussian",
-                config.directions * config.batch_size * fed.width,
-                seed=seed,
-                party=number,
-                replicas=replicas,
-                dtype=fed.dtype,
-                device=device,
-            )
-            for number in range(1, len(fed.clients) + 1)
+            Directions("gaussian", drawn, party=number, **fed.streams) for number in range(1, len(fed.clients) + 1)
         ]
-        self.round = 0
         fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.method.Run.own_tensors`."""
-        return {"noise-draws": self._noise.draws}
-
-    def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.method.Run.skip_to`."""
-        self.round = rounds
-        for _ in range(rounds):
-            next(self._active)
 
     def step(self) -> None:
         """Run the next round."""
@@ -83,21 +46,21 @@ class CZOFORun:
         output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
         sent = quantise(self._noise.embeddings(output), config.forward_bits)
         bits = message_bits(sent[0].numel(), config.forward_bits)
-        message = Message(self.round, number, SERVER, "embeddings", sent, batch.members, bits)
-        rows = fed.refresh(number, batch, fed.channel.send(message))
+        rows = fed.refresh(number, batch, fed.upload(number, self.round, batch, sent, bits))
 
         directions = self._directions_of(number, own_round, batch)
         fed.channel.note(number, self.round, "direction", directions)
         labels = fed.data.batch_labels(batch)
         differences = self._differences(rows, directions, labels, fed.slots[number - 1], batch)
-        self._server_step(rows, labels, batch)
+        if fed.server.layout:
+            fed.step_server(fed.server_gradients(rows, labels, batch.weights, at_inputs=False)[0])
 
         told = quantise(differences, config.backward_bits)
         bits = message_bits(told[0].numel(), config.backward_bits)
         answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", told, batch.members, bits))
         estimate = self._estimate(answer, directions)
         client_gradient, _ = pullback(self._noise.through_clip(output, estimate), at_inputs=False)
-        momentum_step(client.parameters.flat, client.momentum, client_gradient, config.client_rate, config.momentum)
+        fed.step_client(number, client_gradient)
         self.round += 1
 
     def _directions_of(self, number: int, own_round: int, batch: Batch) -> Tensor:
@@ -131,15 +94,10 @@ class CZOFORun:
             return torch.einsum("kqb,kqbw->kbw", differences, directions) * (scale / config.batch_size)
         return torch.einsum("kq,kqbw->kbw", differences, directions) * scale
 
-    def _server_step(self, rows: Tensor, labels: Tensor, batch: Batch) -> None:
-        fed, config = self.federation, self.config
-        if not fed.server.layout:
-            return
-        logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, rows)
-        gradient, _ = pullback(loss_gradient(logits, labels, batch.weights, config.batch_size), at_inputs=False)
-        momentum_step(
-            fed.server_parameters.flat, fed.server_momentum, gradient, config.server_rate, config.server_momentum
-        )
+
+def _differences(config: CZOFOConfig) -> Differences:
+    records = 1 if config.scalars == "record" else config.batch_size
+    return Differences(smoothing=config.smoothing, shared=True, records=records)
 
 
 SPEC = MethodSpec(
@@ -147,5 +105,9 @@ SPEC = MethodSpec(
     summary="VFL-CZOFO: zeroth order at the embedding along q directions, first order at the client",
     config=CZOFOConfig,
     run=CZOFORun,
+    releases=channel_releases,
+    protection=channel_protection,
+    games=channel_games,
     downlink="scalar",
+    differences=_differences,
 )

@@ -8,21 +8,21 @@ both updates and the server's state is a function of released values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from mechanisms.behaviours import ClientBehaviour, Turn
-from mechanisms.config import DPZVConfig
+from dpzv_audit.accounting import Release
+from mechanisms.config import DPZVConfig, TrainingConfig
+from mechanisms.context import Deployment, RunContext, repeats_of
 from mechanisms.directions import Directions
 from mechanisms.federation import ClientState, Federation
-from mechanisms.messages import SERVER, Message, Observer
-from mechanisms.method import MethodSpec
-from mechanisms.noise import NoiseOrigin
+from mechanisms.messages import SERVER, Message
+from mechanisms.method import Differences, Games, MethodSpec, Protection
 from mechanisms.perturbation import AveragedSteps, TwoSided, shift_in_place
-from mechanisms.plan import Plan
+from mechanisms.plan import plan, scalar_release
 from mechanisms.scalar_channel import ScalarChannel
 from mechanisms.schedules import Batch
 from mechanisms.server_updates import ServerTrainer
@@ -30,55 +30,28 @@ from mechanisms.training_data import TrainingData
 
 
 class DPZVRun:
-    """One stack of K trainings in progress, a round at a time."""
+    """One stack of K trainings in progress, a round at a time; see `mechanisms.method.Run`."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        config: DPZVConfig,
-        plan: Plan,
-        *,
-        seed: int,
-        replicas: Sequence[int],
-        behaviours: Mapping[int, ClientBehaviour] | None = None,
-        observers: Sequence[Observer] = (),
-        device: str = "cpu",
-        origin: NoiseOrigin | None = None,
-        noised: Callable[[Tensor], Tensor] | None = None,
-        released: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        """`origin` is what noise is drawn from, by default the streams of `seed`.
-
-        `noised` and `released` take a transcript apart: each maps a round's numbers (K,) to those that go on.
-
-        `noised` gets the sums without noise (`ScalarChannel.sums`) and returns them with noise of its own, so that one
-        who plays two worlds at once sees both; `released` maps the noised scalars to what goes out instead.
-        """
+    def __init__(self, data: TrainingData, config: DPZVConfig, context: RunContext) -> None:
         self.config = config
-        self.plan = plan
-        self._noised = noised
-        self._released = released
-        self.round = 0
-        self._behaviours = dict(behaviours or {})
-        self.federation = fed = Federation(
-            data, config, seed=seed, replicas=replicas, observers=observers, device=device
+        self.plan = context.plan or plan(
+            config,
+            Deployment(
+                records=data.records,
+                clients=len(data.features),
+                seed=context.seed,
+                repeats=repeats_of(context.behaviours),
+            ),
         )
+        self._context = context
+        self.round = 0
+        self.federation = fed = Federation(data, config, context)
         self._directions = [
-            Directions(
-                "sphere",
-                client.parameters.flat.shape[1],
-                seed=seed,
-                party=number,
-                replicas=replicas,
-                dtype=fed.dtype,
-                device=device,
-            )
+            Directions("sphere", client.parameters.flat.shape[1], party=number, **fed.streams)
             for number, client in enumerate(fed.clients, start=1)
         ]
-        self._channel = ScalarChannel(
-            config, plan.sigma, seed=seed, replicas=replicas, dtype=fed.dtype, device=device, origin=origin
-        )
-        self._server = ServerTrainer(fed, config, seed=seed, replicas=replicas, origin=origin)
+        self._channel = ScalarChannel(config, self.plan.sigma, context)
+        self._server = ServerTrainer(fed, config)
         in_place = config.perturbation == "in-place"
         self._two_sided = [] if in_place else [TwoSided(client.parameters) for client in fed.clients]
         self._steps = [
@@ -92,8 +65,8 @@ class DPZVRun:
             for client in fed.clients
         ]
         self._scale = 1.0 / ((2.0 if config.difference == "central" else 1.0) * config.smoothing)
-        self._counts = torch.zeros(fed.stack * fed.records + 1, dtype=torch.int32, device=device)
-        fed.fill_table(self._behaviours)
+        self._counts = torch.zeros(fed.stack * fed.records + 1, dtype=torch.int32, device=fed.device)
+        fed.fill_table(context.behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.method.Run.own_tensors`."""
@@ -112,24 +85,15 @@ class DPZVRun:
         number = self.plan.active[self.round]
         client = fed.clients[number - 1]
         own_round = client.rounds
-        behaviour = self._behaviours.get(number)
+        behaviour = self._context.behaviours.get(number)
         batch = client.next_batch(behaviour.first_pass_repeats if behaviour else 1, fed.steps_per_pass)
 
         # Client: two embeddings of its batch (eq. 6), or whatever a client that deviates sends.
-        uploads = None
-        if behaviour is not None:
-            shape = (fed.stack, 2, batch.ids.shape[1], fed.width)
-            uploads = behaviour.uploads(Turn(self.round, number, own_round, batch, shape, fed.dtype, fed.device))
-            if uploads is not None and uploads.shape != shape:
-                raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}, must be {shape}")
+        uploads = fed.deviation(number, self.round, own_round, batch)
         honest = uploads is None
         if uploads is None:
             uploads = self._embed_twice(client, number, own_round, batch)
-        # Padding is nobody: what a replica would send for it must not reach the table's row that all replicas share.
-        message = Message(
-            self.round, number, SERVER, "embeddings", batch.cleared(uploads), batch.members, sizes=batch.sizes
-        )
-        received = fed.channel.send(message)
+        received = fed.upload(number, self.round, batch, uploads)
 
         # Server: one clipped, noised scalar (eqs. 7 and 8), its own update, the answer.
         scalar = self._serve(number, batch, received)
@@ -143,9 +107,9 @@ class DPZVRun:
     def _embed_twice(self, client: ClientState, number: int, own_round: int, batch: Batch) -> Tensor:
         """h+ and h- (eq. 6), shape (K, 2, B, width)."""
         fed, smoothing, directions = self.federation, self.config.smoothing, self._directions[number - 1]
-        inputs = fed.inputs(client, batch)
         fed.channel.note(number, self.round, "direction", lambda: directions.at(own_round))
         if self.config.perturbation == "in-place":
+            inputs = fed.inputs(client, batch)
             shift_in_place(client.parameters, directions, own_round, smoothing)
             plus = client.evaluator.forward(client.parameters, inputs)
             shift_in_place(client.parameters, directions, own_round, -2.0 * smoothing)
@@ -153,9 +117,7 @@ class DPZVRun:
             shift_in_place(client.parameters, directions, own_round, smoothing)
             return torch.stack((plus, minus), 1)
         direction = directions.at(own_round)
-        moved = self._two_sided[number - 1].around(direction, smoothing)
-        doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
-        return client.evaluator.forward(moved, doubled).view(fed.stack, 2, -1, fed.width)
+        return fed.embed_pair(client, batch, self._two_sided[number - 1].around(direction, smoothing))
 
     def _serve(self, number: int, batch: Batch, uploads: Tensor) -> Tensor:
         """Refresh the table with the mean of h+ and h-, compute the scalar (K,), update the server."""
@@ -166,9 +128,10 @@ class DPZVRun:
         rows = fed.refresh(number, batch, torch.lerp(plus, minus, 0.5))
         differences = self._server.loss_differences(self.round, rows, uploads, labels, fed.slots[number - 1])
         sums = self._channel.sums(differences, self._scale, weights)
-        scalar = self._channel.scalars(self._noised(sums) if self._noised else sums + self._channel.noise.next())
-        if self._released is not None:
-            scalar = self._released(scalar)
+        noised, released = self._context.noised, self._context.released
+        scalar = self._channel.scalars(noised(sums) if noised else sums + self._channel.noise.next())
+        if released is not None:
+            scalar = released(scalar)
         self._server.step(self.round, rows, labels, weights, scalar)
         return scalar
 
@@ -202,19 +165,65 @@ def _first_occurrences(ids: Tensor) -> Tensor:
     return torch.empty_like(first).scatter_(1, order, first)
 
 
+_PROTECTS = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
+_SOUND = "; the server's state is a function of released scalars"
+
+
+def _protection(config: DPZVConfig) -> Protection:
+    scalars = config.sigma != 0.0 if config.sigma is not None else config.calibration != "none"
+    return Protection(
+        words=_PROTECTS + (_SOUND if config.server_update == "joint-zo" else ""),
+        channel="scalar",
+        audience=("client", "colluding-clients", "all-but-one", "malicious-client", "eavesdropper", "release"),
+        draws=scalars or config.server_update == "dp-sgd",
+        epsilon=config.epsilon,
+        delta=config.delta,
+    )
+
+
+def _releases(config: DPZVConfig, deployment: Deployment) -> tuple[Release, ...]:
+    the_plan = plan(config, deployment)
+    return (scalar_release(config, the_plan, deployment),) if the_plan.sigma > 0.0 else ()
+
+
+def _differences(config: DPZVConfig) -> Differences:
+    return Differences(
+        smoothing=config.smoothing,
+        two_sided=True,
+        records=config.batch_size,
+        clip=config.clip,
+        unit=config.difference == "central",
+        pairs=config.perturbation == "functional",
+    )
+
+
+def scalar_config(method: MethodSpec, config: TrainingConfig) -> DPZVConfig | None:
+    """Return `config` where the games on noised scalars can be played on `method`, else None."""
+    if "scalars" not in method.games(config).played:
+        return None
+    if not isinstance(config, DPZVConfig):
+        raise TypeError(f"{method.name} offers games on scalars, so its {type(config).__name__} must be a DPZVConfig")
+    return config
+
+
 DPZV = MethodSpec(
     name="dpzv",
     summary="asynchronous, zeroth order; the server answers with one clipped, noised scalar (DPZV, algorithm 1)",
     config=DPZVConfig,
     run=DPZVRun,
+    releases=_releases,
+    protection=_protection,
+    games=lambda config: Games(("scalars",)),
     downlink="scalar",
+    plan=plan,
+    differences=_differences,
+    deviation="uploads",
+    own_noise=True,
 )
-DPZV_SOUND = MethodSpec(
+DPZV_SOUND = replace(
+    DPZV,
     name="dpzv-sound",
     summary="dpzv whose server steps by the same noised scalar and whose noise is calibrated against known batches",
-    config=DPZVConfig,
-    run=DPZVRun,
-    downlink="scalar",
     defaults=MappingProxyType(
         {
             "server_update": "joint-zo",

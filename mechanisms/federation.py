@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.limits import MOST_EMBEDDED, MOST_ROUNDS, MOST_WEIGHTS
-from mechanisms.behaviours import ClientBehaviour, GradientBehaviour
-from mechanisms.config import CZOFOConfig, TrainingConfig
-from mechanisms.messages import SERVER, Channel, Message, Observer
+from dpzv_audit.limits import MOST_ROUNDS
+from mechanisms.behaviours import ClientBehaviour, GradientBehaviour, Turn
+from mechanisms.config import TrainingConfig
+from mechanisms.context import RunContext, Streams
+from mechanisms.messages import SERVER, Channel, Message
 from mechanisms.models import Architecture, default_architectures
 from mechanisms.parameters import ParameterStack
+from mechanisms.perturbation import momentum_step
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.replicas import Evaluator, embeddings_of, evaluator_for
 from mechanisms.schedules import Batch, BatchStream
-from mechanisms.servers import cross_entropy, server_of
+from mechanisms.servers import cross_entropy, loss_gradient, server_of
 from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.transformer import TransformerModel
@@ -50,38 +53,29 @@ class ClientState:
 class Federation:
     """All parties of a stack of K replicas, and the server's table of the latest embedding of every record."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        config: TrainingConfig,
-        *,
-        seed: int,
-        replicas: Sequence[int],
-        observers: Sequence[Observer] = (),
-        device: str = "cpu",
-    ) -> None:
+    def __init__(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> None:
         self.data = data
-        self.replicas = tuple(replicas)
+        self.config = config
+        self.context = context
+        self.replicas = tuple(context.replicas)
         self.stack = len(self.replicas)
-        self.device = device
+        self.device = context.device
         self.dtype = dtype_of(config)
         self.records = data.records
         self.batch_size = config.batch_size
         check_sizes(config, records=self.records, clients=len(data.features))
         self._steps_per_pass = config.steps_per_pass(self.records)
-        self.channel = Channel(observers)
+        self.channel = Channel(context.observers)
         self.traffic: list[tuple[int, int]] = []
         client_models, server_model = architectures_of(data, config)
         self.width = config.embedding if config.top_model else data.classes
-        self.local_rules: dict[int, GradientBehaviour] = {}
-        """Clients of first-order methods, by number, that step by a rule of their own."""
         self.clients = [
-            self._client(number, features, model, config, seed)
+            self._client(number, features, model)
             for number, (features, model) in enumerate(zip(data.features, client_models, strict=True), start=1)
         ]
         self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
-        self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=device)
-        self.server_parameters = self._initial(self.server, seed, SERVER)
+        self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=self.device)
+        self.server_parameters = self._initial(self.server, SERVER)
         self.server_momentum = _momentum_buffer(self.server_parameters, config.server_momentum)
 
     @property
@@ -89,33 +83,27 @@ class Federation:
         """Rounds in which one client goes through the data once, floor(D/B); floor(1/Q) with a public rate."""
         return self._steps_per_pass
 
-    def _initial(
-        self, evaluator: Evaluator, seed: int, party: int, given: Mapping[str, Tensor] = MappingProxyType({})
-    ) -> ParameterStack:
-        return (
-            ParameterStack.initial(
-                evaluator.layout,
-                seed=seed,
-                party=party,
-                replicas=self.replicas,
-                dtype=self.dtype,
-                device=self.device,
-                given=given,
-            )
-            if evaluator.layout
-            else ParameterStack(torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ())
-        )
+    @property
+    def streams(self) -> Streams:
+        """Arguments of what draws numbers for these replicas, in the run's precision."""
+        return self.context.streams(self.dtype)
 
-    def _client(
-        self, number: int, features: Tensor, model: Architecture, config: TrainingConfig, seed: int
-    ) -> ClientState:
+    def _initial(
+        self, evaluator: Evaluator, party: int, given: Mapping[str, Tensor] = MappingProxyType({})
+    ) -> ParameterStack:
+        if not evaluator.layout:
+            return ParameterStack(torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ())
+        return ParameterStack.initial(evaluator.layout, party=party, given=given, **self.streams)
+
+    def _client(self, number: int, features: Tensor, model: Architecture) -> ClientState:
+        config = self.config
         evaluator = evaluator_for(model, stack=self.stack, device=self.device)
-        parameters = self._initial(evaluator, seed, number, pretrained(model))
+        parameters = self._initial(evaluator, number, pretrained(model))
         batches = BatchStream(
             config.sampler,
             records=self.records,
             batch_size=config.batch_size,
-            seed=seed,
+            seed=self.context.seed,
             client=number,
             replicas=self.replicas,
             device=self.device,
@@ -131,10 +119,57 @@ class Federation:
         rows = client.features.index_select(0, chosen)
         return rows.view(*batch.ids.shape, *rows.shape[1:])
 
-    def local_gradient(self, number: int, gradient: Tensor) -> Tensor:
-        """What client `number` steps by, (K, d): its gradient, unless it has a rule of its own."""
-        rule = self.local_rules.get(number)
-        return gradient if rule is None else rule.own_gradient(gradient)
+    def upload(self, number: int, round_: int, batch: Batch, rows: Tensor, bits: int | None = None) -> Tensor:
+        """Send embeddings (K, B, width) or (K, e, B, width) of `batch` from client `number`, in `bits` in all.
+
+        What a replica would send for padding must not reach the table's row that all replicas share.
+        """
+        message = Message(round_, number, SERVER, "embeddings", batch.cleared(rows), batch.members, bits, batch.sizes)
+        return self.channel.send(message)
+
+    def deviation(self, number: int, round_: int, own_round: int, batch: Batch) -> Tensor | None:
+        """What client `number` sends in place of its two embeddings, (K, 2, B, width); None: it does as it is told.
+
+        Raises `ValueError` for embeddings of another shape.
+        """
+        behaviour = self.context.behaviours.get(number)
+        if behaviour is None:
+            return None
+        shape = (self.stack, 2, batch.ids.shape[1], self.width)
+        turn = Turn(round_, number, own_round, batch, shape, self.dtype, self.device)
+        uploads = cast(ClientBehaviour, behaviour).uploads(turn)
+        if uploads is not None and uploads.shape != shape:
+            raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}, must be {shape}")
+        return uploads
+
+    def embed_pair(self, client: ClientState, batch: Batch, models: ParameterStack) -> Tensor:
+        """Embeddings (K, 2, B, width) of `batch` under two models of each replica, of a stack of 2K."""
+        inputs = self.inputs(client, batch)
+        doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
+        return client.evaluator.forward(models, doubled).view(self.stack, 2, -1, self.width)
+
+    def step_client(self, number: int, gradient: Tensor) -> None:
+        """Step client `number` by `gradient` (K, d), or by what it makes of that where it has a rule of its own."""
+        client, config = self.clients[number - 1], self.config
+        rule = self.context.behaviours.get(number)
+        if rule is not None:
+            gradient = cast(GradientBehaviour, rule).own_gradient(gradient)
+        momentum_step(client.parameters.flat, client.momentum, gradient, config.client_rate, config.momentum)
+
+    def server_gradients(
+        self, rows: Tensor, labels: Tensor, weights: Tensor | None, *, at_inputs: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of the batch loss at the server's parameters (K, d_0) and at `rows` (K, B, M * width).
+
+        `weights` (K, B) say which records count. Without `at_inputs` the second is of no use.
+        """
+        logits, pullback = self.server.forward_with_pullback(self.server_parameters, rows)
+        return pullback(loss_gradient(logits, labels, weights, self.batch_size), at_inputs=at_inputs)
+
+    def step_server(self, gradient: Tensor, rate: float | None = None) -> None:
+        """Step the server by `gradient` (K, d_0), at a `rate` or at its own."""
+        rate = self.config.server_rate if rate is None else rate
+        momentum_step(self.server_parameters.flat, self.server_momentum, gradient, rate, self.config.server_momentum)
 
     def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
         """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
@@ -142,20 +177,21 @@ class Federation:
 
     def fill_table(
         self,
-        overrides: Mapping[int, ClientBehaviour] | None = None,
+        silent: Container[int] = (),
         *,
         protect: Callable[[Tensor], Tensor] = lambda embeddings: embeddings,
         bits: int | None = None,
     ) -> None:
         """Every client sends all its embeddings once; the server keeps them as its table, (K * N, M * width).
 
-        `protect` is what a method does to embeddings before they are sent, in `bits` a value where it compresses.
+        Clients that are `silent` send zeros. `protect` is what a method does to embeddings before they are sent, in
+        `bits` a value where it compresses.
         """
         table = torch.empty(
             self.stack, self.records, len(self.clients), self.width, dtype=self.dtype, device=self.device
         )
         for number, client in enumerate(self.clients, start=1):
-            if overrides and number in overrides:
+            if number in silent:
                 rows = table.new_zeros(self.stack, self.records, self.width)
             else:
                 rows = protect(self._own_records(self.embed_all(client, client.features)))
@@ -187,7 +223,6 @@ class Federation:
         *,
         rounds: int,
         rounds_by_client: tuple[int, ...],
-        participations: int | None,
         history: Sequence[tuple[int, float, float]],
     ) -> TrainedStack:
         """Evaluate and hand over the models."""
@@ -200,7 +235,6 @@ class Federation:
             ledger=self.channel.ledger,
             rounds=rounds,
             rounds_by_client=rounds_by_client,
-            participations=participations,
             history=tuple(history),
             traffic=tuple(self.traffic),
         )
@@ -285,18 +319,8 @@ def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
     Takes no time and no memory, whatever the sizes.
     """
     if config.batch_size > records:
-        raise InputError(f"batch_size is {config.batch_size}, must be at most the {records} training records")
+        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
     rounds_of(config, records)
-    width = config.embedding if config.top_model else 1
-    sizes = [
-        (f"embedding {width} of {records:,} records at {clients} clients", records * clients * width, MOST_EMBEDDED),
-    ]
-    if config.top_model:
-        layer = f"embedding {width} and hidden {config.hidden} with {clients} clients"
-        sizes.append((layer, clients * width * config.hidden, MOST_WEIGHTS))
-    if isinstance(config, CZOFOConfig):
-        sent = f"directions {config.directions} for batch_size {config.batch_size} and embedding {width}"
-        sizes.append((sent, config.directions * config.batch_size * width, MOST_EMBEDDED))
-    for what, size, most in sizes:
+    for what, size, most in config.sizes(records=records, clients=clients):
         if size > most:
             raise InputError(f"{what} makes {size:,} numbers, must make at most {most:,}")

@@ -1,21 +1,25 @@
-"""What a training method is to the rest of the toolkit: a name, a configuration, a run, and what its noise protects."""
+"""What a training method is to the rest of the toolkit: a name, a configuration, a run, and answers about them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
-from dpzv_audit.errors import unknown_name
-from mechanisms.config import DPZVConfig, ProtectedConfig, TrainingConfig, build_config
+from dpzv_audit.accounting import Release
+from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from mechanisms.config import TrainingConfig, build_config
+from mechanisms.context import Deployment, Plan, RunContext
 from mechanisms.federation import Federation
-from mechanisms.protection import PROTECTS
+from mechanisms.training_data import TrainingData
 
 Downlink = Literal["scalar", "losses", "gradient"]
-_SCALAR_NOISE = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
+GameName = Literal["scalars"]
+"""`scalars`: the games on DPZV's noised scalars; the configuration then extends `DPZVConfig`."""
 
 
 class Run(Protocol):
@@ -35,20 +39,117 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodSpec:
-    """A method as users name it.
+class Protection:
+    """What the noise of a configuration protects.
 
-    `run(data, config, *, seed, replicas, observers, device, behaviours, origin)` makes a `Run`, with `behaviours` and
-    `origin` (what noise is drawn from) only where a configuration takes them; methods that differ in their
-    run differ in the type of their configuration. `downlink` is what the server answers with, `defaults` what this
-    method sets otherwise than its configuration does.
+    Attributes:
+        words: Which channel it protects, for every result.
+        channel: Where it enters; None: no noise is added anywhere.
+        audience: Whom it stands against; the first is meant where none is named.
+        neighbours: The neighbour relation that is meant where none is named.
+        draws: Whether a training draws noise that is to protect something.
+        epsilon: The claim from which it follows, if any.
+        delta: Delta of the claim, or at which bounds are given where nothing is claimed.
+    """
+
+    words: str = "nothing: no noise is added anywhere"
+    channel: Literal["scalar", "embedding", "gradient"] | None = None
+    audience: tuple[AdversaryName, ...] = ()
+    neighbours: NeighbourRelation = "replace-label"
+    draws: bool = False
+    epsilon: float | None = None
+    delta: float = 1e-5
+
+    @property
+    def faced(self) -> AdversaryName:
+        """The adversary whom the noise faces; a client, who holds what the server sends, where there is none."""
+        return self.audience[0] if self.audience else "client"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences:
+    """How the answers of a zeroth-order method measure a gradient.
+
+    Attributes:
+        smoothing: Length of the step along a direction.
+        two_sided: Whether a client sends h(w + lambda u) and h(w - lambda u), not h(w) and h(w + mu u).
+        shared: Whether the server perturbs the embeddings itself, along directions that the client knows.
+        records: Records whose losses an answer averages: B, or 1 where each record has an answer.
+        clip: Bound of a record's difference; None: there is none.
+        unit: Whether an answer is a difference of losses over its distance, 2 lambda; otherwise its scale is another.
+        pairs: Whether a pair of uploads is computed on copies of one model, so that it differs by the step alone.
+    """
+
+    smoothing: float
+    two_sided: bool = False
+    shared: bool = False
+    records: int
+    clip: float | None = None
+    unit: bool = False
+    pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Games:
+    """Which games can be played on a configuration; where none can, `why_not` says why it is not auditable."""
+
+    played: tuple[GameName, ...] = ()
+    why_not: str = ""
+
+
+def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
+    """Say that a training adds no noise anywhere: `releases` of a method without noise."""
+    return ()
+
+
+def _nothing(config: TrainingConfig) -> Protection:
+    return Protection()
+
+
+def _no_games(config: TrainingConfig) -> Games:
+    return Games(why_not="the games are played on noised scalars, and there are none")
+
+
+def _no_plan(config: TrainingConfig, deployment: Deployment) -> Plan | None:
+    return None
+
+
+def _first_order(config: TrainingConfig) -> Differences | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSpec:
+    """A method as users name it, with what others ask about its configurations.
+
+    Attributes:
+        name: What users call it.
+        summary: One line on what it does.
+        config: Type of its configurations; other methods may share it.
+        run: Makes a `Run` that has not begun, from data, a configuration and a context; called through `start`.
+        releases: What a training releases under noise, as an accountant takes it; () says: no noise anywhere.
+        downlink: What the server answers with.
+        protection: What the noise of a configuration protects.
+        games: Which games can be played on a configuration.
+        plan: Schedule and noise of a scalar channel; None for methods without one.
+        differences: How answers measure a gradient; None for first-order methods.
+        deviation: What a client that deviates chooses: its two `uploads`, or its `own_gradient`; None: nothing.
+        own_noise: Whether it adds noise by itself, from its epsilon, not only on a channel that is asked for.
+        defaults: What it sets otherwise than its configuration does.
     """
 
     name: str
     summary: str
     config: type[TrainingConfig]
-    run: Callable[..., Run]
+    run: Callable[[TrainingData, Any, RunContext], Run]
+    releases: Callable[[Any, Deployment], tuple[Release, ...]]
     downlink: Downlink
+    protection: Callable[[Any], Protection] = _nothing
+    games: Callable[[Any], Games] = _no_games
+    plan: Callable[[Any, Deployment], Plan | None] = _no_plan
+    differences: Callable[[Any], Differences | None] = _first_order
+    deviation: Literal["uploads", "own_gradient"] | None = None
+    own_noise: bool = False
     defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def configure(self, **options: object) -> TrainingConfig:
@@ -63,9 +164,39 @@ class MethodSpec:
         by_hand = {"epsilon": None} if "epsilon" in known and options.get("sigma") is not None else {}
         return build_config(self.config, {**self.defaults, **by_hand, **options})
 
+    def start(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> Run:
+        """Return the run of `config` before its first round, noise calibrated and plan made.
+
+        Raises:
+            InputError: The configuration is of another type or does not fit the data, or behaviours do not fit either.
+        """
+        if not isinstance(config, self.config):
+            raise InputError(
+                f"config is a {type(config).__name__}, must be a {self.config.__name__} for method {self.name}"
+            )
+        if context.behaviours:
+            self._check_behaviours(config, context, clients=len(data.features))
+        return self.run(data, config, context)
+
+    def scalar_plan(self, config: TrainingConfig, deployment: Deployment) -> Plan:
+        """Return schedule and noise of the scalar channel; `InputError` for a method without one."""
+        found = self.plan(config, deployment)
+        if found is None:
+            raise InputError("must be one that releases scalars, such as dpzv", "method", self.name)
+        return found
+
     def protects(self, config: TrainingConfig) -> str:
         """Words on which channel the noise of `config` protects, for every result."""
-        if isinstance(config, DPZVConfig):
-            sound = "; the server's state is a function of released scalars"
-            return _SCALAR_NOISE + (sound if config.server_update == "joint-zo" else "")
-        return PROTECTS[config.dp if isinstance(config, ProtectedConfig) and config.protected else "none"]
+        return self.protection(config).words
+
+    def _check_behaviours(self, config: TrainingConfig, context: RunContext, *, clients: int) -> None:
+        numbers = ", ".join(map(str, context.behaviours))
+        does = self.deviation
+        if does is None or not all(hasattr(behaviour, does) for behaviour in context.behaviours.values()):
+            raise InputError(
+                f"behaviours are given for client {numbers} of a {type(config).__name__}, must be left out: "
+                "a client that deviates chooses the two uploads of a zeroth-order method, or its step in a first-order "
+                "one"
+            )
+        if not set(context.behaviours) <= set(range(1, clients + 1)):
+            raise InputError(f"behaviours are given for client {numbers}, must be for clients 1 to {clients}")

@@ -213,14 +213,14 @@ def default_architectures(
         kind = _automatic(shape, vocabulary, transformer) if client_model == "auto" else client_model
         if kind in ("tokens", "transformer"):
             if vocabulary is None:
-                raise InputError(f"client_model is {kind!r}, must be another: the features are not token ids")
+                raise InputError("must be another: the features are not token ids", "client_model", kind)
             if kind == "transformer" and transformer is not None:
                 return TransformerModel.for_tokens(transformer, width, vocabulary=vocabulary, length=shape[0])
             return TokenModel(vocabulary, width)
         if kind == "mlp":
             return MLP((math.prod(shape), width), final_relu=top_model)
         if len(shape) != 3:
-            raise InputError(f"client_model is {kind!r}, must be mlp: features of shape {shape} are no images")
+            raise InputError(f"must be mlp: features of shape {shape} are no images", "client_model", kind)
         if kind == "resnet18":
             return ResNet(width, input_channels=shape[0])
         if kind == "resnet18-stem":
@@ -238,14 +238,16 @@ def _stem_channels(shape: tuple[int, ...], width: int, *, top_model: bool) -> in
     """Channels of the first convolution where the embedding is its whole map; `InputError` where it cannot be."""
     if not top_model:
         raise InputError(
-            "client_model is 'resnet18-stem', must be another without a top model: the server has the rest"
+            "must be another without a top model: the server has the rest", "client_model", "resnet18-stem"
         )
     pixels = shape[1] * shape[2]
     channels, rest = divmod(width, pixels)
     if rest or channels == 0 or channels % GROUPS:
         raise InputError(
-            f"embedding is {width}, must be channels x height x width with channels a multiple of {GROUPS}: "
-            f"{64 * pixels} for 64 on images of {shape[1]} x {shape[2]}"
+            f"must be channels x height x width with channels a multiple of {GROUPS}: "
+            f"{64 * pixels} for 64 on images of {shape[1]} x {shape[2]}",
+            "embedding",
+            width,
         )
     return channels
 
@@ -253,7 +255,7 @@ def _stem_channels(shape: tuple[int, ...], width: int, *, top_model: bool) -> in
 def _rest_of_resnet(shapes: tuple[tuple[int, ...], ...], width: int, classes: int) -> ResNetRest:
     """The server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
     if len({shape[1:] for shape in shapes}) > 1:
-        raise InputError("client_model is 'resnet18-stem', must be another: the clients' images differ in size")
+        raise InputError("must be another: the clients' images differ in size", "client_model", "resnet18-stem")
     height, columns = shapes[0][1:]
     return ResNetRest(len(shapes), width // (height * columns), height, columns, classes)
 

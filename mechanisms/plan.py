@@ -4,111 +4,78 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
 from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
 from dpzv_audit.limits import MOST_CLIENTS, MOST_ROUNDS
-from mechanisms.behaviours import ClientBehaviour
-from mechanisms.config import AsyncConfig, DPZVConfig
+from mechanisms.config import AsyncConfig, DPZVConfig, TrainingConfig
+from mechanisms.context import Deployment, Plan
 from mechanisms.federation import rounds_of
 from mechanisms.schedules import by_compute_times, cyclic, largest_participation, random_activation
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Activation by round, rounds by client, largest participation of a record (None: random), and the noise."""
-
-    active: tuple[int, ...]
-    rounds_by_client: tuple[int, ...]
-    participations: int | None
-    sigma: float
-
-    @staticmethod
-    def _server_update(config: DPZVConfig) -> ServerUpdate:
-        """How the server's state moves, as an accountant sees it: a rate of 0 freezes it."""
-        if not config.top_model:
-            return "none"
-        return "frozen" if config.server_rate == 0 else config.server_update
-
-    def release(
-        self,
-        config: DPZVConfig,
-        records: int,
-        *,
-        seeded_noise: bool = False,
-        data_dependent_side: bool = False,
-    ) -> Release:
-        """The scalars that this plan releases, as an accountant takes them; the flags are those of `Release`."""
-        # dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
-        stepped = config.server_update == "dp-sgd"
-        return Release(
-            batch_size=config.batch_size,
-            dataset_size=records,
-            rounds=len(self.active),
-            clip=config.clip,
-            sigma=self.sigma,
-            sampler=config.sampler,
-            sample_rate=config.sample_rate,
-            clients=len(self.rounds_by_client),
-            secret_batches=batches_reach_further(config.sampler, len(self.rounds_by_client)),
-            participations=self.participations,
-            clip_rule=config.clip_rule,
-            server_update=self._server_update(config),
-            participation_cap=config.participation_cap,
-            distinct_ids=config.distinct_ids,
-            server_noise_multiplier=config.server_noise_multiplier if stepped else None,
-            seeded_noise=seeded_noise,
-            data_dependent_side=data_dependent_side,
-            noise=config.noise,
-        )
-
-
-def plan(
-    config: DPZVConfig,
-    *,
-    records: int,
-    clients: int,
-    seed: int,
-    behaviours: Mapping[int, ClientBehaviour] | None = None,
-    rounds: int | None = None,
-) -> Plan:
+def plan(config: DPZVConfig, deployment: Deployment) -> Plan:
     """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data.
 
-    `rounds` are those of all clients together; None: those of the configuration's epochs. The noise is a property of
-    the system that is deployed: whoever attacks or audits it, under whatever neighbour relation, meets the same.
+    The noise is a property of the system that is deployed: whoever attacks or audits it, under whatever neighbour
+    relation, meets the same.
     """
-    rounds = check_plan(config, records=records, clients=clients, rounds=rounds)
-    active = tuple(islice(active_clients(config, clients, seed), rounds))
+    records, clients, repeats = deployment.records, deployment.clients, deployment.repeats
+    rounds = check_plan(config, records=records, clients=clients, rounds=deployment.rounds)
+    active = tuple(islice(active_clients(config, clients, deployment.seed), rounds))
     counted = Counter(active)
     by_client = tuple(counted[m] for m in range(1, clients + 1))
-    repeats = {m: b.first_pass_repeats for m, b in (behaviours or {}).items()}
     participations = participations_of(config, by_client, records=records, repeats=repeats)
     if participations is None and any(r > 1 for r in repeats.values()):
-        raise InputError(f"sampler is {config.sampler!r}, must be shuffled where a client queries a batch repeatedly")
+        raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
     return Plan(active, by_client, participations, _sigma(config, records, rounds, participations))
 
 
-def check_plan(config: AsyncConfig, *, records: int, clients: int, rounds: int | None = None) -> int:
+def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -> Release:
+    """Return the noised scalars of `the_plan` as an accountant takes them."""
+    # dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
+    stepped = config.server_update == "dp-sgd"
+    moved: ServerUpdate = "frozen" if config.server_rate == 0 else config.server_update
+    return Release(
+        batch_size=config.batch_size,
+        dataset_size=deployment.records,
+        rounds=len(the_plan.active),
+        clip=config.clip,
+        sigma=the_plan.sigma,
+        sampler=config.sampler,
+        sample_rate=config.sample_rate,
+        clients=len(the_plan.rounds_by_client),
+        secret_batches=batches_reach_further(config.sampler, len(the_plan.rounds_by_client)),
+        participations=the_plan.participations,
+        clip_rule=config.clip_rule,
+        server_update=moved if config.top_model else "none",
+        participation_cap=config.participation_cap,
+        distinct_ids=config.distinct_ids,
+        server_noise_multiplier=config.server_noise_multiplier if stepped else None,
+        seeded_noise=deployment.seeded_noise,
+        data_dependent_side=deployment.data_dependent_side,
+        noise=config.noise,
+    )
+
+
+def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: int | None = None) -> int:
     """Return how many rounds a plan will have; takes no time, whatever the sizes.
 
     Raises `InputError` where the configuration does not fit `records` and `clients`, or makes more than `MOST_ROUNDS`
     rounds (`rounds`, of all clients together, stand in place of the configuration's epochs).
     """
     if config.batch_size > records:
-        raise InputError(f"batch_size is {config.batch_size}, must be at most the {records} training records")
-    _check_entries(config, clients)
+        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
+    config.check_clients(clients)
     if clients > MOST_CLIENTS:
-        raise InputError(f"clients is {clients}, must be at most {MOST_CLIENTS:,}")
+        raise InputError(f"must be at most {MOST_CLIENTS:,}", "clients", clients)
     if rounds is not None and rounds > MOST_ROUNDS:
-        raise InputError(f"rounds is {rounds}, must be at most {MOST_ROUNDS:,}")
-    sound = isinstance(config, DPZVConfig) and config.calibration == "sound" and config.sigma is None
-    if sound and config.sampler != "shuffled":
-        raise InputError(f"calibration is 'sound' with sampler {config.sampler!r}, must be used with sampler shuffled")
+        raise InputError(f"must be at most {MOST_ROUNDS:,}", "rounds", rounds)
+    config.check_sampler()
     return rounds_of(config, records) if rounds is None else rounds
 
 
@@ -126,16 +93,9 @@ def participations_of(
     )
 
 
-def _check_entries(config: AsyncConfig, clients: int) -> None:
-    for name in ("activation_probabilities", "compute_times"):
-        values = getattr(config, name)
-        if values is not None and len(values) != clients:
-            raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
-
-
 def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:
     """The active client of each round, without end; `InputError` where the configuration does not fit their number."""
-    _check_entries(config, clients)
+    config.check_clients(clients)
     if config.compute_times is not None:
         return by_compute_times(config.compute_times)
     if config.activation == "random":
@@ -157,7 +117,7 @@ def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | 
         )
     if config.calibration == "paper":
         return sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=records, rounds=rounds)
-    assert participations is not None  # `check_plan` refuses other samplers
+    assert participations is not None  # `check_sampler` refuses other samplers
     return sigma_sound(
         config.epsilon,
         config.delta,

@@ -18,6 +18,7 @@ from torch import Tensor
 from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.seeds import Purpose
 from mechanisms.config import TrainingConfig
+from mechanisms.context import RunContext
 from mechanisms.federation import Federation
 from mechanisms.grid import GRADIENT_BITS, Grid, outer_steps, unit_steps
 from mechanisms.noise import GaussianNoise
@@ -66,7 +67,7 @@ def private_frozen_clients(
 
 def _one(data: TrainingData, config: PrivateControlConfig, *, seed: int, replica: int, device: str) -> np.ndarray:
     clients = TrainingConfig(batch_size=1, embedding=config.embedding)
-    fed = Federation(data, clients, seed=seed, replicas=(replica,), device=device)
+    fed = Federation(data, clients, RunContext(seed=seed, replicas=(replica,), device=device))
     rows = _features(fed, data.features, config.feature_scale)
     sigma = control_sigma(config)
     grid = Grid.fit(config.clip, sigma, bits=GRADIENT_BITS, records=len(rows))
@@ -75,12 +76,9 @@ def _one(data: TrainingData, config: PrivateControlConfig, *, seed: int, replica
     noise = GaussianNoise(
         grid.steps(sigma),
         size=rows.shape[1] * data.classes,
-        seed=seed,
-        replicas=(replica,),
-        dtype=torch.float64,
-        device=device,
         purpose=Purpose.SERVER_NOISE,
         rounded=True,
+        **fed.context.streams(torch.float64),
     )
     weights = torch.zeros(rows.shape[1], data.classes, dtype=fed.dtype, device=device)
     velocity = torch.zeros_like(weights)

@@ -9,16 +9,16 @@ reverse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose
 from mechanisms.config import ProtectedConfig
+from mechanisms.context import RunContext
 from mechanisms.grid import ROW_BITS, Grid, truncated_steps
 from mechanisms.noise import NoiseOrigin, gaussian
+from mechanisms.training_data import dtype_of
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
@@ -32,26 +32,16 @@ PROTECTS = {
 class ChannelNoise:
     """Clips and noises what travels on the protected channel; leaves the other as it is."""
 
-    def __init__(
-        self,
-        config: ProtectedConfig,
-        *,
-        seed: int,
-        replicas: Sequence[int],
-        dtype: torch.dtype,
-        device: str,
-        origin: NoiseOrigin | None = None,
-    ) -> None:
-        """`origin` is what noise is drawn from, by default the streams of `seed`."""
+    def __init__(self, config: ProtectedConfig, context: RunContext) -> None:
         self._config = config
-        self._origin: NoiseOrigin = seed if origin is None else origin
+        self._origin: NoiseOrigin = context.seed if context.origin is None else context.origin
         whole = config.noise == "grid" and config.dp_sigma > 0.0
         self._grid = Grid.fit(config.dp_clip, config.dp_sigma, bits=ROW_BITS) if whole else None
-        self._replicas = tuple(replicas)
+        self._replicas = tuple(context.replicas)
         self.draws = torch.zeros(1, dtype=torch.int64)
         """How often noise has been drawn: each draw is a stream of its own, so a run can be taken up again."""
-        self._dtype = dtype
-        self._device = device
+        self._dtype = dtype_of(config)
+        self._device = context.device
 
     def embeddings(self, values: Tensor) -> Tensor:
         """Embeddings (K, n, width) as they are sent; of (K, 2, n, width), two messages, each by itself."""

@@ -7,45 +7,32 @@ differences and a Gaussian, both in the run's precision, whose low bits can prov
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from mechanisms.config import DPZVConfig
+from mechanisms.context import RunContext
 from mechanisms.grid import SCALAR_BITS, Grid, nearest_steps
-from mechanisms.noise import GaussianNoise, NoiseOrigin, clip
+from mechanisms.noise import GaussianNoise, clip
+from mechanisms.training_data import dtype_of
 
 
 class ScalarChannel:
     """Clips, sums, noises and scales the scalars of K replicas; without noise (`sigma` 0) nothing is rounded."""
 
-    def __init__(
-        self,
-        config: DPZVConfig,
-        sigma: float,
-        *,
-        seed: int,
-        replicas: Sequence[int],
-        dtype: torch.dtype,
-        device: str = "cpu",
-        origin: NoiseOrigin | None = None,
-    ) -> None:
-        """`sigma` is the standard deviation of the noise on the mean; `origin` what it is drawn from."""
+    def __init__(self, config: DPZVConfig, sigma: float, context: RunContext) -> None:
+        """`sigma` is the standard deviation of the noise on the mean."""
         self._config = config
-        self._dtype = dtype
+        self._dtype = dtype_of(config)
         whole = config.noise == "grid" and sigma > 0.0
         total = sigma * config.batch_size
         self.grid = Grid.fit(config.clip, total, bits=SCALAR_BITS) if whole else None
         """The grid of a record's difference; None where the channel computes in floating point."""
         self.noise = GaussianNoise(
             sigma if self.grid is None else self.grid.steps(total),
-            seed=seed,
-            replicas=replicas,
-            dtype=dtype if self.grid is None else torch.float64,
-            device=device,
-            origin=origin,
+            origin=context.origin,
             rounded=whole,
+            **context.streams(self._dtype if self.grid is None else torch.float64),
         )
         """Noise in the unit of `sums`, one draw a round."""
 

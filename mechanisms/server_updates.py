@@ -6,8 +6,6 @@ by the released scalar; `dp-sgd` clips and noises per-record gradients; `frozen`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -18,23 +16,15 @@ from mechanisms.federation import Federation
 from mechanisms.grid import GRADIENT_BITS, Grid
 from mechanisms.messages import SERVER
 from mechanisms.models import dimension
-from mechanisms.noise import GaussianNoise, NoiseOrigin
-from mechanisms.perturbation import AveragedSteps, TwoSided, momentum_step
-from mechanisms.servers import clipped_gradient_steps, clipped_gradient_sum, loss_differences, loss_gradient
+from mechanisms.noise import GaussianNoise
+from mechanisms.perturbation import AveragedSteps, TwoSided
+from mechanisms.servers import clipped_gradient_steps, clipped_gradient_sum, loss_differences
 
 
 class ServerTrainer:
     """The server's part of a round beside the scalar: the loss differences it computes, and its own update."""
 
-    def __init__(
-        self,
-        federation: Federation,
-        config: DPZVConfig,
-        *,
-        seed: int,
-        replicas: Sequence[int],
-        origin: NoiseOrigin | None = None,
-    ) -> None:
+    def __init__(self, federation: Federation, config: DPZVConfig) -> None:
         self._fed = federation
         self._config = config
         self._classes = federation.data.classes
@@ -50,14 +40,7 @@ class ServerTrainer:
             momentum=config.server_momentum,
         )
         self._directions = Directions(
-            "sphere",
-            d,
-            seed=seed,
-            party=SERVER,
-            replicas=replicas,
-            dtype=federation.dtype,
-            device=federation.device,
-            purpose=Purpose.SERVER_DIRECTIONS,
+            "sphere", d, party=SERVER, purpose=Purpose.SERVER_DIRECTIONS, **federation.streams
         )
         std = config.server_noise_multiplier * config.server_clip if self.update == "dp-sgd" else 0.0
         whole = config.noise == "grid" and std > 0.0
@@ -66,13 +49,10 @@ class ServerTrainer:
         self._noise = GaussianNoise(
             std / config.batch_size if self._grid is None else self._grid.steps(std),
             size=d,
-            seed=seed,
-            replicas=replicas,
-            dtype=torch.float64 if whole else federation.dtype,
-            device=federation.device,
             purpose=Purpose.SERVER_NOISE,
-            origin=origin,
+            origin=federation.context.origin,
             rounded=whole,
+            **federation.context.streams(torch.float64 if whole else federation.dtype),
         )
 
     def skip_to(self, rounds: int) -> None:
@@ -103,20 +83,18 @@ class ServerTrainer:
         if self.update == "frozen":
             return
         fed, config = self._fed, self._config
-        flat, buffer = fed.server_parameters.flat, fed.server_momentum
         if self.update == "joint-zo":
             ratio = config.smoothing / config.server_smoothing
             direction = self._directions.at(round_)
             self._steps.add(round_, direction, scalar * ratio)
             return
         if self.update == "sgd":
-            logits, pullback = fed.server.forward_with_pullback(fed.server_parameters, rows)
-            gradient, _ = pullback(loss_gradient(logits, labels, weights, config.batch_size), at_inputs=False)
+            gradient, _ = fed.server_gradients(rows, labels, weights, at_inputs=False)
         elif self.update == "zo":
             gradient = self._zeroth_order_gradient(round_, rows, labels, weights)
         else:
             gradient = self._private_gradient(rows, labels, weights)
-        momentum_step(flat, buffer, gradient, config.server_rate, config.server_momentum)
+        fed.step_server(gradient)
 
     def _zeroth_order_gradient(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """The server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""

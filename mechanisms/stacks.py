@@ -9,6 +9,7 @@ from dpzv_audit.halving import as_share, in_pieces
 from mechanisms.config import TrainingConfig
 from mechanisms.federation import architectures_of, rounds_of
 from mechanisms.messages import Observer
+from mechanisms.method import MethodSpec
 from mechanisms.models import dimension, layout_of
 from mechanisms.trained import TrainedStack
 from mechanisms.training import Checkpoints, NoiseSource, Progress, train
@@ -16,6 +17,7 @@ from mechanisms.training_data import TrainingData, dtype_of
 
 
 def train_in_stacks(
+    method: MethodSpec,
     data: TrainingData,
     config: TrainingConfig,
     *,
@@ -31,6 +33,7 @@ def train_in_stacks(
     """`train` for replicas 0 to `trials` - 1 with evaluation by epoch, to the numbers that one stack gives.
 
     Args:
+        method: As in `train`.
         data: As in `train`.
         config: As in `train`.
         seed: As in `train`.
@@ -57,6 +60,7 @@ def train_in_stacks(
         alone = last - first == trials
         which = "" if alone else f"trainings {first + 1} to {last}, "
         trained = train(
+            method,
             data.of_replicas(first, last),
             config,
             seed=seed,

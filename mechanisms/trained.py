@@ -16,9 +16,7 @@ from mechanisms.parameters import ParameterStack
 class TrainedStack:
     """What K trainings gave: models, accuracy, costs and the facts an accountant needs.
 
-    `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,);
-    `participations` is the largest number of rounds, over all clients, that a record was in (None where that is
-    random: `uniform` and `poisson` sampling).
+    `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,).
     """
 
     clients: tuple[ParameterStack, ...]
@@ -28,7 +26,6 @@ class TrainedStack:
     ledger: Ledger
     rounds: int
     rounds_by_client: tuple[int, ...]
-    participations: int | None
     history: tuple[tuple[int, float, float], ...] = field(default=())
     """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
     traffic: tuple[tuple[int, int], ...] = field(default=())

@@ -8,10 +8,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 
 from mechanisms.config import TrainingConfig
-from mechanisms.dpzv import DPZVRun
+from mechanisms.context import RunContext
 from mechanisms.messages import Observer
-from mechanisms.method import Run
-from mechanisms.registry import new_run
+from mechanisms.method import MethodSpec, Run
 from mechanisms.secret import SecretBits
 from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData
@@ -54,6 +53,7 @@ class KeepsNoiseKeys(Protocol):
 
 @torch.no_grad()
 def train(
+    method: MethodSpec,
     data: TrainingData,
     config: TrainingConfig,
     *,
@@ -68,11 +68,12 @@ def train(
     checkpoints: Checkpoints | None = None,
     noise_from: NoiseSource | None = None,
 ) -> TrainedStack:
-    """Train the method of `config` in K replicas at once.
+    """Train `method` as `config` says in K replicas at once.
 
     Args:
+        method: What is trained: a run is found by its method, whatever the type of its configuration.
         data: Records on `device`, labels shared by the replicas or one row each.
-        config: Which method, and how; see `mechanisms.config`.
+        config: A configuration of the method.
         seed: Seed of every stream; replica k draws from streams of its own, whatever stack it is in.
         replicas: Numbers of the K replicas.
         behaviours: Clients, by number from 1, that do not follow the protocol: a `ClientBehaviour` of zeroth-order
@@ -90,7 +91,7 @@ def train(
         The trained models with accuracy, byte ledger and participation counts.
 
     Raises:
-        InputError: The configuration is of no method or does not fit the data, or behaviours do not fit either.
+        InputError: The configuration is of another method or does not fit the data, or behaviours do not fit either.
     """
     keeper = checkpoints if isinstance(checkpoints, KeepsNoiseKeys) else None
     if noise_from == "os" and checkpoints is not None and keeper is None:
@@ -99,16 +100,15 @@ def train(
     secret, taken_up = None, noise_from == "os" and keeper is not None and keeper.takes_up()
     if noise_from == "os":
         secret = SecretBits(None if keeper is None else keeper.first_noise_key(device))
-    run = new_run(
-        data,
-        config,
+    context = RunContext(
         seed=seed,
         replicas=replicas,
-        behaviours=behaviours,
-        observers=() if taken_up else observers,
         device=device,
+        observers=() if taken_up else observers,
         origin=origin if secret is None else secret,
+        behaviours=behaviours or {},
     )
+    run = method.start(data, config, context)
     if taken_up:
         run.federation.channel.observe(observers)
     history: History = [] if checkpoints is None else checkpoints.load(run)
@@ -131,6 +131,5 @@ def train(
     return run.federation.finish(
         rounds=run.round,
         rounds_by_client=tuple(client.rounds for client in run.federation.clients),
-        participations=run.plan.participations if isinstance(run, DPZVRun) else None,
         history=history,
     )

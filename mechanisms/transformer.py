@@ -64,12 +64,14 @@ class TransformerModel:
         config: Any = _encoder(source).config
         if vocabulary > config.vocab_size:
             raise InputError(
-                f"transformer is {source!r} with {config.vocab_size} token ids, the data has {vocabulary}: "
-                "must be read with the transformer's own tokenizer"
+                f" with {config.vocab_size} token ids, the data has {vocabulary}: "
+                "must be read with the transformer's own tokenizer",
+                "transformer",
+                source,
             )
         most = getattr(config, "max_position_embeddings", None)
         if most is not None and length > most:
-            raise InputError(f"transformer is {source!r} for at most {most} tokens, a client's run has {length}")
+            raise InputError(f" for at most {most} tokens, a client's run has {length}", "transformer", source)
         return TransformerModel(source, embedding)
 
     def module(self) -> nn.Module:

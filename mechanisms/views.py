@@ -22,7 +22,7 @@ class Adversary:
 
     def __post_init__(self) -> None:
         if self.kind not in ADVERSARIES:
-            raise InputError(f"adversary is {self.kind!r}, must be one of {', '.join(ADVERSARIES)}")
+            raise InputError(f"must be one of {', '.join(ADVERSARIES)}", "adversary", self.kind)
 
     def sees(self, message: Message) -> bool:
         """Whether `message` is in the view: a client's own mail; for an outsider everything the server sends."""

@@ -72,7 +72,7 @@ def check_formats(result: Mapping[str, object], place: str, formats: Collection[
     schema = check_schema(result, place)
     for name in formats:
         if name in VERDICT_FORMATS and schema != VerifyResult.SCHEMA:
-            raise InputError(f"--format is {name!r}, which needs a result of verify, but {place} holds {schema}")
+            raise InputError(f"which needs a result of verify, but {place} holds {schema}", "format", name)
 
 
 def write_report(

@@ -21,9 +21,9 @@ from dpzv_audit.errors import InputError, NotFinite, unknown_name
 from dpzv_audit.evidence import Control, Interval
 from mechanisms import METHODS, MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
+from mechanisms.context import Plan
 from mechanisms.federation import rounds_of
 from mechanisms.parameters import ParameterStack
-from mechanisms.plan import Plan
 from mechanisms.replicas import Evaluator
 from mechanisms.trained import TrainedStack
 from mechanisms.views import View
@@ -299,9 +299,7 @@ class AttackSpec:
     def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
         """Method options with what this attack requires and suggests; `InputError` in one line where it cannot be."""
         if adversary not in self.adversaries:
-            raise InputError(
-                f"--adversary is {adversary!r}, but {self.name} is mounted by {' or '.join(self.adversaries)}"
-            )
+            raise InputError(f"but {self.name} is mounted by {' or '.join(self.adversaries)}", "adversary", adversary)
         for key, value in self.requires.items():
             if options.get(key, value) != value:
                 raise DoesNotApply(
@@ -321,7 +319,7 @@ class AttackSpec:
         except NotFinite as error:
             raise InputError(
                 f"the training of {setting.method.name} that {self.name} attacks diverged ({error}); use a smaller "
-                "--set client_rate=X or server_rate=X, or with --csv give --scales that bring numbers near 1"
+                f"‹set› client_rate=X or server_rate=X, or with ‹csv› give ‹scales› that bring numbers near 1"
             ) from None
         if not setting.with_positive or "positive" in outcome.controls:
             return outcome

@@ -12,7 +12,6 @@ from attacks.core.contract import AttackSetting
 from attacks.core.run import ADVERSARY_CLIENT
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.behaviours import ClientBehaviour, Turn
-from mechanisms.config import DPZVConfig, ZerothOrderConfig
 
 DUMMY_STD = 0.3
 """Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers."""
@@ -70,16 +69,16 @@ class QueryingClient:
 
 def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, ClientBehaviour]:
     """The querying client where the adversary is a client of a method that answers queries; nobody otherwise."""
-    config = setting.config
-    if setting.adversary != "client" or not isinstance(config, DPZVConfig | ZerothOrderConfig):
+    measured = setting.method.differences(setting.config)
+    if setting.adversary != "client" or measured is None or measured.shared:
         return {}
     client = QueryingClient(
         ADVERSARY_CLIENT,
         queries=setting.queries,
-        smoothing=config.smoothing,
-        steps_per_pass=config.steps_per_pass(len(setting.dataset.train)),
+        smoothing=measured.smoothing,
+        steps_per_pass=setting.config.steps_per_pass(len(setting.dataset.train)),
         seed=setting.seed,
         replicas=replicas,
-        one_sided=isinstance(config, ZerothOrderConfig),
+        one_sided=not measured.two_sided,
     )
     return {ADVERSARY_CLIENT: client}

@@ -17,11 +17,10 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
-from mechanisms.config import DPZVConfig
+from mechanisms.context import Deployment, Plan, repeats_of
 from mechanisms.federation import architectures_of, pretrained, rounds_of
 from mechanisms.messages import IdsTogether, Observer
 from mechanisms.parameters import ParameterStack
-from mechanisms.plan import Plan, plan
 from mechanisms.replicas import evaluator_for
 from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
@@ -125,8 +124,8 @@ def attacked_run(
             records than labels are to be granted.
         MemoryError: Not even one training, or the log of batches of all, would fit; `RuntimeError` where torch says so.
     """
-    check_count("--trials", setting.trials)
-    check_count("--queries", setting.queries)
+    check_count("trials", setting.trials)
+    check_count("queries", setting.queries)
     config, dataset = setting.config, setting.dataset
     rounds = rounds_of(config, len(dataset.train))
     # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
@@ -148,9 +147,9 @@ def attacked_run(
         some = data.of_replicas(first, last)
         watching = None if watch is None else watch(some.labels)
         progress = as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds)
-        if progress is not None:
-            progress(0)
+        progress(0)
         trained = train(
+            setting.method,
             some,
             config,
             seed=setting.seed,
@@ -200,21 +199,22 @@ def attacked_run(
 
 def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
     """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
-    config = setting.config
-    if not isinstance(config, DPZVConfig):
-        return None
-    found = plan(
-        config,
-        records=len(setting.dataset.train),
-        clients=setting.dataset.clients,
-        seed=setting.seed,
-        behaviours=behaviours,
+    found = setting.method.plan(
+        setting.config,
+        Deployment(
+            records=len(setting.dataset.train),
+            clients=setting.dataset.clients,
+            seed=setting.seed,
+            repeats=repeats_of(behaviours),
+        ),
     )
+    if found is None:
+        return None
     rounds = found.rounds_by_client[ADVERSARY_CLIENT - 1]
     if behaviours and rounds < setting.queries:
         raise InputError(
-            f"--epochs {config.epochs} gives client {ADVERSARY_CLIENT} "
-            f"{rounds} rounds, too few for --queries {setting.queries}"
+            f"‹epochs› {setting.config.epochs} gives client {ADVERSARY_CLIENT} "
+            f"{rounds} rounds, too few for ‹queries› {setting.queries}"
         )
     return found
 

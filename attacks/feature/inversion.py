@@ -24,7 +24,6 @@ from attacks.feature.reconstruction import GROUPS, MEAN, RECONSTRUCTED, Reconstr
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import DPZVConfig
 from mechanisms.messages import Message
 from mechanisms.views import View
 
@@ -37,7 +36,8 @@ def infer(view: View, known: Knowledge) -> Reconstruction:
     if known.some is None:
         raise InputError("feature_inversion needs some records' features for a decoder, which this adversary has not")
     inputs = last_embeddings(view, known)
-    if isinstance(known.config, DPZVConfig) and known.config.perturbation == "functional":
+    measured = known.method.differences(known.config)
+    if measured is not None and measured.pairs:
         inputs = torch.cat((inputs, from_jacobians(view, known)), 2)
     some, features = known.some.ids, known.some.features.flatten(1).double()
     mean, deviation = inputs[:, some].mean(1, keepdim=True), inputs[:, some].std(1, keepdim=True) + 1e-9
@@ -74,7 +74,8 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     A known record is estimated from the others, so that a decoder may learn from it. Records that never met a known
     one get zeros.
     """
-    if known.some is None or not isinstance(known.config, DPZVConfig):
+    measured = known.method.differences(known.config)
+    if known.some is None or measured is None or not measured.two_sided:
         raise InputError("Jacobian products are those of DPZV's pairs of uploads, by a server that knows some features")
     features = known.some.features.flatten(1).double()
     place = torch.full((known.records,), -1, device=features.device)
@@ -86,7 +87,7 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
         for start in range(0, known.records, at_once):
             block = range(start, min(start + at_once, known.records))
             found[k, block.start : block.stop] = _block_from_jacobians(
-                pairs, k, block, place, features, known.config.smoothing
+                pairs, k, block, place, features, measured.smoothing
             )
     return found
 

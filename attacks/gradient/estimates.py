@@ -94,7 +94,7 @@ def ridge(
         InputError: shapes that do not fit, a number that is not finite or out of its range.
     """
     if not 0.0 <= noise_std < math.inf:
-        raise InputError(f"noise_std is {noise_std}, must be a finite number of at least 0")
+        raise InputError("must be a finite number of at least 0", "noise_std", noise_std)
     check_positive("prior_std", prior_std)
     rows, residual, mean = _systems(directions, scalars, prior_mean)
     return mean + _solve(rows, residual, penalty=(noise_std / prior_std) ** 2).reshape(mean.shape)

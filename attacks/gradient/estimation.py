@@ -28,7 +28,6 @@ from attacks.label.direct import channel_of, too_few
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Control, Interval
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import CZOFOConfig, DPZVConfig
 from mechanisms.views import View
 
 COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)
@@ -84,7 +83,8 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
     received = view.received("scalar") or view.received("losses")
     if not received:
         raise InputError("the view holds no answer from the server")
-    shared = isinstance(known.config, CZOFOConfig)
+    measured = known.method.differences(known.config)
+    shared = measured is not None and measured.shared
     # An outsider does not know which answers are about one batch.
     q = 1 if shared or view.adversary.kind == "eavesdropper" else known.queries
     answers = min(known.batches, len(received) // q)
@@ -187,7 +187,8 @@ def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
     Norms vary little from batch to batch, so that their root mean square stands for all. None where the scalars'
     error is not noise but curvature, which does not average out, or their scale is another.
     """
-    if not isinstance(known.config, DPZVConfig) or known.config.difference != "central":
+    measured = known.method.differences(known.config)
+    if measured is None or not measured.unit:
         return None
     records, classes = truth.shape[2:]
     norm = float(truth.flatten(2).square().sum(2).mean().sqrt())
@@ -196,7 +197,7 @@ def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
 
 def _without_noise(spec: AttackSpec, setting: AttackSetting, noisy: AttackedRun) -> list[Row]:
     """The rows of ridge for the same training without the noise; none where there was no noise."""
-    if not isinstance(setting.config, DPZVConfig) or noisy.known.sigma == 0.0:
+    if noisy.known.sigma == 0.0:
         return []
     config = setting.config.model_copy(update={"sigma": 0.0})
     quietly = replace(setting, config=config, progress=None)
@@ -222,7 +223,8 @@ def _gradients(run: AttackedRun) -> Tensor:
 
 
 def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:
-    shared = isinstance(setting.config, CZOFOConfig)
+    measured = setting.method.differences(setting.config)
+    shared = measured is not None and measured.shared
     outside = setting.adversary == "eavesdropper"
     return GradientTruth(
         labels=labels,
@@ -230,7 +232,7 @@ def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:
         classes=setting.dataset.classes,
         repeats=1 if shared or outside else setting.queries,
         answered=None if outside else ADVERSARY_CLIENT,
-        central=isinstance(setting.config, DPZVConfig),
+        central=measured is not None and measured.two_sided,
     )
 
 

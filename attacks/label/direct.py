@@ -21,7 +21,6 @@ from attacks.label.mount import mount_labels
 from attacks.label.rules import RULES
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import CZOFOConfig, DPZVConfig, ZerothOrderConfig
 from mechanisms.messages import Message
 from mechanisms.views import View
 
@@ -113,7 +112,7 @@ def too_few(answers: int, queries: int) -> str:
     """What to say where a view does not hold the answers of one batch."""
     return (
         f"the view holds {answers} answers, fewer than the {queries} queries of one batch: "
-        "must have more --epochs, a smaller --batch-size or fewer --queries"
+        f"must have more ‹epochs›, a smaller ‹batch_size› or fewer ‹queries›"
     )
 
 
@@ -163,7 +162,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         return from_gradients(view, channel, known.client, rule=rule)
     if view.adversary.kind == "eavesdropper":
         return from_wire(view, channel, seed=known.seed, rule=rule, estimator=estimator)
-    if isinstance(known.config, CZOFOConfig):
+    measured = known.method.differences(known.config)
+    if measured is not None and measured.shared:
         return from_shared_directions(view, channel, known.client, rule=rule, estimator=estimator)
     return from_scalars(view, channel, rule=rule, estimator=estimator)
 
@@ -173,15 +173,13 @@ def channel_of(known: Knowledge) -> Channel:
 
     A central difference has no error of first order in lambda: noise is all there is.
     """
-    config = known.config
+    measured = known.method.differences(known.config)
     smoothing = error = 0.0
-    if isinstance(config, DPZVConfig):
-        smoothing, error = config.smoothing, known.sigma
-    elif isinstance(config, ZerothOrderConfig | CZOFOConfig):
-        smoothing = config.smoothing
-        records = 1 if isinstance(config, CZOFOConfig) and config.scalars == "record" else config.batch_size
-        error = forward_difference_error(smoothing, known.classes, records=records)
-    return Channel(known.classes, config.batch_size, known.batches, known.queries, error, smoothing)
+    if measured is not None:
+        smoothing, error = measured.smoothing, known.sigma
+        if not measured.two_sided:
+            error = forward_difference_error(smoothing, known.classes, records=measured.records)
+    return Channel(known.classes, known.config.batch_size, known.batches, known.queries, error, smoothing)
 
 
 def on_split(setting: AttackSetting) -> AttackSetting:

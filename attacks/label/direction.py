@@ -34,7 +34,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         cosines.append((units[own] * reference[None, :, None, :]).sum(3))
         places.append(ids[own])
     if not cosines:
-        few = f"--epochs {known.config.epochs} are too few"
+        few = f"‹epochs› {known.config.epochs} are too few"
         raise InputError(f"{few}: no known positive was in a batch of the view, give more")
     # `guesses_of` takes scores of the rarer class, whichever it is.
     scores = mean_by_record(torch.cat(cosines), torch.cat(places), known)

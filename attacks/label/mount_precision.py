@@ -20,10 +20,9 @@ from dpzv_audit.evidence import Control
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
-from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZVRun
+from mechanisms.context import Deployment, Plan, RunContext
+from mechanisms.dpzv import scalar_config
 from mechanisms.federation import rounds_of
-from mechanisms.plan import Plan, plan
 from mechanisms.scalar_channel import ScalarChannel
 from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
@@ -65,7 +64,7 @@ def labels_under(given: AllButOne, which: int | np.ndarray) -> np.ndarray:
 
 def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, ask which label can have led to what was released, and do the same on coins of their own."""
-    check_count("--trials", setting.trials)
+    check_count("trials", setting.trials)
     run = _play(spec, setting, first=0)
     control = _play(spec, setting, first=setting.trials, at_once=run.at_once)
     unrelated = (control.guesses == run.coins)[:, None]
@@ -128,15 +127,10 @@ def _game(run: _Played) -> CoinGame | None:
     return CoinGame(scores[second], scores[~second], "replace-label", words)
 
 
-def _config(setting: AttackSetting) -> DPZVConfig:
-    if not isinstance(setting.config, DPZVConfig):
-        raise TypeError(f"{setting.method.name} releases no scalars")
-    return setting.config
-
-
 def _plan(setting: AttackSetting) -> Plan:
     dataset = setting.dataset
-    return plan(_config(setting), records=len(dataset.train), clients=dataset.clients, seed=setting.seed)
+    deployment = Deployment(records=len(dataset.train), clients=dataset.clients, seed=setting.seed)
+    return setting.method.scalar_plan(setting.config, deployment)
 
 
 def _deal(setting: AttackSetting, replicas: range) -> tuple[AllButOne, np.ndarray]:
@@ -167,7 +161,7 @@ def _play(
     given, coins = _deal(setting, replicas)
 
     def part(start: int, stop: int) -> tuple[TrainedStack | None, np.ndarray]:
-        share = as_share(setting.progress, (start, stop), of=setting.trials, rounds=3 * rounds) or (lambda done: None)
+        share = as_share(setting.progress, (start, stop), of=setting.trials, rounds=3 * rounds)
         share(0)
         own = replace(
             given,
@@ -200,6 +194,7 @@ def _trained(
 ) -> tuple[View, TrainedStack]:
     recorder = ViewRecorder(Adversary(setting.adversary), kinds=("scalar",))
     trained = train(
+        setting.method,
         _data(setting, labels),
         setting.config,
         seed=setting.seed,
@@ -223,16 +218,15 @@ def _planted(
     def noised(means: Tensor) -> Tensor:
         return means + noise.next().to(means.dtype) * unit
 
-    run = DPZVRun(
-        _data(setting, labels),
-        _config(setting),
-        the_plan,
+    context = RunContext(
         seed=setting.seed,
         replicas=replicas,
         observers=(recorder,),
         device=setting.device,
+        plan=the_plan,
         noised=noised,
     )
+    run = setting.method.start(_data(setting, labels), setting.config, context)
     for _ in the_plan.active:
         run.step()
     return recorder.view, None
@@ -248,9 +242,12 @@ def unit_of(setting: AttackSetting, the_plan: Plan) -> float:
 
 def _whole(setting: AttackSetting, the_plan: Plan, replicas: range) -> ScalarChannel:
     """The channel with noise on the grid, whatever the setting's."""
-    config = _config(setting).model_copy(update={"noise": "grid"})
+    config = scalar_config(setting.method, setting.config)
+    if config is None:
+        raise TypeError(f"{setting.method.name} releases no scalars")
+    on_grid = config.model_copy(update={"noise": "grid"})
     return ScalarChannel(
-        config, the_plan.sigma, seed=setting.seed, replicas=replicas, dtype=dtype_of(config), device=setting.device
+        on_grid, the_plan.sigma, RunContext(seed=setting.seed, replicas=replicas, device=setting.device)
     )
 
 

@@ -18,9 +18,8 @@ from attacks.core.controls import CERTAIN
 from attacks.core.planted import labels_by_heart
 from attacks.label.mount_precision import labels_under, mount_precision, precision_rounds
 from dpzv_audit.errors import InputError
-from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZVRun
-from mechanisms.plan import plan
+from mechanisms.context import RunContext
+from mechanisms.dpzv import scalar_config
 from mechanisms.scalar_channel import ScalarChannel
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import View
@@ -58,28 +57,22 @@ class Replay:
     """Puts released scalars (T, K) in the place of a run's own, and keeps which trainings can have released them."""
 
     def __init__(self, released: Tensor, known: Knowledge) -> None:
-        config = known.config
-        if not isinstance(config, DPZVConfig) or known.but_one is None:
+        config = scalar_config(known.method, known.config)
+        if config is None or known.but_one is None:
             raise TypeError("a replay needs a configuration of DPZV and everything but one label")
         self._released = released
         self._noise = known.sigma > 0.0
         self._unit = known.but_one.unit
         self._channel: ScalarChannel | None = None
-        channel = ScalarChannel(
-            config,
-            known.sigma,
-            seed=known.seed,
-            replicas=known.replicas,
-            dtype=dtype_of(config),
-            device=_device(released),
-        )
+        context = RunContext(seed=known.seed, replicas=known.replicas, device=_device(released))
+        channel = ScalarChannel(config, known.sigma, context)
         if channel.grid is not None:
             self._channel, self._unit = channel, channel.grid.step / config.batch_size
         self._round = 0
         self.possible = torch.ones(released.shape[1], dtype=torch.bool, device=released.device)
 
     def noised(self, sums: Tensor) -> Tensor:
-        """Ask of `sums` (K,) without noise whether they can have led to this round's scalars; see `DPZVRun`."""
+        """Ask of `sums` (K,) without noise whether they can have led to this round's scalars; see `RunContext`."""
         released = self._released[self._round]
         if not self._noise:
             self.possible &= sums == released
@@ -90,7 +83,7 @@ class Replay:
         return sums
 
     def released(self, scalars: Tensor) -> Tensor:
-        """Return this round's scalars (K,) as they were released; see `DPZVRun`."""
+        """Return this round's scalars (K,) as they were released; see `RunContext`."""
         self._round += 1
         return self._released[self._round - 1]
 
@@ -107,21 +100,19 @@ def infer(view: View, known: Knowledge) -> np.ndarray:
 
 def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
     config, given = known.config, known.but_one
-    if not isinstance(config, DPZVConfig) or given is None:
+    if given is None:
         raise InputError("label_precision needs scalars of DPZV, and everything but one label")
     dataset = given.dataset
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=_device(released), labels=labels_under(given, which))
     replay = Replay(released, known)
-    run = DPZVRun(
-        data,
-        config,
-        plan(config, records=known.records, clients=dataset.clients, seed=known.seed),
+    context = RunContext(
         seed=known.seed,
         replicas=known.replicas,
         device=_device(released),
         noised=replay.noised,
         released=replay.released,
     )
+    run = known.method.start(data, config, context)
     for played in range(1, len(released) + 1):
         run.step()
         if played % known.batches == 0:
@@ -135,8 +126,8 @@ def _device(tensor: Tensor) -> str:
 
 def unfit(setting: AttackSetting) -> str | None:
     """Why there are no noised scalars whose bits could be read, or why nobody can play the training again."""
-    config = setting.config
-    if not isinstance(config, DPZVConfig):
+    config = scalar_config(setting.method, setting.config)
+    if config is None:
         return "it releases no noised scalar, whose bits the attack reads"
     if config.server_update == "dp-sgd" and config.top_model and config.server_rate > 0:
         return "its server draws noise of its own (server_update dp-sgd), so that nobody can play its state again"

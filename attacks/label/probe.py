@@ -18,7 +18,6 @@ from attacks.core.run import ADVERSARY_CLIENT
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
 from mechanisms.behaviours import ClientBehaviour, Turn
-from mechanisms.config import DPZVConfig, ZerothOrderConfig
 from mechanisms.views import View
 
 REACH = 50.0
@@ -71,7 +70,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     complete = len(received) // per_record
     if complete == 0:
         found = f"the view holds {len(received)} answers, fewer than the {per_record} probes of one record"
-        raise InputError(f"{found}: must have more --epochs or a smaller --batch-size")
+        raise InputError(f"{found}: must have more ‹epochs› or a smaller ‹batch_size›")
     told = torch.stack([m.payload for m in received[: complete * per_record]]).double()
     scalars = told[..., 1] - told[..., 0] if received[0].kind == "losses" else told
     # (records, repeats, classes, K) -> (K, records, classes)
@@ -93,16 +92,17 @@ def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[i
     if own["records"] > config.batch_size:
         raise InputError(f"option records is {own['records']}, must be at most the batch size of {config.batch_size}")
     # The loss difference of the step, about 2 L, is divided by 2 lambda: ten times the clip, and enough to tell.
+    measured = setting.method.differences(config)
     reach = REACH
-    if isinstance(config, DPZVConfig):
-        reach = max(REACH, 20.0 * config.clip * config.smoothing)
+    if measured is not None and measured.clip is not None:
+        reach = max(REACH, 20.0 * measured.clip * measured.smoothing)
     client = ProbingClient(
         classes=setting.dataset.classes,
         repeats=own["repeats"],
         probed=own["records"],
         reach=reach,
         steps_per_pass=config.steps_per_pass(len(setting.dataset.train)),
-        second_less_first=isinstance(config, ZerothOrderConfig),
+        second_less_first=measured is not None and not measured.two_sided,
     )
     return {ADVERSARY_CLIENT: client}
 
@@ -111,7 +111,7 @@ def unfit(setting: AttackSetting) -> str | None:
     """Why nothing can be probed."""
     if setting.method.downlink == "gradient":
         return "its server sends the gradient of every record, so label_direct needs no probes"
-    if not isinstance(setting.config, DPZVConfig | ZerothOrderConfig):
+    if setting.method.deviation != "uploads":
         return "its server perturbs the embedding itself, so a client cannot choose the step"
     if setting.config.sampler != "shuffled":
         return f"sampler is {setting.config.sampler!r}, must be shuffled: a batch is probed several times"

@@ -22,7 +22,6 @@ from attacks.label.direct import channel_of
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import CZOFOConfig
 from mechanisms.views import View
 
 FREQUENCIES = 128
@@ -52,9 +51,10 @@ def rounds_of(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
         raise InputError("the view holds no answer from the server")
     told = torch.stack([m.payload for m in received]).double()
     ids = torch.stack([m.ids for m in received if m.ids is not None])
-    if isinstance(known.config, CZOFOConfig):
+    measured = known.method.differences(known.config)
+    if measured is not None and measured.shared:
         told = told.mean(3) * known.config.batch_size if told.dim() == 4 else told
-        per_batch = told / (known.config.batch_size if known.config.scalars == "record" else 1)
+        per_batch = told / (known.config.batch_size // measured.records)
         moves = view.noted(known.client, "direction")[: len(received)].double()
         q = moves.shape[2]
         flat = (per_batch / channel.smoothing).transpose(1, 2).flatten(0, 1)

@@ -21,8 +21,7 @@ from attacks.membership.shadow_models import ShadowRun, coins_of, pool_of, round
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import check_count
 from mechanisms import TrainingConfig
-from mechanisms.config import DPZVConfig
-from mechanisms.plan import Plan, plan
+from mechanisms.context import Deployment, Plan
 from mechanisms.views import Adversary, View
 
 
@@ -33,7 +32,7 @@ def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
 
 def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train targets, control targets and shadow models as one stack; score who was a member of which target."""
-    check_count("--trials", setting.trials)
+    check_count("trials", setting.trials)
     own = spec.own_options(setting)
     targets, shadows = setting.trials, own["shadows"]
     pool = pool_of(setting, own["pool"])
@@ -90,9 +89,8 @@ def _knowledge(
 
 
 def _plan(config: TrainingConfig, pool: VerticalDataset, setting: AttackSetting) -> Plan | None:
-    if not isinstance(config, DPZVConfig):
-        return None
-    return plan(config, records=len(pool.train) // 2, clients=pool.clients, seed=setting.seed)
+    deployment = Deployment(records=len(pool.train) // 2, clients=pool.clients, seed=setting.seed)
+    return setting.method.plan(config, deployment)
 
 
 def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:

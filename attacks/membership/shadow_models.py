@@ -97,6 +97,7 @@ def train_on_coins(
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
     mail = MailReader(ADVERSARY_CLIENT, pool.train.labels.reshape(-1, 2), pool.classes)
     trained = train(
+        setting.method,
         selected,
         config,
         seed=setting.seed,

@@ -53,7 +53,7 @@ def sigma_sound(
     check_count("participations", participations)
     if neighbours not in NEIGHBOURS or neighbours == "add-remove":
         allowed = ", ".join(name for name in NEIGHBOURS if name != "add-remove")
-        raise InputError(f"neighbours is {neighbours!r}, must be one of {allowed}: known ids show who is there")
+        raise InputError(f"must be one of {allowed}: known ids show who is there", "neighbours", neighbours)
     mu = mu_from_epsilon(check_positive("epsilon", epsilon), delta)
     moved, rounds = 1.0 if neighbours == "zero-out" else 2.0, math.sqrt(participations)
     sensitivity, server = moved * clip / batch_size, 0.0
@@ -61,8 +61,10 @@ def sigma_sound(
         server = rounds * moved / check_positive("server_noise_multiplier", server_noise_multiplier)
         if server >= mu:
             raise InputError(
-                f"server_noise_multiplier is {server_noise_multiplier}, must be above {rounds * moved / mu:.6g}: "
-                f"the server's own updates alone would spend epsilon {epsilon}"
+                f"must be above {rounds * moved / mu:.6g}: "
+                f"the server's own updates alone would spend epsilon {epsilon}",
+                "server_noise_multiplier",
+                server_noise_multiplier,
             )
     sigma = sensitivity * rounds / math.sqrt(mu * mu - server * server)
     for step in range(60):
@@ -134,9 +136,9 @@ def calibrate(
     if unknown not in UNKNOWNS:
         raise unknown_name("unknown", unknown, UNKNOWNS)
     if unknown == "batch-size" and release.sample_rate is not None:
-        raise InputError(f"sample_rate is {release.sample_rate}, must be left out where batch-size is sought")
+        raise InputError("must be left out where batch-size is sought", "sample_rate", release.sample_rate)
     if unknown != "sigma" and release.participations is not None:
-        raise InputError(f"participations is {release.participations}, must be left out where {unknown} is sought")
+        raise InputError(f"must be left out where {unknown} is sought", "participations", release.participations)
 
     asked: dict[str, Any] = {"delta": delta, "adversaries": [adversary], "neighbours": [neighbours]}
 

@@ -223,6 +223,15 @@ class CzofoGuarantee:
     delta_bar: float
 
 
+def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
+    """Return sqrt(2 T ln(1/delta')) epsilon + T epsilon (e^epsilon - 1), delta' = `slack`: as theorem 4.1 composes.
+
+    Infinite past the floats.
+    """
+    drift = rounds * epsilon * math.expm1(epsilon) if epsilon < 300.0 else math.inf
+    return math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon + drift
+
+
 def czofo_guarantee(
     *, zeta: float, sigma: float, records: int, rounds: int, delta: float, delta_prime: float
 ) -> CzofoGuarantee:
@@ -239,10 +248,9 @@ def czofo_guarantee(
     check_probability("delta", delta)
     check_probability("delta_prime", delta_prime)
     epsilon = 2.0 * zeta * math.sqrt(2.0 * math.log(1.25 / delta)) / (records * sigma)
-    drift = rounds * epsilon * math.expm1(epsilon) if epsilon < 300.0 else math.inf
     return CzofoGuarantee(
         epsilon=epsilon,
-        epsilon_bar=math.sqrt(2.0 * rounds * math.log(1.0 / delta_prime)) * epsilon + drift,
+        epsilon_bar=composed_epsilon(epsilon, rounds, delta_prime),
         delta_bar=rounds * delta + delta_prime,
     )
 

@@ -112,7 +112,7 @@ def treatment(
         ("channel", channel, tuple(CHANNELS)),
     ):
         if value not in allowed:
-            raise InputError(f"{name} is {value!r}, must be one of {', '.join(allowed)}")
+            raise InputError(f"must be one of {', '.join(allowed)}", name, value)
     if channel == "embedding":
         return _embedding(adversary, neighbours)
     if adversary == "server":

@@ -24,7 +24,7 @@ _ROOT_TOLERANCE = 4.0 * float(np.finfo(np.float64).eps)
 def check_epsilon(name: str, value: float) -> float:
     """Return `value` if it is a finite number of at least 0; raise `InputError` naming `name` otherwise."""
     if not 0.0 <= value < math.inf:
-        raise InputError(f"{name} is {value}, must be a finite number of at least 0")
+        raise InputError("must be a finite number of at least 0", name, value)
     return value
 
 
@@ -55,7 +55,7 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
     shape = eps.shape
     eps, width = np.atleast_1d(eps), np.atleast_1d(width)
     if not (np.all(eps >= 0.0) and np.all(width >= 0.0) and np.all(np.isfinite(width))):
-        raise InputError(f"epsilon is {epsilon!r} and mu {mu!r}, must be at least 0, and mu finite")
+        raise InputError(f" and mu {mu!r}, must be at least 0, and mu finite", "epsilon", epsilon)
     result = np.full(eps.shape, -np.inf)
     with np.errstate(over="ignore", divide="ignore", under="ignore"):
         u = eps / np.where(width > 0.0, width, 1.0) - width / 2.0
@@ -91,7 +91,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     delta in [1e-12, 0.5]. Raises `InputError` for numbers outside their range.
     """
     if not 0.0 <= mu <= _LARGEST_MU:
-        raise InputError(f"mu is {mu}, must lie in [0, {_LARGEST_MU:g}]: is there any noise?")
+        raise InputError(f"must lie in [0, {_LARGEST_MU:g}]: is there any noise?", "mu", mu)
     check_probability("delta", delta)
     target = math.log(delta)
 
@@ -144,7 +144,7 @@ def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Fl
     """
     check_epsilon("epsilon", epsilon)
     if not 0.0 <= delta < 1.0:
-        raise InputError(f"delta is {delta}, must lie in [0, 1)")
+        raise InputError("must lie in [0, 1)", "delta", delta)
     rates = _rates(alpha)
     with np.errstate(divide="ignore"):
         steep = 1.0 - delta - np.exp(np.minimum(epsilon + np.log(rates), 1.0))
@@ -155,5 +155,5 @@ def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Fl
 def _rates(alpha: ArrayLike) -> FloatArray:
     rates = np.asarray(alpha, dtype=np.float64)
     if not np.all((rates >= 0.0) & (rates <= 1.0)):
-        raise InputError(f"alpha is {alpha!r}, must lie in [0, 1]")
+        raise InputError("must lie in [0, 1]", "alpha", alpha)
     return rates

@@ -51,7 +51,7 @@ class SampledRounds:
         check_count("rounds", self.rounds)
         check_positive("noise", self.noise)
         if not 0.0 < self.rate <= 1.0:
-            raise InputError(f"rate is {self.rate}, must lie in (0, 1]")
+            raise InputError("must lie in (0, 1]", "rate", self.rate)
 
     def kind(self, asked: PairKind) -> PairKind:
         """Return the kind of pair that these rounds have in a composition of `asked` pairs."""

@@ -131,45 +131,51 @@ class Release:
                 raise InputError("dataset_size is missing: give it, or a public sample_rate with sampler 'poisson'")
             return
         if not self.sample_rate <= 1.0:
-            raise InputError(f"sample_rate is {self.sample_rate}, must lie in (0, 1]")
+            raise InputError("must lie in (0, 1]", "sample_rate", self.sample_rate)
         if self.sampler != "poisson":
             raise InputError(
-                f"sample_rate is {self.sample_rate} with sampler {self.sampler!r}, must be left out: "
-                "batches of one size have the rate B/D"
+                f" with sampler {self.sampler!r}, must be left out: batches of one size have the rate B/D",
+                "sample_rate",
+                self.sample_rate,
             )
 
     def _check_sizes(self) -> None:
         if self.sample_rate is None and self.batch_size > self.records:
             raise InputError(
-                f"batch_size is {self.batch_size}, must lie in [1, dataset_size = {self.dataset_size}]: "
-                "the sampling rate B/D is at most 1"
+                f"must lie in [1, dataset_size = {self.dataset_size}]: the sampling rate B/D is at most 1",
+                "batch_size",
+                self.batch_size,
             )
         if not 1.0 / _SCALES < self.sigma / self.sigma_unit < _SCALES:
             of = "clip / batch_size" if self.channel == "scalar" else "clip"
-            raise InputError(f"sigma is {self.sigma}, must lie between {1.0 / _SCALES:g} and {_SCALES:g} times {of}")
+            raise InputError(f"must lie between {1.0 / _SCALES:g} and {_SCALES:g} times {of}", "sigma", self.sigma)
         for name in ("server_mu", "server_noise_multiplier"):
             value = getattr(self, name)
             if value is not None and not 1.0 / _SCALES < value < _SCALES:
-                raise InputError(f"{name} is {value}, must lie between {1.0 / _SCALES:g} and {_SCALES:g}")
+                raise InputError(f"must lie between {1.0 / _SCALES:g} and {_SCALES:g}", name, value)
         if self.participations is not None and self.participations > self.rounds:
             raise InputError(
-                f"participations is {self.participations}, must lie in [1, rounds = {self.rounds}]: "
-                "a record takes part at most once a round"
+                f"must lie in [1, rounds = {self.rounds}]: a record takes part at most once a round",
+                "participations",
+                self.participations,
             )
 
     def _check_choices(self) -> None:
         if self.participations is not None and self.sampler != "shuffled":
             raise InputError(
-                f"participations is {self.participations} with sampler {self.sampler!r}, must be left out: "
-                "participations are Binomial(T, r) there"
+                f" with sampler {self.sampler!r}, must be left out: participations are Binomial(T, r) there",
+                "participations",
+                self.participations,
             )
         if self.server_mu is not None and self.server_noise_multiplier is not None:
             raise InputError(
-                f"server_mu is {self.server_mu} and server_noise_multiplier {self.server_noise_multiplier}, "
-                "must be one of the two: both describe the server's own noised updates"
+                f" and server_noise_multiplier {self.server_noise_multiplier}, "
+                "must be one of the two: both describe the server's own noised updates",
+                "server_mu",
+                self.server_mu,
             )
         if self.clip_scope == "batch" and self.channel == "scalar":
-            raise InputError("clip_scope is 'batch', must be 'record' on the scalar channel")
+            raise InputError("must be 'record' on the scalar channel", "clip_scope", self.clip_scope)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -211,7 +217,7 @@ class Release:
         One clip over a whole batch makes every record's row depend on every other: 2c for each relation.
         """
         if neighbours not in NEIGHBOURS:
-            raise InputError(f"neighbours is {neighbours!r}, must be one of {', '.join(NEIGHBOURS)}")
+            raise InputError(f"must be one of {', '.join(NEIGHBOURS)}", "neighbours", neighbours)
         return (2.0 if neighbours in REPLACES or self.clip_scope == "batch" else 1.0) * self.contribution
 
     def noise_multiplier(self, neighbours: NeighbourRelation) -> float:
@@ -278,7 +284,7 @@ class Composition:
             raise InputError("a composition has no releases, must have at least one")
         sizes = sorted({part.dataset_size for part in self.parts if part.dataset_size is not None})
         if len(sizes) > 1:
-            raise InputError(f"dataset_size is {sizes[0]} in one release and {sizes[-1]} in another, must be equal")
+            raise InputError(f" in one release and {sizes[-1]} in another, must be equal", "dataset_size", sizes[0])
 
 
 AnyRelease = Release | Composition
@@ -320,11 +326,11 @@ def _checked(name: str, value: Any, kind: Any) -> object:
     """Return `value` as the type `kind` of its field has it; `InputError` unless it is one."""
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise InputError(f"{name} is {value!r}, must be one of {', '.join(get_args(kind))}")
+            raise InputError(f"must be one of {', '.join(get_args(kind))}", name, value)
         return value
     if kind is bool:
         if not isinstance(value, bool):
-            raise InputError(f"{name} is {value!r}, must be true or false")
+            raise InputError("must be true or false", name, value)
         return value
     if kind is float or float in get_args(kind):
         return float(check_positive(name, value))
@@ -338,5 +344,5 @@ def _whole(name: str, value: object, *, least: int = 1) -> int:
     except InputError:
         number = _MOST + 1
     if number > _MOST:
-        raise InputError(f"{name} is {value!r}, must be a whole number of at least {least}, at most {_MOST:.0e}")
+        raise InputError(f"must be a whole number of at least {least}, at most {_MOST:.0e}", name, value)
     return number

@@ -36,7 +36,7 @@ def pairs_needed(epsilon: float, delta: float, confidence: float = 0.95) -> int:
     Raises `InputError` for an epsilon below 0, or a delta or confidence outside (0, 1).
     """
     if not 0.0 <= epsilon < math.inf:
-        raise InputError(f"epsilon is {epsilon}, must be a finite number of at least 0")
+        raise InputError("must be a finite number of at least 0", "epsilon", epsilon)
     check_probability("delta", delta)
     check_probability("confidence", confidence)
     return math.ceil(-math.log(1.0 - confidence) / math.log1p((1.0 - delta) / (math.exp(epsilon) + delta)))

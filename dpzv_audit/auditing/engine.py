@@ -78,7 +78,7 @@ def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
         AuditError: A worker died on one chunk again and again, the time was over before any pair was done, or another
             process has the store open.
     """
-    check_count("--runs", pairs)
+    check_count("runs", pairs)
     check_count("chunk", effort.chunk)
     with nullcontext() if effort.store is None else effort.store.opened():
         return _Collection(trials, pairs, effort).run()
@@ -112,8 +112,8 @@ class _Collection:
         arrays, pairs = _joined(self._done)
         if not pairs:
             raise AuditError(
-                f"--max-minutes is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
-                "done, must be more (or a smaller --chunk)"
+                f"‹max_minutes› is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
+                f"done, must be more (or a smaller ‹chunk›)"
             )
         return Collected(arrays=arrays, pairs=pairs, stopped=stopped, fitted=self._fitted)
 
@@ -157,7 +157,7 @@ class _Collection:
                         if deaths[span] >= MOST_DEATHS:
                             raise AuditError(
                                 f"a worker died {MOST_DEATHS} times on runs {span[0] + 1} to {span[1]}: use a smaller "
-                                "--chunk if memory ran out; the chunks done so far are kept for --resume"
+                                f"‹chunk› if memory ran out; the chunks done so far are kept for ‹resume›"
                             ) from error
                         lane.renew()
                         self._pending.insert(0, span)
@@ -181,7 +181,7 @@ class _Collection:
         if failure is not None:
             so_far = sum(last - first for first, last in self._done)
             words = (
-                f"the {so_far} pairs of runs before it are kept for --resume" if so_far else "no run was done before it"
+                f"the {so_far} pairs of runs before it are kept for ‹resume›" if so_far else "no run was done before it"
             )
             kind = InputError if str(failure[0]) == "input" else MechanismFailed
             raise kind(f"{failure[1]}; {words}")

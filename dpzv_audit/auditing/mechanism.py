@@ -81,7 +81,7 @@ def mechanism_from(path: str, folder: Path | None = None) -> Any:
     """
     module_name, separator, name = path.partition(":")
     if not separator or not module_name or not name:
-        raise InputError(f"mechanism is {path!r}, must be pkg.mod:factory or planted:NAME")
+        raise InputError("must be pkg.mod:factory or planted:NAME", "mechanism", path)
     with importable(folder):
         try:
             module = importlib.import_module(module_name)
@@ -240,7 +240,7 @@ class MechanismTrials:
         arrays, failure = self.played(first, last, streams)
         if failure is not None:
             kind = "input" if isinstance(failure, InputError) else "failed"
-            arrays["failure"] = np.array([kind, str(failure)])
+            arrays["failure"] = np.array([kind, failure.words])
         return arrays
 
     def played(self, first: int, last: int, streams: Streams) -> tuple[Arrays, AuditError | None]:

@@ -33,7 +33,7 @@ def code_of(mechanism: str, outputs: Collection[Path] = ()) -> str:
     first = mechanism.partition(":")[0].partition(".")[0]
     spec = _spec(first)
     if spec is None:
-        raise InputError(f"mechanism is {mechanism!r}, but there is no module {first!r} on the import path")
+        raise InputError(f"but there is no module {first!r} on the import path", "mechanism", mechanism)
     found = {first: spec}
     waiting = [first]
     while waiting:

@@ -39,9 +39,9 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
     """
     check_count("rounds", rounds)
     if not 0.0 < rate < 1.0:
-        raise InputError(f"rate is {rate}, must lie strictly between 0 and 1")
+        raise InputError("must lie strictly between 0 and 1", "rate", rate)
     if pair not in PAIRS:
-        raise InputError(f"pair is {pair!r}, must be one of {', '.join(PAIRS)}")
+        raise InputError(f"must be one of {', '.join(PAIRS)}", "pair", pair)
 
     def curve(alpha: Floats, theta: float) -> Floats:
         corners = composed_corners(pair, rate, 1.0 / theta, rounds)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.npy import DAMAGED_ARCHIVE, read_npy
+from dpzv_audit.npy import DAMAGED, read_npy
 from dpzv_audit.plain_files import first_not_utf8, kind_of, open_plain
 
 Scores = NDArray[np.float64]
@@ -34,8 +34,6 @@ LINE_LIMIT = 1 << 20
 _BLOCK = 1 << 20
 _MOST_PACKED = 100
 """Times that an archive may unpack to its own size: real scores do to twice, a bomb to a thousand."""
-DAMAGED = (ValueError, MemoryError, *DAMAGED_ARCHIVE)
-"""What a damaged NPY or NPZ file raises."""
 _RIGHT = "must be a finite number"
 
 

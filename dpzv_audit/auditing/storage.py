@@ -51,7 +51,7 @@ class ChunkStore:
 
     def _held(self) -> AbstractContextManager[None]:
         lock = self.folder.with_name(f"{self.folder.name}.lock")
-        return hold(lock, f"the unfinished audit in {self.folder}", cure="or give another --out DIR")
+        return hold(lock, f"the unfinished audit in {self.folder}", cure="or give another ‹out› DIR")
 
     def load(self) -> dict[tuple[int, int], Arrays]:
         """Return every whole chunk by its (first, last); a damaged file is named in the log and counts as not there."""
@@ -69,7 +69,7 @@ class ChunkStore:
 
     def save(self, first: int, last: int, arrays: Arrays) -> None:
         """Write one chunk: after a kill at any moment the file is whole or absent."""
-        cure = "make room and go on with --resume"
+        cure = "make room and go on with ‹resume›"
         Store(self.folder).write(f"{first:09d}-{last:09d}.npz", npz_bytes(arrays), cure=cure)
 
     def remove(self) -> None:

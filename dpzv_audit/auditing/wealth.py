@@ -58,7 +58,7 @@ def claims_array(name: str, claims: ArrayLike, most: float) -> Floats:
     """Return `claims` in order, at least one; `InputError` naming them for one that is not from 0 to `most`."""
     found = np.sort(np.atleast_1d(np.asarray(claims, dtype=np.float64)))
     if found.size == 0 or not np.all((found >= 0.0) & (found <= most)):
-        raise InputError(f"{name} is {claims!r}, must be numbers from 0 to {most:g}")
+        raise InputError(f"must be numbers from 0 to {most:g}", name, claims)
     return found
 
 
@@ -86,7 +86,7 @@ def success_p_value(rates: Iterable[float], limit: float, *, least: float = 0.0)
     largest = 0.0
     for rate in rates:
         if not least - _ROUNDING <= rate <= 1.0 + _ROUNDING:
-            raise AuditError(f"success is {rate}, must lie in [{least:g}, 1]")
+            raise AuditError(f"must lie in [{least:g}, 1]", "success", rate)
         wealth = wealth + np.log1p(STAKES * (max(rate, least) - limit) / (limit - least))
         top = float(wealth.max())
         largest = max(largest, top + math.log(float(np.exp(wealth - top).mean())))

@@ -41,18 +41,18 @@ class Workers:
 
 
 def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) -> Workers:
-    """Return the workers that `--jobs`, `--executor` and `--scheduler` ask for; `InputError` where they disagree."""
+    """Return the workers that `jobs`, `executor` and `scheduler` ask for; `InputError` where they disagree."""
     if executor not in (None, "loky", "dask"):
-        raise InputError(f"--executor is {executor!r}, must be loky or dask")
+        raise InputError("must be loky or dask", "executor", executor)
     if executor == "dask":
         if scheduler is None:
-            raise InputError("--executor dask needs --scheduler ADDRESS, such as tcp://127.0.0.1:8786")
+            raise InputError("‹executor› dask needs ‹scheduler› ADDRESS, such as tcp://127.0.0.1:8786")
         if jobs is not None:
-            raise InputError(f"--jobs is {jobs}, must be left out with --executor dask: a cluster has its own workers")
+            raise InputError("must be left out with ‹executor› dask: a cluster has its own workers", "jobs", jobs)
         return Workers(kind="dask", scheduler=scheduler)
     if scheduler is not None:
-        raise InputError(f"--scheduler is {scheduler!r}, must be used with --executor dask")
-    count = check_count("--jobs", 1 if jobs is None else jobs)
+        raise InputError("must be used with ‹executor› dask", "scheduler", scheduler)
+    count = check_count("jobs", 1 if jobs is None else jobs)
     return Workers(kind="loky", jobs=count) if count > 1 or executor == "loky" else Workers()
 
 
@@ -201,7 +201,7 @@ class _DaskLanes:
         try:
             from distributed import Client
         except ImportError as error:
-            raise InputError("--executor dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
+            raise InputError("‹executor› dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
         # What goes wrong is said in one line, by whom it stops. The client has a level of its own.
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -210,8 +210,7 @@ class _DaskLanes:
             self._client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"--scheduler is {scheduler!r}, which cannot be reached, "
-                "must be the address of a running Dask scheduler"
+                "which cannot be reached, must be the address of a running Dask scheduler", "scheduler", scheduler
             ) from error
         if self._slots() == 0:
             self._client.close()
@@ -226,7 +225,7 @@ class _DaskLanes:
             return sum(self._client.nthreads().values())
         except OSError as error:
             raise AuditError(
-                f"the Dask scheduler at {self._scheduler} went away; the chunks done so far are kept for --resume"
+                f"the Dask scheduler at {self._scheduler} went away; the chunks done so far are kept for ‹resume›"
             ) from error
 
     def opened(self) -> list[Lane]:

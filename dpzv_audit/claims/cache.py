@@ -78,7 +78,7 @@ class Cache:
         self.forget_blocks(key)
 
     def forget_blocks(self, key: str) -> None:
-        """Remove the blocks that were kept for `--resume`."""
+        """Remove the blocks that were kept for `resume`."""
         if self.folder is not None:
             for path in self._place(key).glob("block-*.json"):
                 path.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ class Cache:
         return self._read(key, _block_name(pool, number))
 
     def keep_block(self, key: str, pool: str, number: int, block: Mapping[str, Any]) -> None:
-        """Store a block, for `--resume`."""
+        """Store a block, for `resume`."""
         self._write(key, _block_name(pool, number), block)
 
     def drawing(self, key: str) -> str | None:

@@ -17,8 +17,8 @@ from dpzv_audit.claims.model import MethodClaim
 from dpzv_audit.claims.stages import CUT_SHARE, Stage, all_at_once, two_stages
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from mechanisms import DPZVConfig
-from mechanisms.plan import plan
+from mechanisms import DPZVConfig, MethodSpec
+from mechanisms.context import Deployment
 
 Trials = TypeVar("Trials")
 
@@ -83,12 +83,11 @@ def scored_block(trials: RealTrials | SimulatedTrials, first: int, last: int) ->
 
 def games_of(
     claim: MethodClaim,
+    method: MethodSpec,
     config: DPZVConfig,
     dataset: VerticalDataset | None,
+    deployment: Deployment,
     *,
-    records: int,
-    clients: int,
-    seed: int,
     device: str = "cpu",
 ) -> Games:
     """Return the games that test a claim on DPZV's scalar channel; raises `InputError` where no plan can be made.
@@ -101,11 +100,12 @@ def games_of(
     adversary = _PLAYED_BY.get(claim.adversary, claim.adversary)
     neighbours = "replace-label" if claim.neighbours == "replace-record" else claim.neighbours
     canary: Canary = "mislabelled" if adversary == "release" else "worst-case"
-    the_plan = plan(config, records=records, clients=clients, seed=seed)
+    the_plan, seed = method.scalar_plan(config, deployment), deployment.seed
     why_not = why_undefined(neighbours, canary, adversary, config.sampler, public_rate=config.sample_rate is not None)
     if why_not:
         return Games(why_not=f"no game against the {claim.adversary} under {claim.neighbours}: {why_not}")
     game = Game(
+        method=method,
         config=config,
         adversary=cast(GameAdversary, adversary),
         neighbours=cast(Neighbours, neighbours),
@@ -113,7 +113,7 @@ def games_of(
     )
     sampling = Sampling(
         sampler=config.sampler,
-        records=records,
+        records=deployment.records,
         batch_size=config.batch_size,
         active=the_plan.active,
         sample_rate=config.sample_rate,

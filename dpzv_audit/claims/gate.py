@@ -23,7 +23,7 @@ from dpzv_audit.claims.schedule import Hooks, Terms, carry_out
 from dpzv_audit.claims.sources import Place, Source, check_claim, data_key, source_of
 from dpzv_audit.claims.verdicts import stopping_level
 from dpzv_audit.deadline import TRIAL_SECONDS, TimeIsUp, until
-from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.errors import AuditError
 from dpzv_audit.trees import Undigested
 
 
@@ -183,10 +183,11 @@ class Gate:
         try:
             yield
         except AuditError as error:
-            key = str(error).split(" ", 1)[0].split(".")[0]
-            where = f"{self.file.path}:{placed.line_of(key)}: claim {placed.name!r}: "
-            kind = InputError if isinstance(error, InputError) else AuditError
-            raise kind(f"{where}{error}") from error
+            # What is not about a field is about what is audited, where code or files of the user's are.
+            subject = next((key for key in ("mechanism", "scores") if hasattr(placed.claim, key)), "")
+            line = placed.line_of((error.field or subject).partition(".")[0])
+            where = f"{self.file.path}:{line}: claim {placed.name!r}: "
+            raise error.placed(where) from error
 
 
 def claim_seed(placed: PlacedClaim, seed: int) -> int:

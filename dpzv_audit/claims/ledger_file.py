@@ -32,7 +32,7 @@ SCHEMA = "dpzv-audit/ledger/2"
 _OLD_SCHEMA = "dpzv-audit/ledger/1"
 _ENTRY = TypeAdapter(Entry)
 LARGEST_LEDGER = 64_000_000
-_ANEW = "or move it away and give --new-ledger, which begins a new error rate"
+_ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,22 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory | None = None, *,
     if text is None:
         if left is not None and not new:
             raise InputError(
-                f"--ledger {path}: is gone, but held {_entries(left['entries'])} when it was last used: put it back, "
-                "or give --new-ledger to begin a new error rate"
+                f"‹ledger› {path}: is gone, but held {_entries(left['entries'])} when it was last used: put it back, "
+                f"or give ‹new_ledger› to begin a new error rate"
             )
         return Ledger(alpha, name=secrets.token_hex(16))
     ledger, hashes = _parsed(path, text)
     if not math.isclose(ledger.alpha, alpha, rel_tol=1e-9):
         raise InputError(
-            f"--ledger {path}: holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a "
+            f"‹ledger› {path}: holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a "
             "new ledger"
         )
     if left is not None and left["ledger"] != ledger.name and not new:
-        _refuse(path, f"is not the ledger of {_entries(left['entries'])} that was last used here", "give --new-ledger")
+        _refuse(
+            path,
+            f"is not the ledger of {_entries(left['entries'])} that was last used here",
+            "give ‹new_ledger›",
+        )
     newest = None if memory is None else memory.of_ledger(ledger.name)
     if newest is not None and newest["entries"] > len(ledger.entries):
         _refuse(path, f"holds {_entries(len(ledger.entries))}, but held {newest['entries']} when it was last used")
@@ -116,7 +120,7 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory 
     try:
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows), shared=True, durable=True)
     except OSError as error:
-        raise AuditError(f"--ledger {path}: cannot be written ({error.strerror})") from error
+        raise AuditError(f"‹ledger› {path}: cannot be written ({error.strerror})") from error
     if memory is not None:
         memory.remember(path, longer)
     return longer
@@ -138,7 +142,7 @@ def ledger_lock(path: Path) -> Iterator[None]:
     try:
         handle = os.open(_lock_of(path), os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
-        raise InputError(f"--ledger {path}: cannot be written ({error.strerror}), must be in a folder") from error
+        raise InputError(f"‹ledger› {path}: cannot be written ({error.strerror}), must be in a folder") from error
     try:
         lock(handle, wait=True)
         yield
@@ -155,21 +159,21 @@ def _entries(number: int) -> str:
 
 
 def _refuse(path: Path, what: str, otherwise: str = _ANEW) -> NoReturn:
-    raise InputError(f"--ledger {path}: {what}; put back the file that was last used, {otherwise}")
+    raise InputError(f"‹ledger› {path}: {what}; put back the file that was last used, {otherwise}")
 
 
 def _read(path: Path) -> bytes | None:
     if not path.name or path.is_dir():
-        raise InputError(f"--ledger {path}: is a folder, must be a file or absent")
+        raise InputError(f"‹ledger› {path}: is a folder, must be a file or absent")
     try:
         with open_plain(path) as file:
             return file.read(LARGEST_LEDGER + 1)
     except FileNotFoundError:
         return None
     except InputError as error:
-        raise InputError(f"--ledger {error}, or absent") from None
+        raise error.placed("‹ledger› ", ", or absent") from None
     except OSError as error:
-        raise InputError(f"--ledger {path}: cannot be read ({error.strerror}), must be a file or absent") from error
+        raise InputError(f"‹ledger› {path}: cannot be read ({error.strerror}), must be a file or absent") from error
 
 
 def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
@@ -182,8 +186,8 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
         first = rows[0]
         if first["schema"] == _OLD_SCHEMA:
             raise InputError(
-                f"--ledger {path}: was written by an earlier version, which did not say which claims it refuted; move "
-                "it away and give --new-ledger, which begins a new error rate"
+                f"‹ledger› {path}: was written by an earlier version, which did not say which claims it refuted; move "
+                f"it away and give ‹new_ledger›, which begins a new error rate"
             )
         entries = tuple(_ENTRY.validate_json(line, strict=True) for line in lines[1:])
         ledger = Ledger(float(first["alpha"]), entries, str(first["ledger"]))
@@ -192,7 +196,7 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
         if first["schema"] != SCHEMA or not all(_is_possible(entry) for entry in entries):
             raise ValueError
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        raise InputError(f"--ledger {path}: is no ledger, must be a file that --ledger wrote or a new one") from None
+        raise InputError(f"‹ledger› {path}: is no ledger, must be a file that ‹ledger› wrote or a new one") from None
     if len(entries) != number:
         _refuse(path, f"holds {_entries(len(entries))}, but was left with {number}")
     hashes = _hashes(ledger)

@@ -73,7 +73,7 @@ class ClaimsFile:
                 near = difflib.get_close_matches(name, known, n=1)
                 none = f"no claim of the file is called so; the first is {known[0]!r}"
                 hint = f"did you mean {near[0]!r}?" if near else none
-                raise InputError(f"--only is {name!r}: {hint}")
+                raise InputError(f": {hint}", "only", name)
         return ClaimsFile(self.path, self.alpha, tuple(placed for placed in self.claims if placed.name in names))
 
 
@@ -123,10 +123,7 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
 def one_claim(keys: Mapping[str, Any]) -> PlacedClaim:
     """Return the claim that `keys` of a `[[claim]]` table say; `InputError` naming the key where one is wrong."""
     lines: dict[Place, int] = {(): 1, ("claim",): 1, ("claim", 0): 1}
-    try:
-        return _claim(dict(keys), 0, {}, lines, {}, "claim")
-    except InputError as error:
-        raise InputError(str(error).removeprefix("claim:1: ")) from None
+    return _claim(dict(keys), 0, {}, lines, {}, "")
 
 
 def _read(path: Path) -> str:
@@ -156,7 +153,7 @@ def _claim(
     place: Place = ("claim", index)
     name = entry.get("name")
     label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
-    where = f"{shown}:{line_of(lines, place)}: {label}"
+    where = f"{_at(shown, line_of(lines, place))}{label}"
     form = form_of({**entry, **({"method": True} if "method" in defaults else {})})
     if form is None:
         # A misspelt key comes first: it also explains the one that is missing.
@@ -164,11 +161,13 @@ def _claim(
         unknown = [(line_of(lines, (*place, key)), key) for key in entry if key not in known]
         if unknown:
             at, key = min(unknown)
-            raise InputError(f"{shown}:{at}: {label}: {_unknown(key, known)}")
+            raise InputError(f"{_at(shown, at)}{label}: {_unknown(key, known)}")
         raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
     if entry.get("kind", "epsilon") not in ("epsilon", "attack"):
         at = line_of(lines, (*place, "kind"))
-        raise InputError(f"{shown}:{at}: {label}: kind is {_one_line(repr(entry['kind']))}, must be epsilon or attack")
+        raise InputError(
+            f"{_at(shown, at)}{label}: kind is {_one_line(repr(entry['kind']))}, must be epsilon or attack"
+        )
     others = [key for key in ("method", "scores", "mechanism") if key in entry]
     if len(others) > 1:
         raise InputError(f"{where} has the keys {' and '.join(others)}, must have one of them")
@@ -180,6 +179,10 @@ def _claim(
         merged["config"] = {**defaults["config"], **entry.get("config", {})}
     claim = _validated(model, merged, place, lines, shown, label)
     return PlacedClaim(claim, line_of(lines, place), keys.get(index, {}))
+
+
+def _at(file: str, line: int) -> str:
+    return f"{file}:{line}: " if file else ""
 
 
 def _aliases(model: type[BaseModel]) -> list[str]:
@@ -199,9 +202,9 @@ def _validated(
             key=lambda e: (order.get(e["type"], 1), line_of(lines, (*place, *e["loc"]))),
         )
         at = line_of(lines, (*place, *first["loc"]))
-        raise InputError(f"{shown}:{at}: {label}: {_mistake(model, first)}") from None
+        raise InputError(f"{_at(shown, at)}{label}: {_mistake(model, first)}") from None
     except RecursionError:
-        raise InputError(f"{shown}:{line_of(lines, place)}: {label} is nested too deeply") from None
+        raise InputError(f"{_at(shown, line_of(lines, place))}{label} is nested too deeply") from None
 
 
 def _mistake(model: type[BaseModel], error: Any) -> str:

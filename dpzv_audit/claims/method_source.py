@@ -20,8 +20,9 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import Interval
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.training_defaults import defaults_for
-from mechanisms import METHODS, DPZVConfig, TrainingConfig
-from mechanisms.config import AsyncConfig
+from mechanisms import METHODS, TrainingConfig
+from mechanisms.context import Deployment
+from mechanisms.dpzv import scalar_config
 from mechanisms.federation import check_sizes
 from mechanisms.method import MethodSpec
 from mechanisms.plan import check_plan
@@ -69,11 +70,10 @@ def _setting(claim: MethodClaim | AttackClaim, place: Place, *, records: int, cl
     config = spec.configure(**options)
     if config.batch_size > records:
         right = f"the {records} records" if trains else f"records = {records}"
-        raise InputError(f"config.batch_size is {config.batch_size}, must be at most {right}")
+        raise InputError(f"must be at most {right}", "config.batch_size", config.batch_size)
     if trains:
         check_sizes(config, records=records, clients=clients)
-    if isinstance(config, AsyncConfig):
-        check_plan(config, records=records, clients=clients)
+    check_plan(config, records=records, clients=clients)
     return _Setting(spec, config)
 
 
@@ -93,10 +93,7 @@ def _attack_options(claim: AttackClaim) -> dict[str, Any]:
     from attacks import ATTACKS
 
     spec = ATTACKS.named(claim.attack, "attack")
-    try:
-        return spec.check(claim.adversary, dict(claim.config))
-    except InputError as error:
-        raise InputError(str(error).removeprefix("--")) from None
+    return spec.check(claim.adversary, dict(claim.config))
 
 
 @cache
@@ -135,15 +132,17 @@ def method_source(claim: MethodClaim, place: Place, seed: int) -> Source:
     setting = _setting(claim, place, records=records, clients=clients)
     spec, config = setting.method, setting.config
     side = data is not None and bool(data.fitted)
-    theory = partial(theory_of, claim, config, records=records, clients=clients, seed=seed, data_dependent_side=side)
+    deployment = Deployment(records=records, clients=clients, seed=seed, data_dependent_side=side)
+    theory = partial(theory_of, claim, spec, config, deployment)
     facts: dict[str, Any] = {"config": config.model_dump(mode="json"), "records": records, "clients": clients}
     if data is not None:
         facts["data"] = {"digests": data.digests, "partition": data.partition}
-    if not isinstance(config, DPZVConfig):
+    noised = scalar_config(spec, config)
+    if noised is None:
         return Source(theory=theory, facts=facts, unaudited=f"no game is played on the channel of {spec.name}")
-    if config.calibration == "none" or config.sigma == 0.0:
+    if noised.calibration == "none" or noised.sigma == 0.0:
         return Source(theory=theory, facts=facts, unaudited="no noise is added, so there is no epsilon to test")
-    games = games_of(claim, config, data, records=records, clients=clients, seed=seed, device=place.device)
+    games = games_of(claim, spec, noised, data, deployment, device=place.device)
     if games.game is None:
         return Source(theory=theory, facts=facts, unaudited=games.why_not)
     game = games.game

@@ -73,7 +73,7 @@ def _bounded(settings: dict[str, Any]) -> dict[str, Any]:
 Settings = Annotated[
     dict[str, Any],
     AfterValidator(_bounded),
-    Field(description="Settings of the method, as `--set` takes them; see the method's own page."),
+    Field(description="Settings of the method, as in the method's configuration; see the method's own page."),
 ]
 
 
@@ -145,7 +145,7 @@ class ScoresClaim(_EpsilonClaim):
 
 
 class MechanismClaim(_EpsilonClaim):
-    """(epsilon, delta) of a mechanism of the user's own, run by the tool with `--trust-code`, or of a planted one."""
+    """(epsilon, delta) of a mechanism of the user's own, run where `trust_code` allows it, or of a planted one."""
 
     mechanism: Annotated[
         Text,

@@ -1,4 +1,4 @@
-"""Files and folders that a claims file names: below its own folder, or the one of `--root`, links followed."""
+"""Files and folders that a claims file names: below its own folder, or the one of `root`, links followed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def path_below(key: str, given: str, place: Place, kinds: tuple[str, ...]) -> Pa
 
     Raises `InputError` for anything else, and for a path outside the root.
     """
-    path = _check_below(f"{key} is {given!r}, which", place.folder / given, place)
+    path = _check_below(key, given, "which", place.folder / given, place)
     kind = kind_of(path)
     if kind not in kinds:
         absent, another = _REFUSALS[kinds]
         found = (absent if kind == "nothing" else another).format(kind=kind, folder=place.folder, root=place.root)
-        raise InputError(f"{key} is {given!r}, which {found}")
+        raise InputError(f"which {found}", key, given)
     return path
 
 
@@ -49,25 +49,25 @@ def transformer_below(given: str, place: Place) -> str:
     is_name = _HUB_NAME.fullmatch(given) and not Path(given).exists()
     if is_name and not (place.folder / given).exists():
         if not place.trust_code:
-            right = f"no folder below {place.folder}; a name on a hub, which is fetched, needs --trust-code"
-            raise InputError(f"{key} is {given!r}, which is {right}")
+            right = f"no folder below {place.folder}; a name on a hub, which is fetched, needs ‹trust_code›"
+            raise InputError(f"which is {right}", key, given)
         return given
     folder = path_below(key, given, place, (FOLDER,))
     seen = 0
     for inner, folders, files in os.walk(folder):
         seen += len(folders) + len(files)
         if seen > _MOST_FILES:
-            raise InputError(f"{key} is {given!r}, with more than {_MOST_FILES:,} files, must hold one model")
+            raise InputError(f"with more than {_MOST_FILES:,} files, must hold one model", key, given)
         for name in (*folders, *files):
-            _check_below(f"{key} is {given!r}, whose {name}", Path(inner) / name, place)
+            _check_below(key, given, f"whose {name}", Path(inner) / name, place)
     return str(folder)
 
 
-def _check_below(what: str, path: Path, place: Place) -> Path:
+def _check_below(key: str, given: str, what: str, path: Path, place: Place) -> Path:
     try:
         found = path.resolve()
     except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
-        raise InputError(f"{what} cannot be followed, must be a path below {place.root}") from None
+        raise InputError(f"{what} cannot be followed, must be a path below {place.root}", key, given) from None
     if not found.is_relative_to(place.root.resolve()):
-        raise InputError(f"{what} lies elsewhere, must lie below {place.root} (or below --root DIR)")
+        raise InputError(f"{what} lies elsewhere, must lie below {place.root} (or below ‹root› DIR)", key, given)
     return found

@@ -33,11 +33,11 @@ def check_planted(claim: MechanismClaim) -> Planted:
     for key in ("adversary", "neighbours"):
         given, own = getattr(claim, key), getattr(planted, key)
         if given != own:
-            raise InputError(f"{key} is {given!r}, must be {own!r} with {claim.mechanism}")
+            raise InputError(f"must be {own!r} with {claim.mechanism}", key, given)
     if claim.exactly_gaussian:
-        raise InputError(f"exactly_gaussian does not go with {claim.mechanism}, which knows what its scores are")
+        raise InputError(f"does not go with {claim.mechanism}, which knows what its scores are", "exactly_gaussian")
     if claim.depends:
-        raise InputError(f"depends does not go with {claim.mechanism}, which reads no file")
+        raise InputError(f"does not go with {claim.mechanism}, which reads no file", "depends")
     return planted
 
 

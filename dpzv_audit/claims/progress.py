@@ -160,7 +160,7 @@ def _stage(
     wanted, cut = stage.blocks, ""
     if max_trials is not None and cost and run.trials + cost * wanted > max_trials:
         wanted = max(0, (max_trials - run.trials) // cost)
-        cut = f"--max-trials {max_trials} ended the {_named(stage)}"
+        cut = f"the limit of {max_trials} trials ended the {_named(stage)}"
     end = len(blocks) + wanted
     while len(blocks) < end:
         # Where the test may stop the audit it is looked at after every block.

@@ -183,7 +183,7 @@ class _Schedule:
                 placed = self._open[index].run.placed
                 if self._deaths[index, number] >= MOST_DEATHS:
                     with self._hooks.named(placed):
-                        raise AuditError(f"a worker died {MOST_DEATHS} times on it; --resume goes on") from error
+                        raise AuditError(f"a worker died {MOST_DEATHS} times on it; ‹resume› goes on") from error
                 heapq.heappush(self._queue, (self._open[index].step.order, index, number))
             else:
                 with self._hooks.named(self._open[index].run.placed):

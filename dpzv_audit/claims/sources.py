@@ -44,7 +44,7 @@ class Source:
     gaussian: frozenset[str] = frozenset()
     """Pools whose scores may be Gaussian by construction: half of each share goes to a test of mu."""
     stored: frozenset[str] = frozenset()
-    """Pools whose blocks cost enough to be kept for `--resume`."""
+    """Pools whose blocks cost enough to be kept for `resume`."""
     quick: bool = False
     """Whether all of it takes so little that it is one piece of work, and ends though time is up."""
     unaudited: str = ""
@@ -196,5 +196,7 @@ def require_trust(claim: MechanismClaim, place: Place) -> None:
     """Raise `InputError` unless code that the claim names may be imported."""
     if not place.trust_code:
         raise InputError(
-            f"mechanism is {claim.mechanism!r}, code that verify would import and run: give --trust-code to allow it"
+            "code that verify would import and run: give ‹trust_code› to allow it",
+            "mechanism",
+            claim.mechanism,
         )

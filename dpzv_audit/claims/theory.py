@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dpzv_audit.accounting import GAPS, tightest_sound, upper_bounds
-from dpzv_audit.accounting.release import Release
+from dpzv_audit.accounting.release import Composition
 from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.model import MethodClaim
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evidence import UpperBound, to_jsonable
-from mechanisms import DPZVConfig, TrainingConfig
-from mechanisms.calibration import calibrated, channel_release
-from mechanisms.config import CZOFOConfig, ProtectedConfig
-from mechanisms.plan import plan
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.context import Deployment
 
 _NO_NOISE = Theory(
     speaks=True,
@@ -29,18 +26,15 @@ _KNOWN_DIRECTIONS = Theory(
 )
 
 
-def theory_of(
-    claim: MethodClaim, config: TrainingConfig, *, records: int, clients: int, seed: int, data_dependent_side: bool
-) -> Theory:
+def theory_of(claim: MethodClaim, method: MethodSpec, config: TrainingConfig, deployment: Deployment) -> Theory:
     """Return every accountant's bound for the method as configured, and the tightest sound one."""
-    release = release_of(config, records=records, clients=clients, seed=seed)
-    if release is not None:
-        release = replace(release, data_dependent_side=data_dependent_side)
-    else:
-        hidden = isinstance(config, CZOFOConfig) and claim.adversary in KNOWS_DIRECTIONS
+    releases = method.releases(config, deployment)
+    if not releases:
+        measured = method.differences(config)
+        hidden = measured is not None and measured.shared and claim.adversary in KNOWS_DIRECTIONS
         return _KNOWN_DIRECTIONS if hidden else _NO_NOISE
     bounds = upper_bounds(
-        release,
+        releases[0] if len(releases) == 1 else Composition(releases),
         delta=claim.delta,
         adversaries=[claim.adversary],
         neighbours=[claim.neighbours],
@@ -60,23 +54,6 @@ def theory_from(bounds: Sequence[UpperBound]) -> Theory:
         explanations=_explained(bounds),
         bounds=tuple(to_jsonable(bound) for bound in bounds),
     )
-
-
-def release_of(config: TrainingConfig, *, records: int, clients: int, seed: int) -> Release | None:
-    """Return the noised channel of a method as an accountant takes it; None where no noise is added."""
-    if isinstance(config, DPZVConfig):
-        the_plan = plan(config, records=records, clients=clients, seed=seed)
-        if the_plan.sigma == 0.0:
-            return None
-        release = the_plan.release(config, records)
-        if release.server_update == "dp-sgd":
-            # The server steps on the batch of the round: said so, random participations are accounted for as well.
-            release = replace(release, server_mu=None, server_noise_multiplier=config.server_noise_multiplier)
-        return release
-    if not isinstance(config, ProtectedConfig) or not config.protected:
-        return None
-    sigma = calibrated(config, records=records, clients=clients, seed=seed).dp_sigma
-    return channel_release(config, sigma=sigma, records=records, clients=clients, seed=seed)
 
 
 def gap_of(bounds: Sequence[UpperBound]) -> str:

@@ -15,6 +15,7 @@ from dpzv_audit import check_not_shadowed
 from dpzv_audit.cli.common import ARGUMENTS
 from dpzv_audit.cli.encoding import spell_plainly
 from dpzv_audit.cli.failures import say_unexpected, threads_watched
+from dpzv_audit.cli.names import RUNNING, said
 from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
 from dpzv_audit.stopping import INTERRUPTED, exit_code, stoppable
 
@@ -68,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
             _flush()
         except BaseException as error:
             code = _told(error)
+        finally:
+            RUNNING.set(None)
     return FAILED if raised and code in (0, 1) else exit_code(code, came)
 
 
@@ -107,10 +110,10 @@ def _told(error: BaseException) -> int:
         print(f"dpzv-audit: error: {one_line(_mistake(error))}", file=sys.stderr)
         return 2
     if isinstance(error, Interrupted):
-        print(f"dpzv-audit: interrupted; {error}", file=sys.stderr)
+        print(f"dpzv-audit: interrupted; {said(error)}", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, AuditError):
-        print(f"dpzv-audit: error: {error}", file=sys.stderr)
+        print(f"dpzv-audit: error: {said(error)}", file=sys.stderr)
         return error.exit_code
     if isinstance(error, KeyboardInterrupt | Abort):
         print("dpzv-audit: interrupted", file=sys.stderr)

@@ -11,9 +11,9 @@ import typer
 from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
 from dpzv_audit.cli.bundles import takes
-from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice, flags_given, refuse_beside
-from dpzv_audit.cli.data_loading import named_by_flag
+from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice, refuse_beside
 from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
+from dpzv_audit.cli.names import flags_given
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation, UpperBound
@@ -104,9 +104,9 @@ def account(
     adversaries, relations = asked(adversary, neighbours)
     flags = given.release_flags(sizes, details)
     if delta is not None:
-        check_probability("--delta", delta)
-    only_method = {"--epochs": epochs, "--epsilon": epsilon, "--calibration": calibration, "--set": settings}
-    refuse_unused(method, sizes, {"--dataset": dataset, "--data-dir": data_dir}, only_method)
+        check_probability("delta", delta)
+    only_method = {"epochs": epochs, "epsilon": epsilon, "calibration": calibration, "set": settings}
+    refuse_unused(method, sizes, {"dataset": dataset, "data_dir": data_dir}, only_method)
     if method is None:
         delta = DEFAULT_DELTA if delta is None else delta
         noise = releases.sigma_of(
@@ -117,8 +117,7 @@ def account(
             relations=relations,
             delta=delta,
         )
-        with named_by_flag(() if sigma is None else ("sigma",)):
-            release, claimed = releases.described(flags, sigma=noise), claim_epsilon
+        release, claimed = releases.described(flags, sigma=noise), claim_epsilon
     else:
         release, claimed, delta = method_release(
             releases.MethodFlags(
@@ -137,7 +136,7 @@ def account(
                 seed=seed,
             ),
             flags,
-            {"--claim-epsilon": claim_epsilon, "--noise-multiplier": noise_multiplier},
+            {"claim_epsilon": claim_epsilon, "noise_multiplier": noise_multiplier},
         )
     parts = releases.others(release, also)
     whole: AnyRelease = Composition(parts) if also else release
@@ -162,9 +161,9 @@ def asked(
     from dpzv_audit.accounting.release import NEIGHBOURS
 
     if adversary not in (None, "all"):
-        check_choice("--adversary", str(adversary), (*ADVERSARIES, "all"))
+        check_choice("adversary", str(adversary), (*ADVERSARIES, "all"))
     if neighbours not in (None, "all"):
-        check_choice("--neighbours", str(neighbours), (*NEIGHBOURS, "all"))
+        check_choice("neighbours", str(neighbours), (*NEIGHBOURS, "all"))
     whom = tuple(ADVERSARIES) if adversary in (None, "all") else (str(adversary),)
     relations = NEIGHBOURS if neighbours in (None, "all") else (cast("NeighbourRelation", neighbours),)
     return cast("tuple[AdversaryName, ...]", whom), relations
@@ -174,8 +173,7 @@ def _refuse(flags: dict[str, Any], why: str) -> None:
     """Raise `InputError` for the first of `flags` that was given, and say `why` it cannot be."""
     for flag, value in flags.items():
         if value is not None:
-            shown = str(value) if isinstance(value, Path) else value
-            raise InputError(f"{flag} is {shown!r}, {why}")
+            raise InputError(why, flag, str(value) if isinstance(value, Path) else value)
 
 
 def refuse_unused(method: str | None, sizes: given.SizeFlags, whose: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -194,18 +192,19 @@ def method_release(
 ) -> tuple[Release, float | None, float]:
     """Return a method's release, claim and delta; flags that the method decides itself are refused."""
     kept = ("batch_size", "dataset_size", "clients")
-    decided = {f"--{key.replace('_', '-')}": value for key, value in flags.items() if key not in kept} | others
+    decided = {key: value for key, value in flags.items() if key not in kept} | others
     for flag, value in decided.items():
         if value is not None:
-            raise InputError(f"{flag} is {value!r}, but --method decides it: use --set, --epochs or --sigma")
+            raise InputError("but --method decides it: use --set, --epochs or --sigma", flag, value)
     records = flags["dataset_size"]
     try:
-        with named_by_flag(tuple(key for key, value in method.options.items() if value is not None)):
-            return releases.of_method(method, records=records, clients=flags["clients"])
+        return releases.of_method(method, records=records, clients=flags["clients"])
     except InputError as error:
-        if records is None or not str(error).startswith("batch_size is"):
+        if records is None or error.field != "batch_size":
             raise
-        raise InputError(f"{error}; give --batch-size B, or a larger --dataset-size") from None
+        raise InputError(
+            f"{error.rule}; give --batch-size B, or a larger --dataset-size", error.field, error.value
+        ) from None
 
 
 def show(

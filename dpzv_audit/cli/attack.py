@@ -19,11 +19,11 @@ from dpzv_audit.cli.common import (
     at_least,
     check_choice,
     choose_device,
-    flags_given,
     progress_reporter,
     refuse_beside,
 )
 from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.names import flags_given
 from dpzv_audit.cli.options import (
     BatchSizeOption,
     CalibrationOption,
@@ -62,7 +62,7 @@ AttackTrialsOption = Annotated[
     typer.Option(
         "--trials",
         metavar="N",
-        callback=at_least("--trials", 1),
+        callback=at_least("trials", 1),
         help="Trainings with different seeds, run as one stack; by default the attack's own (often 64).",
     ),
 ]
@@ -71,7 +71,7 @@ QueriesOption = Annotated[
     typer.Option(
         "--queries",
         metavar="Q",
-        callback=at_least("--queries", 1),
+        callback=at_least("queries", 1),
         help="How often the curious client asks about each batch of its first pass; by default the attack's own.",
     ),
 ]
@@ -139,17 +139,17 @@ def attack(
     if self_check:
         unused = [flag for flag in flags_given(ctx) if flag in ("--runs", "--chunk", "--confidence", "--out")]
         refuse_beside("--self-check", unused, "runs the controls alone, at an error of its own, and writes no folder")
-    check_probability("--confidence", confidence)
+    check_probability("confidence", confidence)
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
-    own = parsed_settings("--attack-set", attack_settings or [], spec.options)
+    own = parsed_settings("attack_set", attack_settings or [], spec.options)
     for key, value, usual in (("rule", rule, "argmin"), ("estimator", estimator, "ridge")):
         if key in spec.options:
-            check_choice(f"--{key}", value, spec.choices[key])
+            check_choice(key, value, spec.choices[key])
             own = {key: value, **own}
         elif value != usual:
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
-            raise InputError(f"--{key} is {value!r}, but goes with --attack {takers} alone, not {spec.name}")
+            raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
     choice = choose(
         method,
         data,
@@ -166,14 +166,11 @@ def attack(
         require=partial(spec.check, adversary),
     )
     if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
-        raise InputError(
-            f"--estimator is {own['estimator']!r}, but {method} sends gradients: there is nothing to estimate"
-        )
+        why = f"but {method} sends gradients: there is nothing to estimate"
+        raise InputError(why, "estimator", own["estimator"])
     asks = adversary == "client" and choice.method.downlink != "gradient"
     if queries is not None and queries > 1 and not asks:
-        raise InputError(
-            f"--queries is {queries}, must be 1: only a curious client of a method that sends scalars asks"
-        )
+        raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
     queries = queries or (spec.queries if asks else 1)
     trials = trials or spec.trials
     where = choose_device(device)
@@ -206,10 +203,10 @@ def attack(
     saved = save(result, out, "attack", seed)
     output.result(saved)
     attack_table(output.console, result)
-    output.say(result.sentence)
-    output.noise(result.noise)
-    output.memory(result.compute)
-    output.path(saved.run)
+    output.say(result["sentence"])
+    output.noise(result)
+    output.memory(result)
+    output.path(saved["run"])
 
 
 FALSE_ALARM = 1e-3
@@ -227,8 +224,9 @@ def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> Non
 
     if setting.trials < FEWEST_TRIALS:
         raise InputError(
-            f"--trials is {setting.trials}, must be {FEWEST_TRIALS} or more with --self-check: "
-            "by fewer trainings nothing can be told from chance"
+            f"must be {FEWEST_TRIALS} or more with --self-check: by fewer trainings nothing can be told from chance",
+            "trials",
+            setting.trials,
         )
     # Half of the error is left over: positive controls take none of it.
     outcome = spec.mount(replace(setting, confidence=1.0 - FALSE_ALARM / 2.0))

@@ -230,11 +230,11 @@ def audit(
         raise InputError("--estimator goes with --scores; a game decides which apply")
     if exactly_gaussian and mechanism is None:
         raise InputError("--exactly-gaussian goes with --scores or --mechanism; a trained method's game decides it")
-    check_probability("--confidence", confidence)
+    check_probability("confidence", confidence)
     if delta is not None:
-        check_probability("--delta", delta)
+        check_probability("delta", delta)
     if fail_on is not None:
-        check_choice("--fail-on", fail_on, ("refuted", "overclaimed"))
+        check_choice("fail_on", fail_on, ("refuted", "overclaimed"))
     from dpzv_audit.auditing.workers import workers_from
     from dpzv_audit.evaluation import AuditPlan
 

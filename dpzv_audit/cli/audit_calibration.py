@@ -45,12 +45,12 @@ def calibrate_check_command(
     from dpzv_audit.auditing.calibration import FALSE_ALARM, CheckRow, as_text, calibrate_check
     from dpzv_audit.evidence import to_jsonable
 
-    check_probability("--delta", delta)
-    check_probability("--confidence", confidence)
-    check_count("--audits", audits, least=2)
+    check_probability("delta", delta)
+    check_probability("confidence", confidence)
+    check_count("audits", audits, least=2)
     for name in estimators or ():
         if name not in ESTIMATORS:
-            raise unknown_name("--estimator", name, ESTIMATORS)
+            raise unknown_name("estimator", name, ESTIMATORS)
 
     def show(row: CheckRow) -> None:
         if not output.as_json:
@@ -103,18 +103,18 @@ def family_of(text: str) -> CurveFamily:
         return FAMILIES[text]
     kind, _, rest = text.partition(":")
     if kind != "sampled":
-        raise InputError(f"--family is {text!r}, must be {FAMILY_HELP}")
+        raise InputError(f"must be {FAMILY_HELP}", "family", text)
     given = dict(part.partition("=")[::2] for part in rest.split(",")) if rest else {}
     if not {"rate", "rounds"} <= set(given) <= {"rate", "rounds", "pair"}:
-        raise InputError(f"--family is {text!r}, must be {FAMILY_HELP}")
+        raise InputError(f"must be {FAMILY_HELP}", "family", text)
     rate = _number(text, given["rate"])
     rounds = _number(text, given["rounds"])
     if rounds != int(rounds):
-        raise InputError(f"--family is {text!r}, its rounds must be a whole number")
+        raise InputError("its rounds must be a whole number", "family", text)
     try:
         return sampled_family(rate=rate, rounds=int(rounds), pair=given.get("pair", "remove"))
     except InputError as error:
-        raise InputError(f"--family is {text!r}: {error}") from None
+        raise InputError(f": {error.words}", "family", text) from None
 
 
 def _number(text: str, value: str) -> float:
@@ -123,5 +123,5 @@ def _number(text: str, value: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"--family is {text!r}: {value!r} is no number, must be {FAMILY_HELP}")
+        raise InputError(f": {value!r} is no number, must be {FAMILY_HELP}", "family", text)
     return number

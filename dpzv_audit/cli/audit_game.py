@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpzv_audit.cli.common import Output, progress_reporter
-from dpzv_audit.cli.data_loading import named_by_flag
 from dpzv_audit.cli.options import configure
 from dpzv_audit.errors import InputError
 
@@ -43,7 +42,8 @@ def simulated(
     output: Output,
 ) -> AuditOutcome:
     """Simulate a training whose size the flags give."""
-    from dpzv_audit.evaluation.auditing import Deployment, simulated_outcome
+    from dpzv_audit.evaluation.auditing import simulated_outcome
+    from mechanisms.context import Deployment
 
     for flag, value in flags.items():
         if flag not in _SIMULATED and value is not None:
@@ -55,8 +55,7 @@ def simulated(
     deployment = Deployment(
         records=flags["--dataset-size"], clients=flags.get("--clients") or 1, rounds=flags["--rounds"]
     )
-    named = tuple(key for key, value in values.items() if value is not None)
-    with named_by_flag(named), output.progress() as bars:
+    with output.progress() as bars:
         return simulated_outcome(
             spec, config, deployment, adversary=adversary, audit=plan, seed=seed, reporter=progress_reporter(bars)
         )
@@ -71,10 +70,10 @@ def show(outcome: AuditOutcome, out: Path, seed: int, output: Output, fail_on: s
     outcome.forget()
     output.result(saved)
     audit_table(output.console, result)
-    output.say(result.sentence)
-    output.noise(result.noise)
-    output.memory(result.compute)
-    output.path(saved.run)
-    verdict = result.privacy.conclusion
+    output.say(result["sentence"])
+    output.noise(result)
+    output.memory(result)
+    output.path(saved["run"])
+    verdict = result["privacy"]["conclusion"]
     if fail_on is not None and verdict in ("refuted", *(("overclaimed",) if fail_on == "overclaimed" else ())):
         raise typer.Exit(1)

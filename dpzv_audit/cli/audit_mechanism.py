@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -32,14 +32,14 @@ def audit_mechanism(
     runs: int | None,
 ) -> None:
     """Audit `mechanism`, print the result and write its run folder; exits with 1 where `--fail-on` asks for it."""
-    check_positive("--trial-seconds", trial_seconds)
+    check_positive("trial_seconds", trial_seconds)
     if mechanism.startswith(PLANTED_PREFIX):
         if exactly_gaussian:
             raise InputError("--exactly-gaussian does not go with --mechanism planted, which knows what its scores are")
         _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, runs, epsilon, fail_on, seed, out, output)
         return
     if epsilon is not None:
-        check_positive("--epsilon", epsilon)
+        check_positive("epsilon", epsilon)
     from dpzv_audit.auditing.mechanism import mechanism_from
     from dpzv_audit.auditing.workers import Workers
     from dpzv_audit.cli.summary import mechanism_table, save
@@ -65,11 +65,11 @@ def audit_mechanism(
     outcome.forget()
     output.result(saved)
     mechanism_table(output.console, result)
-    output.say(result.sentence)
-    if "not_kept" in result.compute:
-        output.say(f"Nothing was kept for --resume: {result.compute['not_kept']}.")
-    output.path(saved.run)
-    if fail_on is not None and result.privacy.conclusion == "refuted":
+    output.say(result["sentence"])
+    if "not_kept" in result["compute"]:
+        output.say(f"Nothing was kept for --resume: {result['compute']['not_kept']}.")
+    output.path(saved["run"])
+    if fail_on is not None and result["privacy"]["conclusion"] == "refuted":
         raise typer.Exit(1)
 
 
@@ -94,16 +94,16 @@ def _planted(
     flag = "--mechanism planted:NAME"
     chosen = list(PLANTED.values()) if every else [planted_named(name, what=flag, also=("all",))]
     with output.progress() as bars:
-        result = planted_result(chosen, plan, runs=runs, seed=seed, reporter=progress_reporter(bars))
+        result: dict[str, Any] = planted_result(chosen, plan, runs=runs, seed=seed, reporter=progress_reporter(bars))
     saved = save_table(result, out, "audit", seed, planted_markdown(result))
     output.result(saved)
     planted_table(output.console, result)
-    output.say(result.sentence)
-    output.path(saved.run)
-    rows = result.rows
-    if not all(row.as_expected for row in rows):
+    output.say(result["sentence"])
+    output.path(saved["run"])
+    rows = result["rows"]
+    if not all(row["as_expected"] for row in rows):
         raise typer.Exit(3)
     if fail_on is not None and not every:
         failing = ("refuted", "overclaimed") if fail_on == "overclaimed" else ("refuted",)
-        if rows[0].verdict in failing:
+        if rows[0]["verdict"] in failing:
             raise typer.Exit(1)

@@ -18,7 +18,7 @@ AuditRunsOption = Annotated[
     typer.Option(
         "--runs",
         metavar="N",
-        callback=at_least("--runs", 1),
+        callback=at_least("runs", 1),
         help=f"Runs in each world; by default {DEFAULT_RUNS}, for a planted mechanism its own number.",
     ),
 ]
@@ -106,7 +106,7 @@ CanariesOption = Annotated[
     typer.Option(
         "--canaries",
         metavar="M",
-        callback=at_least("--canaries", 2),
+        callback=at_least("canaries", 2),
         help="One training with M canaries of coin-flip labels, whose labels are guessed, instead of many trainings.",
     ),
 ]
@@ -125,14 +125,14 @@ DatasetSizeOption = Annotated[
     typer.Option(
         "--dataset-size",
         metavar="D",
-        callback=at_least("--dataset-size", 1),
+        callback=at_least("dataset_size", 1),
         help="With --simulate: number of records.",
     ),
 ]
 RoundsOption = Annotated[
     int | None,
     typer.Option(
-        "--rounds", metavar="T", callback=at_least("--rounds", 1), help="With --simulate: rounds, all clients together."
+        "--rounds", metavar="T", callback=at_least("rounds", 1), help="With --simulate: rounds, all clients together."
     ),
 ]
 ExactlyGaussianOption = Annotated[
@@ -144,7 +144,7 @@ ExactlyGaussianOption = Annotated[
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", metavar="N", callback=at_least("--jobs", 1), help="Worker processes on this machine."),
+    typer.Option("--jobs", metavar="N", callback=at_least("jobs", 1), help="Worker processes on this machine."),
 ]
 ExecutorOption = Annotated[
     str | None, typer.Option("--executor", metavar="loky|dask", help="Processes here, or a Dask cluster.")

@@ -95,17 +95,17 @@ def _check_options(options: ScoreAuditOptions) -> None:
     """Raise `InputError` naming the flag that is out of range or does not go with the others."""
     from dpzv_audit.auditing import ESTIMATORS
 
-    check_probability("--delta", options.delta)
-    check_probability("--confidence", options.confidence)
+    check_probability("delta", options.delta)
+    check_probability("confidence", options.confidence)
     if options.epsilon is not None and not 0.0 <= options.epsilon < float("inf"):
-        raise InputError(f"--epsilon is {options.epsilon}, must be a finite number of at least 0")
+        raise InputError("must be a finite number of at least 0", "epsilon", options.epsilon)
     if options.fail_on not in (None, "refuted"):
-        raise InputError(f"--fail-on is {options.fail_on!r}, must be refuted with --scores")
+        raise InputError("must be refuted with --scores", "fail_on", options.fail_on)
     if options.fail_on is not None and options.epsilon is None:
         raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
     for name in options.estimators or ():
         if name not in ESTIMATORS:
-            raise unknown_name("--estimator", name, ESTIMATORS)
+            raise unknown_name("estimator", name, ESTIMATORS)
 
 
 def _bounds(

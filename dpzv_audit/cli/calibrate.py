@@ -11,7 +11,6 @@ from dpzv_audit.cli import releases
 from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse_unused
 from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
-from dpzv_audit.cli.data_loading import named_by_flag
 from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_positive, check_probability
@@ -67,19 +66,18 @@ def calibrate(
     from dpzv_audit.accounting.calibration import UNKNOWNS, Unknown
     from dpzv_audit.accounting.release import NEIGHBOURS
 
-    check_positive("--epsilon", epsilon)
-    check_probability("--delta", delta)
-    check_choice("--adversary", adversary, ADVERSARIES)
-    check_choice("--neighbours", neighbours, NEIGHBOURS)
-    check_choice("--solve", solve, UNKNOWNS)
+    check_positive("epsilon", epsilon)
+    check_probability("delta", delta)
+    check_choice("adversary", adversary, ADVERSARIES)
+    check_choice("neighbours", neighbours, NEIGHBOURS)
+    check_choice("solve", solve, UNKNOWNS)
     flags = given.release_flags(sizes, details)
     unknown = cast("Unknown", solve)
-    only_method = {"--epochs": epochs, "--calibration": calibration, "--set": settings}
-    refuse_unused(method, sizes, {"--dataset": dataset, "--data-dir": data_dir}, only_method)
+    only_method = {"epochs": epochs, "calibration": calibration, "set": settings}
+    refuse_unused(method, sizes, {"dataset": dataset, "data_dir": data_dir}, only_method)
     if method is None:
         described, noise = _with_unknown(flags, sigma, solve)
-        with named_by_flag(() if sigma is None else ("sigma",)):
-            template = releases.described(described, sigma=noise)
+        template = releases.described(described, sigma=noise)
     else:
         options = {"batch_size": sizes.batch_size, "epochs": epochs, "calibration": calibration, "sigma": sigma}
         chosen = releases.MethodFlags(
@@ -92,7 +90,7 @@ def calibrate(
         )
         template, _, _ = method_release(chosen, flags, {})
         if solve != "sigma" and template.participations is not None:
-            raise InputError(f"--solve is {solve!r}, but --method plans its rounds: solve for sigma, or give numbers")
+            raise InputError("but --method plans its rounds: solve for sigma, or give numbers", "solve", solve)
     answer = solved(
         template,
         unknown=unknown,
@@ -128,7 +126,7 @@ def _with_unknown(flags: dict[str, Any], sigma: float | None, solve: str) -> tup
     if solve == "sigma":
         return flags, releases.described_unit(flags)
     if solve == "batch-size" and flags["sample_rate"] is not None:
-        raise InputError(f"--sample-rate is {flags['sample_rate']}, must be left out with --solve batch-size")
+        raise InputError("must be left out with --solve batch-size", "sample_rate", flags["sample_rate"])
     if sigma is None:
         raise InputError(f"--sigma is missing: it stays as it is while {solve} is sought")
     return {**flags, key: 1}, sigma

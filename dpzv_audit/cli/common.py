@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from dpzv_audit.evaluation import Reporter
     from dpzv_audit.evaluation.common import Stage
-    from dpzv_audit.results import Noise
 
 
 def at_least(flag: str, least: int) -> Callable[[int | None], int | None]:
@@ -40,7 +39,7 @@ SeedOption = Annotated[
     typer.Option(
         "--seed",
         metavar="N",
-        callback=at_least("--seed", 0),
+        callback=at_least("seed", 0),
         help="Every random stream follows from this number.",
     ),
 ]
@@ -117,20 +116,20 @@ class Output:
         else:
             self.say(text)
 
-    def memory(self, compute: Mapping[str, object]) -> None:
+    def memory(self, result: Mapping[str, Any]) -> None:
         """Say where memory did not suffice for all that was to be done at once."""
-        if "memory" in compute:
-            self.say(f"Memory {compute['memory']}.")
+        if "memory" in result["compute"]:
+            self.say(f"Memory {result['compute']['memory']}.")
 
-    def noise(self, noise: Noise | None) -> None:
+    def noise(self, result: Mapping[str, Any]) -> None:
         """Say where noise came from, where there was any."""
-        if noise is not None:
-            self.say(noise.words or "")
+        if result.get("noise"):
+            self.say(result["noise"]["words"])
 
-    def path(self, path: object) -> None:
+    def path(self, path: str) -> None:
         """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""
         if not self.as_json:
-            typer.echo(str(path))
+            typer.echo(path)
 
     def result(self, value: Any) -> None:
         """Print `value` as the one JSON object of `--json`; does nothing without it."""
@@ -191,12 +190,6 @@ def check_choice(flag: str, given: str, allowed: Iterable[str]) -> None:
         raise unknown_name(flag, given, names)
 
 
-def flags_given(ctx: typer.Context) -> list[str]:
-    """The flags that stand on the command line, each by its long name."""
-    sources = {parameter.opts[0]: ctx.get_parameter_source(parameter.name or "") for parameter in ctx.command.params}
-    return [flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-
-
 def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
     """Raise `InputError` for the first of `others`: flags that are given though `flag`, which `does` so, needs none."""
     for other in others:
@@ -206,7 +199,7 @@ def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
 def choose_device(name: str) -> str:
     """Return the torch device for `--device` (`auto`: cuda where there is one); `InputError` if it is not to be had."""
     if name not in ("cpu", "cuda", "auto"):
-        raise InputError(f"--device is {name!r}, must be cpu, cuda or auto")
+        raise InputError("must be cpu, cuda or auto", "device", name)
     if name == "cpu":
         return "cpu"
     import torch

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +20,6 @@ SEPARATORS = {"tab": "\t", "\\t": "\t"}
 """What `--separator` calls a character that a command line can hardly hold."""
 CSV_ONLY = ("label", "classes", "columns", "categories", "scales", "drop", "test_csv", "separator")
 NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
-CSV_COLUMNS = {
-    "label": "--label",
-    "group": "--columns",
-    "drop": "--drop",
-    "categories": "--categories",
-    "scales": "--scales",
-}
-"""Flags by the word before "column" in what the loader says about one."""
 
 
 def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None = None) -> VerticalDataset:
@@ -52,7 +43,7 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
     stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
     if stray is not None:
         raise InputError(f"{flag_of(stray)} goes with --csv FILE, not with data set {flags.name}")
-    spec = DATASETS.named(flags.name, "--dataset")
+    spec = DATASETS.named(flags.name, "dataset")
     options = _loader_options(spec, flags)
     if transformer is not None and "tokenizer" in spec.options:
         options = _with_tokenizer(spec, options, transformer)
@@ -60,8 +51,7 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
         raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in {spec.package}")
     if flags.download:
         _download(spec, flags, quiet=quiet)
-    with named_by_flag(("clients", "partition", *options)):
-        return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
+    return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
 
 
 def _loader_options(spec: DataSpec, flags: DataFlags) -> dict[str, Any]:
@@ -70,7 +60,7 @@ def _loader_options(spec: DataSpec, flags: DataFlags) -> dict[str, Any]:
     for item in flags.data_options or []:
         key, separator, text = item.partition("=")
         if not separator or not key:
-            raise InputError(f"--data-option is {item!r}, must be KEY=VALUE, such as size=32")
+            raise InputError("must be KEY=VALUE, such as size=32", "data_option", item)
         if not words:
             raise InputError(f"--data-option {item} does not apply: {spec.name} has no options")
         if key not in words:
@@ -146,19 +136,18 @@ def _load_csv(flags: DataFlags) -> VerticalDataset:
     if flags.label is None:
         raise InputError("--label COLUMN is missing: --csv needs the column to predict")
     assert flags.csv is not None
-    with named_by_flag(("clients", "separator"), file=flags.csv):
-        return load_csv(
-            flags.csv,
-            label=flags.label,
-            clients=flags.clients,
-            groups=[_names("--columns", text) for text in flags.columns] if flags.columns else None,
-            categories=[name for text in flags.categories or [] for name in _names("--categories", text)],
-            scales=_scales(flags.scales or []),
-            classes=None if flags.classes is None else _names("--classes", flags.classes),
-            drop=[name for text in flags.drop or [] for name in _names("--drop", text)],
-            test=flags.test_csv,
-            separator="," if flags.separator is None else SEPARATORS.get(flags.separator, flags.separator),
-        )
+    return load_csv(
+        flags.csv,
+        label=flags.label,
+        clients=flags.clients,
+        groups=[_names("columns", text) for text in flags.columns] if flags.columns else None,
+        categories=[name for text in flags.categories or [] for name in _names("categories", text)],
+        scales=_scales(flags.scales or []),
+        classes=None if flags.classes is None else _names("classes", flags.classes),
+        drop=[name for text in flags.drop or [] for name in _names("drop", text)],
+        test=flags.test_csv,
+        separator="," if flags.separator is None else SEPARATORS.get(flags.separator, flags.separator),
+    )
 
 
 def _names(flag: str, text: str) -> list[str]:
@@ -166,47 +155,20 @@ def _names(flag: str, text: str) -> list[str]:
     names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
     if not names or not all(names):
         right = "labels with commas between them, such as no,yes"
-        right = right if flag == "--classes" else "column names with commas between them, such as age,region"
-        raise InputError(f"{flag} is {text!r}, must be {right}")
+        right = right if flag == "classes" else "column names with commas between them, such as age,region"
+        raise InputError(f"must be {right}", flag, text)
     return names
 
 
 def _scales(texts: list[str]) -> Mapping[str, float]:
     scales: dict[str, float] = {}
-    for item in (item for text in texts for item in _names("--scales", text)):
+    for item in (item for text in texts for item in _names("scales", text)):
         name, separator, constant = item.rpartition("=")
         try:
             value = float(constant)
         except ValueError:
             value = 0.0
         if not separator or not 0.0 < value < float("inf"):
-            raise InputError(f"--scales is {item!r}, must be COLUMN=X with X above 0, such as age=100")
+            raise InputError("must be COLUMN=X with X above 0, such as age=100", "scales", item)
         scales[name.strip()] = value
     return scales
-
-
-@contextmanager
-def named_by_flag(keys: tuple[str, ...], file: Path | None = None) -> Iterator[None]:
-    """Let an `InputError` of the block that opens with one of `keys` open with the flag by which it was given.
-
-    With `file`, a CSV file, one about a column opens with the flag that names columns, and names the file; one about a
-    cell ends with the flags that help.
-    """
-    from dpzv_audit.data.table import NO_NUMBER, TOO_LARGE
-
-    try:
-        yield
-    except InputError as error:
-        text = str(error)
-        key, separator, rest = text.partition(" ")
-        if key in keys:
-            raise InputError(f"{flag_of(key)}{separator}{rest}") from None
-        if file is not None and key in CSV_COLUMNS and rest.startswith("column "):
-            raise InputError(f"{CSV_COLUMNS[key]}{separator}{rest.removeprefix('column ')} of {file}") from None
-        if file is not None and text.endswith(NO_NUMBER):
-            raise InputError(f"{text}; --categories is for columns of words, --drop leaves one out") from None
-        if file is not None and text.endswith(TOO_LARGE):
-            raise InputError(f"{text}; --scales gives it") from None
-        if file is not None and key == "column":
-            raise InputError(f"{'--columns' if 'group' in rest else '--scales'}: {text} ({file})") from None
-        raise

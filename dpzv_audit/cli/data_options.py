@@ -40,7 +40,7 @@ class DataFlags:
     clients: Annotated[
         int | None,
         typer.Option(
-            "--clients", metavar="M", callback=at_least("--clients", 1), help="Clients; by default the data set's own."
+            "--clients", metavar="M", callback=at_least("clients", 1), help="Clients; by default the data set's own."
         ),
     ] = None
     partition: Annotated[

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.cli.common import JsonOption, Output
-from dpzv_audit.errors import unknown_name
+from dpzv_audit.cli.names import flag
+from dpzv_audit.errors import unknown_name, with_options
 from dpzv_audit.registry import OWN, Registry
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def listed(what: str) -> list[dict[str, Any]]:
     origin and whether `--download` fetches them.
     """
     if what not in REGISTRIES:
-        raise unknown_name("WHAT", what, REGISTRIES)
+        raise unknown_name("what", what, REGISTRIES)
     module, name = REGISTRIES[what]
     registry: Mapping[str, Any] = getattr(importlib.import_module(module), name)
     items = [{"name": key, "summary": _summary(entry)} for key, entry in registry.items()]
@@ -76,7 +77,7 @@ def _dataset(spec: DataSpec) -> dict[str, Any]:
             "folder": spec.source.folder,
             "names": spec.source.names,
             "megabytes": spec.source.size,
-            "origin": spec.source.origin,
+            "origin": with_options(spec.source.origin, flag),
             "download": bool(spec.remote),
         }
     partitions = {name: way.takes for name, way in spec.partitions.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.cli.common import at_least
-from dpzv_audit.cli.data_loading import load_data, named_by_flag
+from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
@@ -27,7 +27,7 @@ EpochsOption = Annotated[
     typer.Option(
         "--epochs",
         metavar="N",
-        callback=at_least("--epochs", 1),
+        callback=at_least("epochs", 1),
         help="Epochs of D/B rounds, over all clients together; by default the method's own.",
     ),
 ]
@@ -36,7 +36,7 @@ BatchSizeOption = Annotated[
     typer.Option(
         "--batch-size",
         metavar="B",
-        callback=at_least("--batch-size", 1),
+        callback=at_least("batch_size", 1),
         help="Records in a batch; by default the method's own.",
     ),
 ]
@@ -73,7 +73,7 @@ TrialsOption = Annotated[
     typer.Option(
         "--trials",
         metavar="N",
-        callback=at_least("--trials", 1),
+        callback=at_least("trials", 1),
         help="Trainings with different seeds, run as one stack.",
     ),
 ]
@@ -82,7 +82,7 @@ RunsOption = Annotated[
     typer.Option(
         "--runs",
         metavar="N",
-        callback=at_least("--runs", 0),
+        callback=at_least("runs", 0),
         help="Audit trainings in each of the two worlds; 0 for no audit.",
     ),
 ]
@@ -91,7 +91,7 @@ ChunkOption = Annotated[
     typer.Option(
         "--chunk",
         metavar="N",
-        callback=at_least("--chunk", 1),
+        callback=at_least("chunk", 1),
         help="Audit runs done at once, half of them in each world; fewer need less memory.",
     ),
 ]
@@ -134,7 +134,7 @@ def choose(
         if key in flags and key not in spec.config.model_fields:
             cure = "; its noise is --set dp_sigma, on what --set dp names" if "dp" in spec.config.model_fields else ""
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
-    set_here = parsed_settings("--set", settings or [], spec.config.model_fields, flags)
+    set_here = parsed_settings("set", settings or [], spec.config.model_fields, flags)
     options = chosen = {**flags, **set_here}
     for key in claims:
         if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
@@ -145,17 +145,13 @@ def choose(
     if require is not None:
         options = require(options)
     options = {**dataset_defaults(data.name, spec, transformer=options.get("transformer") is not None), **options}
-    with named_by_flag(tuple(flags)):
-        try:
-            config = spec.configure(**options)
-        except InputError as error:
-            raise InputError(_named_by_set(str(error), list(set_here))) from None
-        dataset = load_data(data, quiet=quiet, transformer=config.transformer)
-        if config.batch_size > len(dataset.train):
-            right = f"must be at most the {len(dataset.train)} training records"
-            if "batch_size" not in chosen:
-                raise InputError(f"batch_size is {config.batch_size} by default, {right}; give --batch-size B")
-            raise InputError(f"batch_size is {config.batch_size}, {right}")
+    config = spec.configure(**options)
+    dataset = load_data(data, quiet=quiet, transformer=config.transformer)
+    if config.batch_size > len(dataset.train):
+        right = f"must be at most the {len(dataset.train)} training records"
+        if "batch_size" not in chosen:
+            right = f" by default, {right}; give --batch-size B"
+        raise InputError(right, "batch_size", config.batch_size)
     return TrainingChoice(spec, config, dataset)
 
 
@@ -168,10 +164,7 @@ def configure(method: str, given: dict[str, Any], settings: list[str] | None) ->
     for key in flags:
         if key not in spec.config.model_fields:
             raise InputError(f"--{key.replace('_', '-')} does not apply to method {method}, which adds no noise")
-    with named_by_flag(tuple(flags)):
-        return spec, spec.configure(
-            **{**flags, **parsed_settings("--set", settings or [], spec.config.model_fields, flags)}
-        )
+    return spec, spec.configure(**flags, **parsed_settings("set", settings or [], spec.config.model_fields, flags))
 
 
 def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
@@ -188,24 +181,15 @@ def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = Fals
     )
 
 
-def _named_by_set(message: str, keys: list[str]) -> str:
-    """`message` about a configuration, opening with `--set` where it is about one of `keys`, which that flag gave."""
-    message = message.replace("must be a valid tuple", "must be a list, such as [1, 1, 2]")
-    if message.partition(" ")[0] in keys:
-        return f"--set {message}"
-    whole = "configuration: "
-    return f"--set {', '.join(keys)}: {message.removeprefix(whole)}" if keys and message.startswith(whole) else message
-
-
 def parsed_settings(
-    flag: str,
+    given_by: str,
     settings: list[str],
     known: Iterable[str],
     flags: Mapping[str, Any] | None = None,
     *,
     example: str = "momentum=0.9",
 ) -> dict[str, Any]:
-    """`KEY=VALUE` pairs of `flag`; a value is read as JSON where it is JSON (numbers, true, null, lists), else a word.
+    """Return `KEY=VALUE` pairs of an option; a value is read as JSON where it is JSON, else a word.
 
     Raises `InputError`, with `example`, for a key that is not `known`, that one of `flags` gives already, or that comes
     twice.
@@ -215,13 +199,13 @@ def parsed_settings(
         name, separator, text = item.partition("=")
         key = name.replace("-", "_")
         if not separator or not key:
-            raise InputError(f"{flag} is {item!r}, must be KEY=VALUE, such as {example}")
+            raise InputError(f"must be KEY=VALUE, such as {example}", given_by, item)
         if key not in known:
-            raise unknown_name(flag, key, known)
+            raise unknown_name(given_by, key, known)
         if flags and key in flags:
-            raise InputError(f"{flag} {item} contradicts --{key.replace('_', '-')}, give one of them")
+            raise InputError(f"‹{given_by}› {item} contradicts ‹{key}›, give one of them")
         if key in values:
-            raise InputError(f"{flag} gives {key} twice, give it once")
+            raise InputError(f"‹{given_by}› gives {key} twice, give it once")
         try:
             values[key] = json.loads(text)
         except ValueError:

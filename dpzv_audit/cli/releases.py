@@ -62,7 +62,7 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
     }
     for key, allowed in choices.items():
         if key in given:
-            check_choice(f"--{key.replace('_', '-')}", given[key], allowed)
+            check_choice(key, given[key], allowed)
     schedule = given.pop("schedule", None)
     if schedule is not None:
         if "participations" in given:
@@ -73,13 +73,7 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
             schedule, given["dataset_size"], rounds=given["rounds"], distinct_ids=given.get("distinct_ids", False)
         )
     defaults = {"sampler": "shuffled", "server_update": "none", "clip": 1.0}
-    try:
-        return Release(**{**defaults, **given, "sigma": sigma})
-    except InputError as error:
-        key, _, rest = str(error).partition(" ")
-        if key not in given:
-            raise
-        raise InputError(f"--{key.replace('_', '-')} {rest}") from None
+    return Release(**{**defaults, **given, "sigma": sigma})
 
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
@@ -91,17 +85,15 @@ def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) 
         with path.open("rb") as file:
             batches = read_npy(file, os.fstat(file.fileno()).st_size)
     except OSError as error:
-        raise InputError(
-            f"--schedule is {path}, which cannot be read ({error.strerror}), must be a .npy file"
-        ) from None
+        raise InputError(f"which cannot be read ({error.strerror}), must be a .npy file", "schedule", path) from None
     except ValueError as error:
-        raise InputError(f"--schedule is {path}, which {error}; must be an array that numpy.save wrote") from None
+        raise InputError(f"which {error}; must be an array that numpy.save wrote", "schedule", path) from None
     if batches.ndim != 2:
-        raise InputError(f"--schedule is {path}, must hold one array of record numbers, a row a round")
+        raise InputError("must hold one array of record numbers, a row a round", "schedule", path)
     try:
         return realised_participations(batches, dataset_size=dataset_size, rounds=rounds, distinct_ids=distinct_ids)
     except InputError as error:
-        raise InputError(f"--schedule is {path}: {error}") from None
+        raise InputError(f": {error.words}", "schedule", path) from None
 
 
 def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -> tuple[Release, float | None, float]:
@@ -113,9 +105,9 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     from dpzv_audit.cli.data_options import DataFlags
     from dpzv_audit.cli.options import choose, configure
     from dpzv_audit.evaluation.common import check_noise, noised
-    from mechanisms import ProtectedConfig, method_named
-    from mechanisms.calibration import guarantee
-    from mechanisms.plan import plan
+    from mechanisms import method_named
+    from mechanisms.context import Deployment
+    from mechanisms.dpzv import scalar_config
 
     if records is None:
         choice = choose(
@@ -128,14 +120,14 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     else:
         _, config = configure(flags.name, dict(flags.options), flags.settings)
         clients = clients or 1
-    if isinstance(config, ProtectedConfig) and config.protected:
-        promised = guarantee(config, records=records, clients=clients, seed=flags.seed)
-        return promised.release, None, config.delta
-    config = noised(method_named(flags.name), config)
-    the_plan = plan(config, records=records, clients=clients, seed=flags.seed)
-    check_noise(the_plan.sigma)
-    by_theorem = config.calibration == "paper" and config.sigma is None
-    return the_plan.release(config, records), config.epsilon if by_theorem else None, config.delta
+    method = method_named(flags.name)
+    releases = method.releases(config, Deployment(records=records, clients=clients, seed=flags.seed))
+    if not releases:
+        noised(method, config)
+        check_noise(0.0)
+    scalars, given = scalar_config(method, config), method.protection(config)
+    by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
+    return releases[0], given.epsilon if by_theorem else None, given.delta
 
 
 def sigma_of(
@@ -158,20 +150,21 @@ def sigma_of(
     if noise_multiplier is None and flags.get("clip") is None:
         raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
     if sigma is not None:
-        check_positive("--sigma", sigma)
+        check_positive("sigma", sigma)
         return sigma
     if noise_multiplier is not None:
-        check_positive("--noise-multiplier", noise_multiplier)
+        check_positive("noise_multiplier", noise_multiplier)
         unit = described(flags, sigma=described_unit(flags))
         sensitivities = {unit.sensitivity(relation) for relation in relations}  # type: ignore[arg-type]
         if len(sensitivities) > 1:
             raise InputError(
-                f"--noise-multiplier is {noise_multiplier}, of a sensitivity that differs by relation: name one "
-                "relation with --neighbours"
+                "of a sensitivity that differs by relation: name one relation with --neighbours",
+                "noise_multiplier",
+                noise_multiplier,
             )
         return noise_multiplier * sensitivities.pop()
     assert claim_epsilon is not None
-    check_positive("--claim-epsilon", claim_epsilon)
+    check_positive("claim_epsilon", claim_epsilon)
     sizes = described(flags, sigma=described_unit(flags))
     if sizes.dataset_size is None:
         raise InputError("--dataset-size is missing: theorem 5.1 divides by it, or give --sigma or --noise-multiplier")
@@ -202,12 +195,17 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
     names = [field.name for field in fields(release)]
     found = [release]
     for text in also or []:
-        changes = parsed_settings("--also", [item.strip() for item in text.split(",")], names, example="sigma=0.5")
+        changes = parsed_settings("also", [item.strip() for item in text.split(",")], names, example="sigma=0.5")
         other = {"rounds", "batch_size", "dataset_size", "clients", "sampler"}.intersection(changes)
         if other and release.participations is not None and "participations" not in changes:
             raise InputError(
-                f"--also is {text!r}, which is another schedule than the one with {release.participations} "
-                "participations: add participations=N, or participations=null for the passes begun"
+                f"which is another schedule than the one with {release.participations} "
+                "participations: add participations=N, or participations=null for the passes begun",
+                "also",
+                text,
             )
-        found.append(replace(release, **changes))
+        try:
+            found.append(replace(release, **changes))
+        except InputError as error:  # a flag of the same name is about the first release
+            raise error.placed("") from None
     return tuple(found)

@@ -20,7 +20,7 @@ def _formats(chosen: list[str]) -> tuple[str, ...]:
 
     for name in chosen:
         if name not in FORMATS:
-            raise InputError(f"--format is {name!r}, must be one of {', '.join(FORMATS)}")
+            raise InputError(f"must be one of {', '.join(FORMATS)}", "format", name)
     return tuple(dict.fromkeys(chosen))
 
 

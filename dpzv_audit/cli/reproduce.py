@@ -33,7 +33,7 @@ EpochsOption = Annotated[
     typer.Option(
         "--epochs",
         metavar="N",
-        callback=at_least("--epochs", 1),
+        callback=at_least("epochs", 1),
         help="Epochs as the paper counts them, of a search the longest training; by default the table's own.",
     ),
 ]
@@ -42,7 +42,7 @@ SeedsOption = Annotated[
     typer.Option(
         "--seeds",
         metavar="N",
-        callback=at_least("--seeds", 1),
+        callback=at_least("seeds", 1),
         help="Trainings of a row, run as one stack; by default the table's own number.",
     ),
 ]
@@ -51,7 +51,7 @@ RecordsOption = Annotated[
     typer.Option(
         "--records",
         metavar="N",
-        callback=at_least("--records", 1),
+        callback=at_least("records", 1),
         help="Train on N records of each data set, the same for every seed; by default on all.",
     ),
 ]
@@ -140,6 +140,6 @@ def _named_by_flag(records: int | None) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if records is None or not str(error).startswith("batch_size is "):
+        if records is None or error.field != "batch_size":
             raise
-        raise InputError(f"--records is {records}, must be at least a batch: {error}") from None
+        raise InputError(f"must be at least a batch: {error.words}", "records", records) from None

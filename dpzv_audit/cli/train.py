@@ -54,7 +54,7 @@ NoiseSeedOption = Annotated[
     typer.Option(
         "--noise-seed",
         metavar="N",
-        callback=at_least("--noise-seed", 0),
+        callback=at_least("noise_seed", 0),
         help="Draw the noise from this seed, not from the operating system: to be repeated, and no bound is sound.",
     ),
 ]
@@ -93,7 +93,7 @@ def train(
     Example: dpzv-audit train --method dpzv --epochs 40
     """
     output = Output(as_json=as_json, quiet=quiet)
-    check_probability("--confidence", confidence)
+    check_probability("confidence", confidence)
     choice = choose(
         method,
         data,
@@ -155,14 +155,15 @@ def train(
         files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}
         saved = save(result, out, "train", seed, files=files)
         checkpoints.remove()
-    output.result({**saved.to_json(), **measured})
-    train_table(output.console, result, measured)
-    output.say(result.sentence)
-    output.say(f"What the noise protects: {result.protects}.")
-    output.noise(result.noise)
-    output.say(result.published.words or "")
-    output.memory(result.compute)
-    output.path(saved.run)
+    shown = {**saved, **measured}
+    output.result(shown)
+    train_table(output.console, shown)
+    output.say(result["sentence"])
+    output.say(f"What the noise protects: {result['protects']}.")
+    output.noise(result)
+    output.say(result["published"]["words"])
+    output.memory(result)
+    output.path(saved["run"])
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,10 +32,10 @@ from dpzv_audit.errors import InputError, Interrupted, check_positive
 
 if TYPE_CHECKING:
     from dpzv_audit.claims.gate import Gate
+    from dpzv_audit.claims.ledger import Refutation
     from dpzv_audit.claims.ledger_file import LedgerMemory
     from dpzv_audit.claims.load import ClaimsFile
     from dpzv_audit.claims.progress import ClaimRun
-    from dpzv_audit.results import Refutation
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
 
@@ -65,7 +65,7 @@ MaxTrialsOption = Annotated[
     typer.Option(
         "--max-trials",
         metavar="N",
-        callback=at_least("--max-trials", 1),
+        callback=at_least("max_trials", 1),
         help="Most trainings, or runs, for each claim.",
     ),
 ]
@@ -150,12 +150,12 @@ def verify(
     if claims is None:
         raise InputError("CLAIMS.TOML is missing: give the claims file, such as dpzv-audit verify claims.toml")
     for verdict in allow or ():
-        check_choice("--allow", verdict, ("overclaimed",))
+        check_choice("allow", verdict, ("overclaimed",))
     if max_minutes is not None and not 0 < max_minutes < float("inf"):
-        raise InputError(f"--max-minutes is {max_minutes}, must be a finite number above 0")
+        raise InputError("must be a finite number above 0", "max_minutes", max_minutes)
     if alpha is not None and not 0.0 < alpha < 0.5:
-        raise InputError(f"--alpha is {alpha}, must lie strictly between 0 and 0.5")
-    check_positive("--trial-seconds", trial_seconds)
+        raise InputError("must lie strictly between 0 and 0.5", "alpha", alpha)
+    check_positive("trial_seconds", trial_seconds)
     if new_ledger and ledger is None:
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
@@ -173,8 +173,8 @@ def verify(
     from dpzv_audit.cli.verify_output import check_file, save, summary_file
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
 
-    check_file("--junit", junit)
-    check_file("--sarif", sarif)
+    check_file("junit", junit)
+    check_file("sarif", sarif)
     output = Output(as_json=as_json, quiet=quiet)
     workers = workers_from(jobs, executor, scheduler)
     file = load_claims(claims)
@@ -232,17 +232,17 @@ def verify(
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
     output.result({**saved, "cached": cached, "not_cached": not_cached})
-    print_table(output.console, verdict_table(result.claims))
-    for entry, run in zip(result.claims, runs, strict=True):
-        print_sentence(output.console, entry, cached=run.cached, not_cached=not_cached.get(entry.name, ""))
-    output.say(result.sentence)
-    output.noise(result.noise)
+    print_table(output.console, verdict_table(result["claims"]))
+    for entry, run in zip(result["claims"], runs, strict=True):
+        print_sentence(output.console, entry, cached=run.cached, not_cached=not_cached.get(entry["name"], ""))
+    output.say(result["sentence"])
+    output.noise(result)
     if begins:
         output.say(f"A new ledger begins in {ledger}: keep it as you keep the claims file.")
     output.path(saved["run"])
     if interrupted:
         raise Interrupted("--no-cache kept nothing to go on from" if no_cache else GO_ON)
-    if result.failed:
+    if result["failed"]:
         raise typer.Exit(1)
 
 
@@ -280,7 +280,7 @@ class _Settled:
     alone: tuple[bool, ...]
     level: float
     earlier: tuple[Refutation | None, ...] | None = None
-    state: dict[str, str | int] | None = None
+    state: dict[str, Any] | None = None
 
 
 def _settled(path: Path, memory: LedgerMemory, file: ClaimsFile, runs: Sequence[ClaimRun], *, new: bool) -> _Settled:
@@ -312,6 +312,6 @@ def _settled(path: Path, memory: LedgerMemory, file: ClaimsFile, runs: Sequence[
             book = append_entry(path, book, entry, memory)
         elif book.entries:
             memory.remember(path, book)
-    state: dict[str, str | int] = {"ledger": book.name, "entries": len(book.entries), "head": head_of(book)}
+    state = {"ledger": book.name, "entries": len(book.entries), "head": head_of(book)}
     alone = tuple(look.claim in entry.decisions and not entry.decisions[look.claim].given for look in looks)
     return _Settled(refuted, alone, entry.level, earlier, state)

@@ -44,14 +44,14 @@ def read_amazon_polarity(
     train_path = request.find(TRAIN_FILE)
     test_path = train_path.with_name(TEST_FILE)
     if not subset and not test_path.is_file():
-        raise InputError(f"{request.spec.missing(test_path)}; or give --subset, whose test is a part of train")
+        raise request.spec.missing(test_path).placed("", "; or give ‹subset›, whose test is a part of train")
     digests = {}
 
     def read(path: Path, right: int) -> tuple[TokenArray, LabelArray]:
         ids, labels = read_fasttext(path, chosen)
         if not subset and len(labels) != right:
             found = f"{path}: has {len(labels)} lines, the original has {right}"
-            raise InputError(f"{found}; give --subset to use what is there")
+            raise InputError(f"{found}; give ‹subset› to use what is there")
         digests[path.name] = file_digest(path)
         return ids, labels
 

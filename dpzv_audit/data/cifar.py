@@ -56,7 +56,7 @@ def read_cifar10(files: CifarFiles, request: DataRequest, *, subset: bool = Fals
     kind, count = request.partition, request.clients
     grids = [side * side for side in (1, 2, 4, 8, 16, 32)]
     if kind == "patches" and count not in grids:
-        raise InputError(f"clients is {count}, patches make a k x k grid: one of {', '.join(map(str, grids))}")
+        raise InputError(f"patches make a k x k grid: one of {', '.join(map(str, grids))}", "clients", count)
     contents, digests = _contents(request, files, subset=subset)
     parsed = {name: _rows(name, content) for name, content in contents.items()}
     train = [parsed[name] for name in files.train if name in parsed]
@@ -79,7 +79,7 @@ def read_cifar10(files: CifarFiles, request: DataRequest, *, subset: bool = Fals
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
-def _cut(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
+def _divided(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
     if kind == "strips":
         return row_strips(images, clients)
     if kind == "halves":
@@ -89,9 +89,9 @@ def _cut(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
 
 
 def _records(batches: list[Rows], kind: str, clients: int) -> Records:
-    # cut before joining: the bytes of one batch at a time are in memory beside the result
-    cut = [scaled(_cut(images, kind, clients), PIXEL_MAXIMUM) for _, images in batches]
-    features = tuple(np.concatenate([blocks[client] for blocks in cut]) for client in range(clients))
+    # divided before joining: the bytes of one batch at a time are in memory beside the result
+    parts = [scaled(_divided(images, kind, clients), PIXEL_MAXIMUM) for _, images in batches]
+    features = tuple(np.concatenate([blocks[client] for blocks in parts]) for client in range(clients))
     return Records(features=features, labels=np.concatenate([labels for labels, _ in batches]))
 
 
@@ -108,7 +108,7 @@ def _contents(request: DataRequest, files: CifarFiles, *, subset: bool) -> tuple
     if not enough:
         absent = next(name for name in files.names if name not in there)
         missing = request.spec.missing(folder / absent)
-        raise missing if subset or not there else InputError(f"{missing}; or give --subset to use what is there")
+        raise missing if subset or not there else missing.placed("", "; or give ‹subset› to use what is there")
     contents = {name: read_bounded(folder / name, files.batch_bytes) for name in there}
     for name, content in contents.items():
         if not content or len(content) % ROW_BYTES or (len(content) != files.batch_bytes and not subset):
@@ -120,7 +120,7 @@ def _wrong_size(path: Path, content: bytes, files: CifarFiles, url: str, *, subs
     if subset:
         return InputError(f"{path}: is truncated: {len(content)} bytes, must be whole rows of {ROW_BYTES} bytes")
     found = f"{path}: has {len(content)} bytes, must have {files.batch_bytes} ({files.rows} rows of {ROW_BYTES})"
-    return InputError(f"{found}; download {url} again, or give --subset to use what is there")
+    return InputError(f"{found}; download {url} again, or give ‹subset› to use what is there")
 
 
 def _unpacked(archive: Path, files: CifarFiles, url: str) -> dict[str, bytes]:

@@ -66,11 +66,11 @@ def load_csv(
     scales = scales or {}
     known = _known(sources[0], names, label=label, drop=drop, categories=categories, scales=scales)
     columns = [_column(name, categories, buckets, scales) for name in known]
-    cut = _groups(known, clients, groups)
+    held = _groups(sources[0], known, clients, groups)
     tables = [_read(source, layout, columns, label) for source in sources]
     numbers = _classes(sources[0], label, [cell for table in tables for cell in table.labels], classes)
     parts = [
-        Records(features=join_columns(table.blocks, cut), labels=label_classes(source, table, numbers))
+        Records(features=join_columns(table.blocks, held), labels=label_classes(source, table, numbers))
         for source, table in zip(sources, tables, strict=True)
     ]
     train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
@@ -79,7 +79,7 @@ def load_csv(
         train=train,
         test=rest,
         classes=len(numbers),
-        partition=f"{len(cut)} clients, columns: {'; '.join(', '.join(group) for group in cut)}",
+        partition=f"{len(held)} clients, columns: {'; '.join(', '.join(group) for group in held)}",
         digests={
             f"{part}/{file.name}": file_digest(file) for part, file in zip(("csv", "test"), sources, strict=False)
         },
@@ -100,12 +100,12 @@ def _check_header(path: Path, names: Sequence[str], separator: str) -> None:
     """Raise `InputError` for a header of one name that another separator would cut into several."""
     other = next((mark for mark in _SEPARATORS if len(names) == 1 and mark != separator and mark in names[0]), None)
     if other is not None:
-        raise InputError(f"separator is {separator!r}, but line 1 of {path} is cut into columns by {other!r}")
+        raise InputError(f"but line 1 of {path} is cut into columns by {other!r}", "separator", separator)
 
 
 def _check_separator(separator: str) -> str:
     if len(separator) != 1 or separator in '" \r\n':
-        raise InputError(f"separator is {separator!r}, must be one character such as ',' or ';', or tab")
+        raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
     return separator
 
 
@@ -121,43 +121,46 @@ def _known(
     for what, given in (("label", [label]), ("drop", drop), ("categories", categories), ("scales", scales)):
         for name in given:
             if name not in names:
-                raise unknown_name(f"{what} column", name, names)
+                raise unknown_name(what, name, names, f" of {path}")
             if name == label and what != "label":
-                raise InputError(f"{what} column is {name!r}, the label; must be another column")
+                raise InputError(f"the label; must be another column of {path}", what, name)
     left = [name for name in names if name != label and name not in drop]
     if not left:
         raise InputError(f"{path}: has no column but {', '.join(names)}, must have at least one feature")
     both = [name for name in categories if name in scales]
     if both:
-        raise InputError(f"column {both[0]!r} is in categories and in scales, must be in one of them")
+        raise InputError(
+            f": column {both[0]!r} is in categories and in scales, must be in one of them ({path})", "scales"
+        )
     return left
 
 
 def _column(name: str, categories: Sequence[str], buckets: int, scales: Mapping[str, float]) -> Column:
-    return Hashed(name, buckets) if name in categories else Number(name, scales.get(name, 1.0))
+    return Hashed(name, buckets) if name in categories else Number(name, scales.get(name, 1.0), own=True)
 
 
 def _groups(
-    known: list[str], clients: int | None, groups: Sequence[Sequence[str]] | None
+    path: Path, known: list[str], clients: int | None, groups: Sequence[Sequence[str]] | None
 ) -> tuple[tuple[str, ...], ...]:
     if groups is None:
         return column_runs(known, 2 if clients is None else clients)
-    cut = tuple(tuple(group) for group in groups)
-    if clients is not None and check_count("clients", clients) != len(cut):
-        raise InputError(f"clients is {clients}, must be {len(cut)}, the number of groups")
-    listed = [name for group in cut for name in group]
+    chosen = tuple(tuple(group) for group in groups)
+    if clients is not None and check_count("clients", clients) != len(chosen):
+        raise InputError(f"must be {len(chosen)}, the number of groups", "clients", clients)
+    listed = [name for group in chosen for name in group]
     for name in listed:
         if name not in known:
-            raise unknown_name("group column", name, known)
+            raise unknown_name("groups", name, known, f" of {path}")
     twice = next((name for name in listed if listed.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"column {twice!r} is in several groups, must be in one")
+        raise InputError(f": column {twice!r} is in several groups, must be in one ({path})", "groups")
     missing = next((name for name in known if name not in listed), None)
     if missing is not None:
-        raise InputError(f"column {missing!r} is in no client's group, must be in one (--columns) or left out (--drop)")
-    if not all(cut):
+        right = "must be in one (‹groups›) or left out (‹drop›)"
+        raise InputError(f": column {missing!r} is in no client's group, {right} ({path})", "groups")
+    if not all(chosen):
         raise InputError("a group is empty, must hold at least one column")
-    return cut
+    return chosen
 
 
 def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:

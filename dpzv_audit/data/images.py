@@ -20,11 +20,11 @@ PIXEL_MAXIMUM = np.float32(255.0)
 def check_look(colour: str, size: int, original: int) -> None:
     """Raise `InputError` unless `colour` is "rgb" or "grey" and `size` divides the images' `original` side."""
     if colour not in COLOURS:
-        raise InputError(f"colour is {colour!r}, must be {' or '.join(COLOURS)}")
+        raise InputError(f"must be {' or '.join(COLOURS)}", "colour", colour)
     check_count("size", size)
     if size > original or original % size:
         choices = ", ".join(str(n) for n in range(1, original + 1) if original % n == 0)
-        raise InputError(f"size is {size}, must divide the images' side of {original} pixels: one of {choices}")
+        raise InputError(f"must divide the images' side of {original} pixels: one of {choices}", "size", size)
 
 
 def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.NDArray[np.float32]:

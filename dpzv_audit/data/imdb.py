@@ -62,8 +62,8 @@ def _archive(request: DataRequest, *, subset: bool) -> Path:
     if subset and others:
         return original if original in others else others[0]
     if not original.is_file():
-        hint = f"; or give --subset to use {others[0].name}" if others else ""
-        raise InputError(f"{request.spec.missing(original)}{hint}")
+        hint = f"; or give ‹subset› to use {others[0].name}" if others else ""
+        raise request.spec.missing(original).placed("", hint)
     remote.check(original)
     return original
 

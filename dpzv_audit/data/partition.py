@@ -22,7 +22,7 @@ def split_evenly(length: int, parts: int, *, name: str, of: str) -> int:
     check_count(name, parts)
     if length % parts:
         choices = ", ".join(str(n) for n in range(1, length + 1) if length % n == 0)
-        raise InputError(f"{name} is {parts}, must divide the {length} {of}: one of {choices}")
+        raise InputError(f"must divide the {length} {of}: one of {choices}", name, parts)
     return length // parts
 
 
@@ -32,11 +32,8 @@ def column_blocks(images: npt.NDArray[Any], clients: int) -> Blocks:
     Blocks are (N, H W / clients), leftmost columns first.
     """
     _check_dimensions(images, (3,))
-    width = split_evenly(images.shape[2], clients, name="clients", of="image columns")
-    return tuple(
-        np.ascontiguousarray(images[:, :, start : start + width]).reshape(len(images), -1)
-        for start in range(0, images.shape[2], width)
-    )
+    split_evenly(images.shape[2], clients, name="clients", of="image columns")
+    return tuple(block.reshape(len(images), -1) for block in patches(images, rows=1, columns=clients))
 
 
 def row_strips(images: npt.NDArray[Any], clients: int) -> Blocks:

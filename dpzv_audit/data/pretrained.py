@@ -28,7 +28,7 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
         import transformers
     except ImportError:
         raise InputError(
-            f"transformer is {source!r}, which needs the extra [text]: pip install 'dpzv-audit[text]'"
+            "which needs the extra [text]: pip install 'dpzv-audit[text]'", "transformer", source
         ) from None
     logs = transformers.utils.logging
     verbosity, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
@@ -41,8 +41,10 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"transformer is {source!r}, must be a folder with config.json, model.safetensors and a tokenizer, "
-            f"or a name on the Hugging Face hub: {reason}"
+            f"must be a folder with config.json, model.safetensors and a tokenizer, "
+            f"or a name on the Hugging Face hub: {reason}",
+            "transformer",
+            source,
         ) from None
     finally:
         logs.set_verbosity(verbosity)
@@ -82,7 +84,7 @@ class PretrainedTokenizer:
         """
         read = _tokenizer(self.source)
         if read.pad_token_id is None:
-            raise InputError(f"transformer is {self.source!r}, whose tokenizer has no padding token, must have one")
+            raise InputError("whose tokenizer has no padding token, must have one", "transformer", self.source)
         ids = np.full((len(texts), self.length), read.pad_token_id, dtype=np.int64)
         if not texts:
             return ids

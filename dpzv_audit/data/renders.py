@@ -55,7 +55,7 @@ def read_modelnet40(
     present = len(classes) - len(absent)
     if absent and not subset:
         found = f"{folder}: has {present} of modelnet40's {len(classes)} class folders, not {absent[0]}"
-        raise InputError(f"{found}; give --subset to use what is there")
+        raise InputError(f"{found}; give ‹subset› to use what is there")
     data = load_views(folder, name="modelnet40", clients=request.clients, colour=colour, size=size, classes=classes)
     return replace(data, notes=(f"a subset: {present} of {len(classes)} classes",) if absent else ())
 
@@ -83,7 +83,7 @@ def load_views(
     count = views if clients is None else clients
     each = split_evenly(check_count("views", views), count, name="clients", of="views")
     if colour not in COLOURS:
-        raise InputError(f"colour is {colour!r}, must be {' or '.join(COLOURS)}")
+        raise InputError(f"must be {' or '.join(COLOURS)}", "colour", colour)
     names = [place.name for place in _class_folders(folder)] if classes is None else list(classes)
     shapes = list_shapes(folder, views, names)
     if not shapes:

@@ -61,8 +61,8 @@ def sample_of_training(dataset: VerticalDataset, count: int, *, seed: int = 0) -
         InputError: `count` is below 1 or above the number of training records.
     """
     records = len(dataset.train)
-    if check_count("--records", count) > records:
-        raise InputError(f"--records is {count}, must be at most {records}: {dataset.name} has no more to train on")
+    if check_count("records", count) > records:
+        raise InputError(f"must be at most {records}: {dataset.name} has no more to train on", "records", count)
     chosen = np.sort(fixed_order(records, seed=seed)[:count])
     return replace(
         dataset,

@@ -39,6 +39,7 @@ ADVICE = "use a sample of its rows, or fewer columns"
 LARGEST = float(np.finfo(np.float32).max)
 NO_NUMBER = "is no number, must be one such as 1000 or -1.5e3"
 TOO_LARGE = f"is too large, must be at most {LARGEST:.2g} over the scale of its column"
+_WORDS = "‹categories› is for columns of words, ‹drop› leaves one out"
 
 
 class Column(Protocol):
@@ -61,6 +62,8 @@ class Number:
 
     name: str
     scale: float = 1.0
+    own: bool = False
+    """Whether the column is of the user's own table, where other options would help."""
 
     def __post_init__(self) -> None:
         check_positive(f"scale of column {self.name!r}", self.scale)
@@ -74,16 +77,19 @@ class Number:
         """Return the number over `scale`; `ValueError` unless it is finite (in float32 too)."""
         # float() would also take 1_000 and digits of other scripts
         if "_" in cell or not cell.isascii():
-            raise ValueError(NO_NUMBER)
+            raise ValueError(self._advised(NO_NUMBER, _WORDS))
         try:
             value = float(cell)
         except ValueError:
-            raise ValueError(NO_NUMBER) from None
+            raise ValueError(self._advised(NO_NUMBER, _WORDS)) from None
         if math.isnan(value) or "inf" in cell.lower():
             raise ValueError("is no finite number")
         if abs(value / self.scale) > LARGEST:
-            raise ValueError(TOO_LARGE)
+            raise ValueError(self._advised(TOO_LARGE, "‹scales› gives it"))
         return (value / self.scale,)
+
+    def _advised(self, wrong: str, advice: str) -> str:
+        return f"{wrong}; {advice}" if self.own else wrong
 
     def encode_all(self, cells: Sequence[str]) -> FloatArray | None:
         """Return what `encode` gives for each of `cells`, (n, 1), several times as fast; None if it refuses any."""
@@ -238,7 +244,7 @@ def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ..
     Raises `InputError` unless there is a column for each client.
     """
     if check_count("clients", clients) > len(names):
-        raise InputError(f"clients is {clients}, must be at most the {len(names)} columns")
+        raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
     least, more = divmod(len(names), clients)
     bounds = [client * least + min(client, more) for client in range(clients + 1)]
     return tuple(tuple(names[start:end]) for start, end in pairwise(bounds))

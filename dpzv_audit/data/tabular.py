@@ -24,7 +24,7 @@ class PublishedTable:
     """A published table.
 
     Args:
-        names: Columns of its files in their order; those without scale or values are not used.
+        layout: How its files are written; columns without scale or values are not used.
         label: The column to predict, `classes` the number of each of its values.
         scales: What each number is divided by.
         values: The published values of each category; any other value is all zeros.
@@ -32,12 +32,9 @@ class PublishedTable:
         rows: Rows of each class by file: train and test, or one file that a fixed split by `split_seed` parts.
         sample: The file of `rows` that a subset is, where the source publishes one; without it a subset is any rows.
         notes: Sentences that whoever reads a result on the table should know.
-        separator: What stands between two cells.
-        header: Whether the first line of a file names its columns.
-        comment: What a line that is passed over opens with.
     """
 
-    names: tuple[str, ...]
+    layout: Layout
     label: str
     classes: Mapping[str, int]
     scales: Mapping[str, float]
@@ -47,14 +44,11 @@ class PublishedTable:
     sample: str = ""
     split_seed: int = 0
     notes: tuple[str, ...] = ()
-    separator: str = ","
-    header: bool = True
-    comment: str | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that are features, in the files' order."""
-        used = (name for name in self.names if name in self.scales or name in self.values)
+        used = (name for name in self.layout.names or () if name in self.scales or name in self.values)
         return tuple(
             Number(name, self.scales[name]) if name in self.scales else Category(name, self.values[name])
             for name in used
@@ -76,7 +70,7 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
         records = read_published(path, table, held)
         found = np.bincount(records.labels, minlength=2).tolist()
         if found != list(table.rows[name]) and not (subset and not table.sample):
-            hint = f"it must be the original {name}" if table.sample else "give --subset to use what is there"
+            hint = f"it must be the original {name}" if table.sample else "give ‹subset› to use what is there"
             original = f"the original has {list(table.rows[name])}; {hint}"
             raise InputError(f"{path}: has {found} rows by class, {original}")
         parts.append(records)
@@ -98,8 +92,7 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
 
 def read_published(path: Path, table: PublishedTable, groups: tuple[tuple[str, ...], ...]) -> Records:
     """Return the rows of `path`, a block for each of `groups`; raises what `read_table` and `label_classes` raise."""
-    layout = Layout(separator=table.separator, names=table.names, header=table.header, comment=table.comment)
-    read = read_table(path, layout, table.columns, table.label)
+    read = read_table(path, table.layout, table.columns, table.label)
     return Records(join_columns(read.blocks, groups), label_classes(path, read, table.classes))
 
 

@@ -137,6 +137,6 @@ def check_array(name: str, array: npt.NDArray[Any], *dtypes: type[np.generic]) -
     """Raise `InputError` naming `name` unless `array` is a C-contiguous array of one of `dtypes`."""
     if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"{name} is {found}, must be an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}")
+        raise InputError(f" is {found}, must be an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}", name)
     if not array.flags.c_contiguous:
         raise InputError(f"{name} is not C-contiguous, must be (numpy.ascontiguousarray makes it so)")

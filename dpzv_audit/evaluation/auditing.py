@@ -12,7 +12,7 @@ from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, check_noise, noised, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, check_noise, noised, silent
 from dpzv_audit.evaluation.lower import (
     bounds_by_runs,
     collected,
@@ -23,29 +23,20 @@ from dpzv_audit.evaluation.lower import (
 )
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
-from dpzv_audit.evaluation.sections import Provenance, provenance, versions
+from dpzv_audit.evaluation.sections import provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
-from dpzv_audit.results import AuditResult, Data, Plain
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.plan import Plan, plan
+from mechanisms.context import Deployment, Plan
+from mechanisms.plan import scalar_release
 
 
 @dataclass(frozen=True)
 class AuditOutcome:
     """A result, further files of its run folder by name, and what forgets the stored chunks once that is written."""
 
-    result: AuditResult
+    result: Result
     files: dict[str, bytes]
     forget: Callable[[], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """The size of a training that is simulated: records D, clients, rounds T over all clients."""
-
-    records: int
-    clients: int
-    rounds: int
 
 
 def audit_result(
@@ -58,7 +49,7 @@ def audit_result(
     seed: int = 0,
     device: str = "cpu",
     reporter: Reporter | None = None,
-) -> AuditResult:
+) -> Result:
     """Play a game on real trainings and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
     return audit_outcome(
         method, config, dataset, adversary=adversary, audit=audit, seed=seed, device=device, reporter=reporter
@@ -77,7 +68,7 @@ def audit_outcome(
     reporter: Reporter | None = None,
 ) -> AuditOutcome:
     """Like `audit_result`, with the scores as files."""
-    game = game_of(noised(method, config), adversary, audit)
+    game = game_of(method, noised(method, config), adversary, audit)
     trials = RealTrials(game, dataset, seed, device)
     check_noise(trials.plan.sigma)
     return _outcome(
@@ -104,8 +95,8 @@ def simulated_outcome(
 ) -> AuditOutcome:
     """Play the worst-case game on simulated transcripts of a training of any size: scalars alone, nothing trained."""
     config = noised(method, config)
-    game = game_of(config, adversary, audit)
-    the_plan = plan(config, records=deployment.records, clients=deployment.clients, seed=seed, rounds=deployment.rounds)
+    game = game_of(method, config, adversary, audit)
+    the_plan = method.scalar_plan(config, replace(deployment, seed=seed))
     check_noise(the_plan.sigma)
     sampling = Sampling(
         sampler=config.sampler,
@@ -115,13 +106,13 @@ def simulated_outcome(
         sample_rate=config.sample_rate,
     )
     trials = SimulatedTrials(game, sampling, the_plan.sigma, seed)
-    facts = Provenance(
-        config=config.model_dump(mode="json"),
-        seed=seed,
-        compute={"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
-        data=Data(partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients"),
-        versions=versions(),
-    )
+    facts = {
+        "config": config.model_dump(mode="json"),
+        "seed": seed,
+        "compute": {"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
+        "data": {"partition": f"simulated: {deployment.records:,} records, {deployment.clients} clients"},
+        "versions": versions(),
+    }
     return _outcome(method, trials, the_plan, audit, "simulated", facts, seed=seed, reporter=reporter)
 
 
@@ -131,7 +122,7 @@ def _outcome(
     the_plan: Plan,
     audit: AuditPlan,
     dataset: str,
-    facts: Provenance,
+    facts: Result,
     *,
     seed: int,
     reporter: Reporter | None,
@@ -140,11 +131,13 @@ def _outcome(
     done, store = collected(trials, audit, reporter or silent(), game.config.delta)
     scores = outcome_of(trials, done.arrays)
     warnings = warnings_of(scores)
-    records = trials.sampling.records
     fitted = isinstance(trials, RealTrials) and bool(trials.dataset.fitted)
+    deployment = Deployment(
+        records=trials.sampling.records, clients=len(the_plan.rounds_by_client), data_dependent_side=fitted
+    )
     privacy, tradeoff = privacy_of(
         game.config,
-        the_plan.release(game.config, records, data_dependent_side=fitted),
+        scalar_release(game.config, the_plan, deployment),
         the_plan,
         scores,
         adversary=game.adversary,
@@ -153,39 +146,39 @@ def _outcome(
         why_not="",
         seed=seed,
     )
-    compute = {**facts.compute, "workers": audit.workers.words(), **memory_section(done)}
-    claimed, delta = game.config.epsilon, game.config.delta
-    labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
-    stopped = {"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}
-    result = AuditResult(
-        method=method.name,
-        dataset=dataset,
-        adversary=game.adversary,
-        game={**game_section(game, scores, labels), **stopped},
-        privacy=privacy,
-        noise=noise_section(game.config, None, seed),
-        sentence=f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}"
+    compute = {**facts["compute"], "workers": audit.workers.words(), **memory_section(done)}
+    result = {
+        "schema": "dpzv-audit/audit/1",
+        "method": method.name,
+        "dataset": dataset,
+        "adversary": game.adversary,
+        "game": game_section(game, scores, trials.worlds.labels if isinstance(trials, RealTrials) else None)
+        | ({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
+        "privacy": privacy,
+        "noise": noise_section(method, game.config, None, seed),
+        "sentence": f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}"
         + "".join(f" Warning: {warning}." for warning in warnings),
-        warnings=warnings,
-        tradeoff=tradeoff,
-        by_runs=bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
-        wealth=None
-        if claimed is None
-        else wealth_by_pairs(scores, epsilon=claimed, delta=delta, confidence=audit.confidence),
-        protects=method.protects(game.config),
-        **vars(replace(facts, compute=compute)),
-    )
-    result = result.model_copy(update={"published": published_by_simulation(result, game.config)})
+        "warnings": warnings,
+        "tradeoff": tradeoff,
+        "by_runs": bounds_by_runs(scores, delta=game.config.delta, confidence=audit.confidence, seed=seed),
+        "wealth": None
+        if game.config.epsilon is None
+        else wealth_by_pairs(scores, epsilon=game.config.epsilon, delta=game.config.delta, confidence=audit.confidence),
+        "protects": method.protects(game.config),
+        **facts,
+        "compute": compute,
+    }
+    result["published"] = published_by_simulation(result)
     keep = done.stopped is not None
     return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
 
 
-def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
+def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> Result:
     """What was played, in words and numbers; all five parts of the game stand in it. Without `labels`: simulated."""
     canary = f"{game.canary} (record {game.record}: {CANARIES[game.canary]}"
     if game.canary == "worst-case":
         canary += f"; the others contribute {'0' if game.others == 'zero' else '+C'}"
-    section: dict[str, Plain] = {
+    section: Result = {
         "mechanism": "scalars simulated without training" if labels is None else "real trainings",
         "canary": canary + ")",
         "neighbours": game.neighbours,
@@ -211,5 +204,6 @@ def _caveats(scores: GameScores, audit: AuditPlan, pairs: int, stopped: str | No
             "so this audit sees less than the mechanism leaks."
         )
     if stopped:
-        text += f" The time limit ended it after {pairs:,} of {audit.runs:,} runs in each world; --resume goes on."
+        done = f"{pairs:,} of {audit.runs:,} runs in each world"
+        text += f" The time limit ended it after {done}; it goes on where it is resumed."
     return text

@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-from dpzv_audit.accounting import GAPS, tightest_sound, upper_bounds
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evidence import AdversaryName
-from dpzv_audit.results import Privacy
-from mechanisms import ProtectedConfig
-from mechanisms.calibration import AUDIENCE, channel_of, guarantee
-
-
-def faces(config: ProtectedConfig, adversary: str) -> AdversaryName | None:
-    """`adversary` by its name if the noise of `config` stands against it, else None: noise elsewhere says nothing."""
-    if not config.protected:
-        return None
-    return next((name for name in AUDIENCE[channel_of(config)] if name == adversary), None)
+from dpzv_audit.accounting import GAPS, gaps_of, tightest_sound, upper_bounds
+from dpzv_audit.evaluation.common import Result
+from dpzv_audit.evidence import AdversaryName, to_jsonable
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.context import Deployment
 
 
 def channel_section(
-    config: ProtectedConfig, dataset: VerticalDataset, *, seed: int, adversary: AdversaryName, seeded_noise: bool
-) -> Privacy:
+    method: MethodSpec, config: TrainingConfig, deployment: Deployment, *, adversary: AdversaryName
+) -> Result:
     """The claim and the upper bounds against `adversary`, whom the noise faces; nothing here is audited."""
-    given = guarantee(
-        config,
-        records=len(dataset.train),
-        clients=dataset.clients,
-        seed=seed,
-        adversary=adversary,
-        seeded_noise=seeded_noise,
-        data_dependent_side=bool(dataset.fitted),
-    )
-    release = given.release
-    bounds = upper_bounds(release, delta=config.delta, adversaries=[adversary], neighbours=[given.neighbours])
+    given, (release,) = method.protection(config), method.releases(config, deployment)
+    delta, neighbours = given.delta, given.neighbours
+    gaps = gaps_of(release, adversary, neighbours)
+    bounds = upper_bounds(release, delta=delta, adversaries=[adversary], neighbours=[neighbours])
+    rests = f"rests on the gap {', '.join(gaps)}" if gaps else "sound"
     tightest = tightest_sound(bounds)
-    return Privacy(
-        claimed=config.epsilon,
-        upper=tightest.epsilon.upper if tightest and tightest.epsilon else None,
-        gap=None if tightest else ", ".join(given.gaps) or next((b.gap for b in bounds if b.gap), None),
-        empirical_lower=None,
-        delta=config.delta,
-        adversary=adversary,
-        neighbours=given.neighbours,
-        verdict=None,
-        bounds=bounds,
-        estimators=[],
-        gap_explanations={
+    return {
+        "claimed": given.epsilon,
+        "upper": tightest.epsilon.upper if tightest and tightest.epsilon else None,
+        "gap": None if tightest else ", ".join(gaps) or next((b.gap for b in bounds if b.gap), None),
+        "empirical_lower": None,
+        "delta": delta,
+        "adversary": adversary,
+        "neighbours": neighbours,
+        "verdict": None,
+        "bounds": to_jsonable(bounds),
+        "estimators": [],
+        "gap_explanations": {
             name: GAPS[name]
             for name in dict.fromkeys(part for b in bounds for part in (b.gap or "").split(","))
             if name in GAPS
         },
-        release={
+        "release": {
             "channel": release.channel,
             "sigma": release.sigma,
             "noise": release.noise,
             "clip": release.clip,
-            "noise_multiplier": release.noise_multiplier(given.neighbours),
+            "noise_multiplier": release.noise_multiplier(neighbours),
             "rounds": release.rounds,
             "participations": release.participations,
-            "words": given.words,
+            "words": f"noise of standard deviation {release.sigma:.6g} on every coordinate of a row clipped to "
+            f"{release.clip:g}, {release.channel} channel, against the {adversary}, {neighbours}: {rests}",
         },
-        not_audited="the label game is played on the scalar channel; noise on another is accounted, not audited",
-    )
+        "not_audited": "the label game is played on the scalar channel; noise on another is accounted, not audited",
+    }

@@ -1,18 +1,20 @@
-"""What every evaluation shares: where progress goes, how an audit is sought."""
+"""What every evaluation shares: the result as a dictionary, where progress goes, how an audit is sought."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from dpzv_audit.auditing.games.definition import DEFAULT_NORM
 from dpzv_audit.auditing.workers import Workers
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import NeighbourRelation
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
+from mechanisms.dpzv import scalar_config
 
+Result = dict[str, Any]
 NEIGHBOURS: NeighbourRelation = "replace-label"
 
 
@@ -32,18 +34,19 @@ class Reporter:
 
 def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
-    if not isinstance(config, DPZVConfig):
+    found = scalar_config(method, config)
+    if found is None:
         raise InputError(
-            f"--method is {method.name!r}, which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound"
+            "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound", "method", method.name
         )
-    return config
+    return found
 
 
 def check_noise(sigma: float) -> None:
     """Raise `InputError` where a configuration that may add noise adds none."""
     if sigma == 0.0:
         raise InputError(
-            "the noise is 0 (--sigma 0 or --calibration none), must be above 0: there is no epsilon to bound"
+            "the noise is 0 (‹sigma› 0 or ‹calibration› none), must be above 0: there is no epsilon to bound"
         )
 
 

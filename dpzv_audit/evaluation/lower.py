@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter
 from dpzv_audit.evidence import EmpiricalBound
 from dpzv_audit.halving import shortage
-from dpzv_audit.results import BoundByRuns, Wealth
 
 _LEAST_RUNS = 50
 _SIZES = 8
@@ -30,7 +30,7 @@ _WEALTH_POINTS = 200
 def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
     """Collect `plan.runs` pairs of `trials`; progress shows the bound so far. Also return where chunks are kept."""
     if plan.max_minutes is not None and not plan.max_minutes > 0.0:
-        raise InputError(f"--max-minutes is {plan.max_minutes}, must be above 0")
+        raise InputError("must be above 0", "max_minutes", plan.max_minutes)
     # A chunk counts trainings, of which a pair has two.
     pairs = max(1, plan.chunk // 2)
     store = None
@@ -106,21 +106,21 @@ def _of_the_whole(bound: EmpiricalBound, part: GaussianPart, delta: float) -> Em
     return replace(bound, delta=delta, threshold_rule=rule)
 
 
-def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> list[BoundByRuns]:
-    """Return what ever more of the runs prove, by estimator.
+def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> list[dict[str, Any]]:
+    """Return what ever more of the runs prove, by estimator: rows of runs, estimator, epsilon_lower and assumes.
 
     Each point is an audit of its own at `confidence`; the best of them is no bound.
     """
     total = min(len(scores.in_scores), len(scores.out_scores))
     sizes = sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
     return [
-        BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
+        {"runs": n, "estimator": bound.name, "epsilon_lower": bound.epsilon_lower, "assumes": bound.assumes}
         for n in sizes
         for bound in lower_bounds(_first(scores, n / total), delta=delta, confidence=confidence, seed=seed)
     ]
 
 
-def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> Wealth | None:
+def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> dict[str, Any] | None:
     """Return the wealth of the betting test against the claim, pair by pair in the order of the runs; None without one.
 
     Another order would have another path and refute at another pair: the order is that of the runs, whatever they show.
@@ -137,13 +137,13 @@ def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confide
     goal = -math.log10(1.0 - confidence)
     reached = np.flatnonzero(path >= goal)
     kept = np.unique(np.r_[np.linspace(0, pairs - 1, _WEALTH_POINTS).astype(np.intp), int(path.argmax())])
-    return Wealth(
-        epsilon=epsilon,
-        pairs=(kept + 1).tolist(),
-        log10_wealth=path[kept].tolist(),
-        goal=goal,
-        refuted_at=int(reached[0]) + 1 if reached.size else None,
-    )
+    return {
+        "epsilon": epsilon,
+        "pairs": (kept + 1).tolist(),
+        "log10_wealth": path[kept].tolist(),
+        "goal": goal,
+        "refuted_at": int(reached[0]) + 1 if reached.size else None,
+    }
 
 
 def _first(scores: GameScores, share: float) -> GameScores:
@@ -170,7 +170,7 @@ def warnings_of(scores: GameScores) -> list[str]:
 
 
 def score_files(scores: GameScores) -> dict[str, bytes]:
-    """Return the scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit --scores` reads."""
+    """Return the scores as the run folder keeps them: `in.npz` and `out.npz`, which `audit scores` reads."""
     return {
         "in.npz": npz_bytes({"scores": scores.in_scores}),
         "out.npz": npz_bytes({"scores": scores.out_scores}),

@@ -1,4 +1,4 @@
-"""Audits a configuration from one training with many canaries: the `result.json` of `audit --canaries M`."""
+"""Audits a configuration from one training with many canaries: the `result.json` of `audit` with `canaries`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from dpzv_audit.evaluation.privacy import privacy_of
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
 from dpzv_audit.evaluation.sections import provenance
 from dpzv_audit.evaluation.sentences import privacy_sentence
-from dpzv_audit.results import AuditResult
 from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.context import Deployment
+from mechanisms.plan import scalar_release
 
 ESTIMATORS = ("one-run", "one-run-fdp")
 _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}
@@ -37,16 +38,16 @@ def one_run_outcome(
 ) -> AuditOutcome:
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
     config = noised(method, config)
-    for flag, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
-        if given != _OF_ONE_RUN[flag]:
-            raise InputError(f"--{flag} is {given!r}, must be {_OF_ONE_RUN[flag]} with --canaries")
+    for field, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
+        if given != _OF_ONE_RUN[field]:
+            raise InputError(f"must be {_OF_ONE_RUN[field]} with ‹canaries›", field, given)
     stage = (reporter or silent()).stage("one training", 1)
-    played = play_one_run(config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
+    played = play_one_run(method, config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
     stage(1)
     check_noise(played.plan.sigma)
     inside, outside = played.sides
     if not (len(inside) and len(outside)):
-        raise InputError(f"--canaries is {canaries}: all coins fell alike, must be more")
+        raise InputError(": all coins fell alike, must be more", "canaries", canaries)
     bounds = audit_scores(
         inside,
         outside,
@@ -57,9 +58,12 @@ def one_run_outcome(
         seed=seed,
     )
     scores = GameScores(outside, inside, "one-run", saturated=played.saturated)
+    deployment = Deployment(
+        records=len(dataset.train), clients=dataset.clients, data_dependent_side=bool(dataset.fitted)
+    )
     privacy, _ = privacy_of(
         config,
-        played.plan.release(config, len(dataset.train), data_dependent_side=bool(dataset.fitted)),
+        scalar_release(config, played.plan, deployment),
         played.plan,
         scores,
         adversary=adversary,
@@ -69,11 +73,12 @@ def one_run_outcome(
         seed=seed,
         estimators=bounds,
     )
-    result = AuditResult(
-        method=method.name,
-        dataset=dataset.name,
-        adversary=adversary,
-        game={
+    result = {
+        "schema": "dpzv-audit/audit/1",
+        "method": method.name,
+        "dataset": dataset.name,
+        "adversary": adversary,
+        "game": {
             "mechanism": "one real training",
             "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",
             "neighbours": audit.neighbours,
@@ -85,12 +90,12 @@ def one_run_outcome(
             "rounds_seen": played.rounds_seen,
             "saturated": "yes" if played.saturated else "no: the server undid it",
         },
-        privacy=privacy,
-        noise=noise_section(config, None, seed),
-        sentence=privacy_sentence(privacy),
-        tradeoff=None,  # the canaries of one training depend on each other, so their scores have no band
-        protects=method.protects(config),
-        **vars(provenance(config, dataset, seed, device, None)),
-    )
-    result = result.model_copy(update={"published": published_by_simulation(result, config)})
+        "privacy": privacy,
+        "noise": noise_section(method, config, None, seed),
+        "sentence": privacy_sentence(privacy),
+        "tradeoff": None,  # the canaries of one training depend on each other, so their scores have no band
+        "protects": method.protects(config),
+        **provenance(config, dataset, seed, device, None),
+    }
+    result["published"] = published_by_simulation(result)
     return AuditOutcome(result, score_files(scores), lambda: None)

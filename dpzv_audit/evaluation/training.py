@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
-from dpzv_audit.evaluation.published import draws_noise, noise_section, published_by_training
-from dpzv_audit.evaluation.sections import bytes_of, control_section, provenance, utility_section
+from dpzv_audit.evaluation.published import noise_section, published_by_training
+from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
 from dpzv_audit.evaluation.sentences import train_sentence
-from dpzv_audit.results import Accuracy, ControlAccuracy, TrainResult
-from mechanisms import DPZVConfig, MethodSpec, ProtectedConfig, TrainingConfig
-from mechanisms.calibration import AUDIENCE, channel_of
+from dpzv_audit.halving import shortage
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.context import Deployment
 from mechanisms.controls import rates_tried, tuned_frozen_clients
 from mechanisms.federation import rounds_of
 from mechanisms.messages import Message, Observer
-from mechanisms.plan import plan
 from mechanisms.stacks import train_in_stacks
 from mechanisms.staleness import StalenessObserver
 from mechanisms.trained import TrainedStack
@@ -52,7 +53,7 @@ def train_result(
     checkpoints: FileCheckpoints | None = None,
     reporter: Reporter | None = None,
     noise_seed: int | None = None,
-) -> tuple[TrainResult, TrainedStack]:
+) -> tuple[Result, TrainedStack]:
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
 
     What is returned is meant to leave, so noise comes from the operating system, and results differ between runs of one
@@ -66,9 +67,10 @@ def train_result(
         MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
     reporter = reporter or silent()
-    if noise_seed is not None and not draws_noise(config):
-        raise InputError(f"--noise-seed is {noise_seed}, must be left out: {method.name} adds no noise as configured")
-    source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws_noise(config) else None
+    draws = method.protection(config).draws
+    if noise_seed is not None and not draws:
+        raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
+    source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws else None
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
     rounds = rounds_of(config, len(dataset.train))
     stage = reporter.stage(f"train {method.name}", rounds)
@@ -79,6 +81,7 @@ def train_result(
         return staleness[first], RoundWatcher(share, rounds)
 
     trained, at_once = train_in_stacks(
+        method,
         data,
         config,
         seed=seed,
@@ -90,7 +93,7 @@ def train_result(
         checkpoints=lambda first, last: checkpoints.of_stack(first, last, trials) if checkpoints else None,
         noise_from=source,
     )
-    compared: dict[str, ControlAccuracy] = {}
+    compared: dict[str, Any] = {}
     if controls:
         at_rate, tuned = tuned_frozen_clients(
             data,
@@ -105,47 +108,32 @@ def train_result(
             "frozen-clients": control_section(at_rate.server_rate, at_rate.correct, confidence),
             "frozen-clients-tuned": control_section(tuned.server_rate, tuned.correct, confidence),
         }
-    the_plan = None
-    if isinstance(config, DPZVConfig):
-        the_plan = plan(config, records=len(dataset.train), clients=dataset.clients, seed=seed)
     privacy, tradeoff = privacy_sections(
+        method,
         config,
         dataset,
-        the_plan,
-        adversary=_faced(config),
+        method.plan(config, Deployment(records=len(dataset.train), clients=dataset.clients, seed=seed)),
+        adversary=method.protection(config).faced,
         audit=AuditPlan(runs=0),
         seed=seed,
         device=device,
         seeded_noise=noise_seed is not None,
     )
     utility = utility_section(trained, dataset, compared, confidence)
-    accuracy = utility.test_accuracy
-    assert isinstance(accuracy, Accuracy)
-    sampler = getattr(config, "sampler", None)
-    result = TrainResult(
-        method=method.name,
-        dataset=dataset.name,
-        utility=utility,
-        privacy=privacy,
-        noise=noise_section(config, source, seed),
-        published=published_by_training(privacy, trainings=trials, sampler=sampler),
-        sentence=train_sentence(
-            method.name,
-            accuracy,
-            compared.get("frozen-clients-tuned"),
-            privacy,
-            diverged=utility.final_loss is None,
-        ),
-        tradeoff=tradeoff,
-        staleness=staleness[0].summary(),
-        bytes=bytes_of(trained),
-        rounds=trained.rounds,
-        protects=method.protects(config),
-        **vars(provenance(config, dataset, seed, device, None, at_once)),
-    )
+    facts = provenance(config, dataset, seed, device, None)
+    facts["compute"] |= shortage(at_once)
+    result = {
+        "schema": "dpzv-audit/train/1",
+        "method": method.name,
+        "dataset": dataset.name,
+        "utility": utility,
+        "privacy": privacy,
+        "noise": noise_section(method, config, source, seed),
+        "published": published_by_training(privacy, trainings=trials, sampler=getattr(config, "sampler", None)),
+        "sentence": train_sentence(method.name, utility, privacy),
+        "tradeoff": tradeoff,
+        "staleness": staleness[0].summary(),
+        **costs(trained, method, config),
+        **facts,
+    }
     return result, trained
-
-
-def _faced(config: TrainingConfig) -> str:
-    """The adversary whom noise on a channel faces; a client, who holds what the server sends, where there is none."""
-    return AUDIENCE[channel_of(config)][0] if isinstance(config, ProtectedConfig) and config.protected else "client"

@@ -22,7 +22,7 @@ TABLES: dict[str, PaperTable] = {table.name: table for table in tables()}
 def table_named(name: str) -> PaperTable:
     """The table called `name`; `InputError` suggesting the nearest known one otherwise."""
     if name not in TABLES:
-        raise unknown_name("NAME", name, TABLES)
+        raise unknown_name("table", name, TABLES)
     return TABLES[name]
 
 
@@ -41,7 +41,7 @@ def with_rows(table: PaperTable, wanted: Sequence[str]) -> PaperTable:
     for text in wanted:
         found = {text} if text in labels else {label for label in labels if text in label}
         if not found:
-            raise InputError(f"--row is {text!r}, must be part of a row's label: {'; '.join(labels)}")
+            raise InputError(f"must be part of a row's label: {'; '.join(labels)}", "row", text)
         chosen |= found
     return replace(table, items=tuple(item for item in table.items if item.label in chosen))
 

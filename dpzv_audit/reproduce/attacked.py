@@ -14,8 +14,8 @@ from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.reproduce.table import Setting, Trained
 from dpzv_audit.reproduce.text import Row, listed, say
 from dpzv_audit.reproduce.training import setting_facts, training_part
-from mechanisms import ProtectedConfig, TrainingConfig
-from mechanisms.calibration import calibrated
+from mechanisms import MethodSpec, TrainingConfig
+from mechanisms.context import Deployment
 
 FALSE_ALARM = 1e-3
 """Chance that any of a table's rows is called above or below chance where none is; and that any control is broken."""
@@ -74,19 +74,20 @@ def attacked_part(
             "measures": to_jsonable(outcome.measures),
             "by_trial": to_jsonable(outcome.by_trial),
             "training": training_part(outcome.trained, item.passes),
-            "noise_std": _noise(outcome, config, dataset, setting.seed),
+            "noise_std": _noise(outcome, method, config, dataset, setting.seed),
             "protects": method.protects(config),
         }
 
     return setting.kept.part(facts, compute), config, dataset
 
 
-def _noise(outcome: AttackOutcome, config: TrainingConfig, dataset: VerticalDataset, seed: int) -> float:
+def _noise(
+    outcome: AttackOutcome, method: MethodSpec, config: TrainingConfig, dataset: VerticalDataset, seed: int
+) -> float:
     if outcome.plan is not None:
         return outcome.plan.sigma
-    if isinstance(config, ProtectedConfig) and config.protected:
-        return calibrated(config, records=len(dataset.train), clients=dataset.clients, seed=seed).dp_sigma
-    return 0.0
+    releases = method.releases(config, Deployment(records=len(dataset.train), clients=dataset.clients, seed=seed))
+    return releases[0].sigma if releases else 0.0
 
 
 def judged(row: Row, confidence: float) -> tuple[float, float]:

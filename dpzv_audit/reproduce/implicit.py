@@ -15,13 +15,14 @@ from pathlib import Path
 
 import torch
 
+from dpzv_audit.accounting.comparison import composed_epsilon
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.table import Setting, Trained
 from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
 from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
-from mechanisms import train
+from mechanisms import method_named, train
 from mechanisms.config import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
 from mechanisms.method import Run
@@ -44,11 +45,6 @@ def claimed_epsilon(norm: float, variance: float, delta: float, records: int) ->
     return gaussian_sigma(norm, 1.0, delta, records) / math.sqrt(variance)
 
 
-def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
-    """sqrt(2 T ln(1/delta')) epsilon + T epsilon (e^epsilon - 1): advanced composition as theorem 4.1 has it."""
-    return math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon + rounds * epsilon * math.expm1(epsilon)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImplicitNoise(Trained):
     """A row of table 2: q directions, and what the paper prints for them."""
@@ -68,6 +64,7 @@ class ImplicitNoise(Trained):
             total = config.epochs * (len(dataset.train) // config.batch_size)
             progress = setting.stage(self.label, total)
             train(
+                method_named("czofo"),
                 data,
                 config,
                 seed=setting.seed,
@@ -172,6 +169,6 @@ def _measured(path: Path, epochs: int) -> tuple[list[float], list[float]]:
     except (OSError, ValueError):
         norms = variances = []
     if min(len(norms), len(variances)) < epochs:
-        raise InputError(f"{path} is missing or damaged; start without --resume, which replaces it")
+        raise InputError(f"{path} is missing or damaged; start without ‹resume›, which replaces it")
     # The measures are written first, so an interrupt between the two leaves one too many.
     return norms[:epochs], variances[:epochs]

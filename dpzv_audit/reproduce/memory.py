@@ -23,8 +23,9 @@ from torch.utils._pytree import tree_iter
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Setting
 from dpzv_audit.reproduce.text import Row
+from mechanisms.context import RunContext
 from mechanisms.method import Run
-from mechanisms.registry import method_named, new_run
+from mechanisms.registry import method_named
 from mechanisms.training_data import TrainingData
 
 MEGABYTE = 1e6
@@ -127,7 +128,8 @@ class PeakMemory:
         data = TrainingData.of(dataset, dtype=torch.float32, device=device)
 
         def make() -> Run:
-            return new_run(data, method_named(self.method).configure(**self.settings), seed=0, device=device)
+            method = method_named(self.method)
+            return method.start(data, method.configure(**self.settings), RunContext(seed=0, device=device))
 
         model, activations = model_and_activations(make(), data, self.batch_size)
         return {

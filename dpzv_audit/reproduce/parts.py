@@ -50,14 +50,14 @@ class TableParts:
     def _read(self, key: str) -> Part | None:
         if self._folder is None or not self._resume:
             return None
-        return Store(self._folder).read(f"{key}.json", cure="remove it, or start without --resume, which replaces it")
+        return Store(self._folder).read(f"{key}.json", cure="remove it, or start without ‹resume›, which replaces it")
 
     def _computed(self, key: str, compute: Callable[[FileCheckpoints | None], Part]) -> Part:
         if self._folder is None:
             return compute(None)
         checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
         part = compute(checkpoints)
-        cure = "make room and go on with --resume"
+        cure = "make room and go on with ‹resume›"
         Store(self._folder).write(f"{key}.json", to_jsonable(part), cure=cure)
         checkpoints.remove()
         return part

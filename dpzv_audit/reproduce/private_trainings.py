@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
-from dpzv_audit.evaluation.auditing import Deployment, simulated_outcome
-from dpzv_audit.evaluation.common import AuditPlan
-from dpzv_audit.reproduce.search import Options
+from dpzv_audit.evaluation.auditing import simulated_outcome
+from dpzv_audit.evaluation.common import AuditPlan, noised
 from dpzv_audit.reproduce.text import Row
 from mechanisms import DPZVConfig, method_named, train
-from mechanisms.plan import plan
+from mechanisms.context import Deployment
+from mechanisms.plan import scalar_release
 from mechanisms.private_control import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.training_data import TrainingData
+
+Options = Mapping[str, Any]
+"""A setting that a search tries."""
 
 AUDIT_RUNS = 8000
 """Simulated runs in each world of the audit that gives the lower bound."""
@@ -40,19 +43,19 @@ class FrozenClients:
     def train(
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
     ) -> tuple[np.ndarray, Row]:
-        """See `Trainer.train`."""
+        """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
         config = self._config(options)
         correct = private_frozen_clients(data, config, seed=seed, replicas=(replica,), device=device)[0]
         return correct, {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
 
     def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
-        """See `Trainer.guarantee`: T Gaussian mechanisms, all seen by whoever holds the final model."""
+        """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
         config = self._config(options)
         mu = 2.0 * config.clip * math.sqrt(config.steps) / control_sigma(config)
         return {"sound": True, "gap": None, "epsilon": epsilon_from_mu(mu, self.delta), "lower": None}
 
     def variants(self, options: Options) -> Mapping[str, Options]:
-        """See `Trainer.variants`: none, the clients are frozen as it is."""
+        """Return further trainings by name: none, the clients are frozen as it is."""
         return {}
 
     def _config(self, options: Options) -> PrivateControlConfig:
@@ -83,17 +86,16 @@ class Federated:
             values |= {"sigma": 0.0}
             if share is not None:
                 values["server_noise_multiplier"] = _NEXT_TO_NOTHING
-        config = method_named(self.method).configure(**values)
-        assert isinstance(config, DPZVConfig)
-        return config
+        return noised(method_named(self.method), method_named(self.method).configure(**values))
 
     def _budget(
         self, values: Mapping[str, Any], share: float, *, records: int, clients: int, seed: int
     ) -> dict[str, Any]:
         """Noise of both channels: mu_scalars^2 = `share` mu^2 and mu_server^2 = (1 - `share`) mu^2."""
-        config = method_named(self.method).configure(**{**values, "sigma": 1.0, "server_noise_multiplier": 1.0})
-        assert isinstance(config, DPZVConfig)
-        participations = plan(config, records=records, clients=clients, seed=seed).participations
+        method = method_named(self.method)
+        config = noised(method, method.configure(**{**values, "sigma": 1.0, "server_noise_multiplier": 1.0}))
+        deployment = Deployment(records=records, clients=clients, seed=seed)
+        participations = method.scalar_plan(config, deployment).participations
         assert participations is not None
         # A hair below the target, so that rounding cannot leave the forward value above it.
         mu = mu_from_epsilon(self.epsilon, self.delta) * (1.0 - 1e-9)
@@ -106,11 +108,11 @@ class Federated:
     def train(
         self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
     ) -> tuple[np.ndarray, Row]:
-        """See `Trainer.train`."""
-        records, clients = data.records, len(data.features)
+        """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
+        method, records, clients = method_named(self.method), data.records, len(data.features)
         config = self.config(options, records=records, clients=clients, seed=seed)
-        trained = train(data, config, seed=seed, replicas=(replica,), device=device)
-        the_plan = plan(config, records=records, clients=clients, seed=seed)
+        trained = train(method, data, config, seed=seed, replicas=(replica,), device=device)
+        the_plan = method.scalar_plan(config, Deployment(records=records, clients=clients, seed=seed))
         return trained.correct[0], {
             "rounds": trained.rounds,
             "participations": the_plan.participations,
@@ -120,18 +122,20 @@ class Federated:
         }
 
     def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
-        """See `Trainer.guarantee`: one client, a record's label replaced."""
+        """Return what the training of these options guarantees: one client, a record's label replaced."""
+        method = method_named(self.method)
         config = self.config(options, records=records, clients=clients, seed=seed)
-        the_plan = plan(config, records=records, clients=clients, seed=seed)
+        deployment = Deployment(records=records, clients=clients, seed=seed)
+        the_plan = method.scalar_plan(config, deployment)
         (bound,) = upper_bounds(
-            the_plan.release(config, records),
+            scalar_release(config, the_plan, deployment),
             delta=self.delta,
             adversaries=("client",),
             neighbours=("replace-label",),
             accountants=("gdp-exact",),
         )
         audited = simulated_outcome(
-            method_named(self.method),
+            method,
             config,
             Deployment(records=records, clients=clients, rounds=len(the_plan.active)),
             adversary="client",
@@ -142,11 +146,11 @@ class Federated:
             "sound": bound.sound,
             "gap": bound.gap,
             "epsilon": None if bound.epsilon is None else bound.epsilon.upper,
-            "lower": audited.result.privacy.empirical_lower,
+            "lower": audited.result["privacy"]["empirical_lower"],
         }
 
     def variants(self, options: Options) -> Mapping[str, Options]:
-        """See `Trainer.variants`: the same without noise, and with clients that do not move."""
+        """Return further trainings by name: the same without noise, and with clients that do not move."""
         found: dict[str, Options] = {"noiseless": {**options, "noiseless": True}}
         if {**self.common, **options}.get("top_model", True):
             found["frozen"] = {**options, "client_rate": 0.0}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ import torch
 from attacks.core.intervals import shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
-from dpzv_audit.reproduce.table import Setting
+from dpzv_audit.reproduce.private_trainings import Federated, FrozenClients, Options
+from dpzv_audit.reproduce.table import Setting, counted
 from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
 from mechanisms.training_data import TrainingData
@@ -24,30 +25,13 @@ from mechanisms.training_data import TrainingData
 HELD_OUT = 6
 """One in so many training records is held out while settings are tried: 10,000 of MNIST's 60,000."""
 
-Options = Mapping[str, Any]
-
-
-class Trainer(Protocol):
-    """Trains one kind of thing with any of its settings."""
-
-    def train(
-        self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
-    ) -> tuple[np.ndarray, Row]:
-        """Which records of the test part are right, booleans (n,), and facts about the training: plain JSON values."""
-
-    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
-        """What the training of these options on all `records` guarantees against a client; plain JSON values."""
-
-    def variants(self, options: Options) -> Mapping[str, Options]:
-        """Further trainings, by name, that say what the chosen `options` owe their accuracy to."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
     """A row: the settings of one kind of training that were tried, and how the chosen one does on the test records."""
 
     label: str
-    trainer: Trainer
+    trainer: FrozenClients | Federated
     tried: tuple[Options, ...]
     dataset: Mapping[str, Any]
     tags: Mapping[str, object] = field(default_factory=dict)
@@ -58,23 +42,22 @@ class Searched:
         data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
         kept_back = held_out(data)
         tried = distinct(capped(options, setting.epochs) for options in self.tried)
-        done = setting.stage(f"{self.label}: settings", len(tried))
-        outcomes = []
-        for options in tried:
-            outcomes.append(self._trained(setting, dataset, kept_back, options, "search", 0))
-            done(len(outcomes))
+        outcomes = [
+            self._trained(setting, dataset, kept_back, options, "search", 0)
+            for options in counted(tried, setting.stage(f"{self.label}: settings", len(tried)))
+        ]
         best = max(range(len(tried)), key=lambda i: outcomes[i]["accuracy"])
         chosen = tried[best]
         further = self.trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
-        variants = {}
-        for name, options in further.items():
-            variants[name] = self._trained(setting, dataset, kept_back, options, "search", 0)["accuracy"]
-            done(len(variants))
-        finals = []
-        for replica in range(setting.seeds):
-            finals.append(self._trained(setting, dataset, data, chosen, "whole", replica))
-            done(len(variants) + len(finals))
+        variants = {
+            name: self._trained(setting, dataset, kept_back, options, "search", 0)["accuracy"]
+            for name, options in counted(further.items(), done)
+        }
+        finals = [
+            self._trained(setting, dataset, data, chosen, "whole", replica)
+            for replica in counted(range(setting.seeds), done, start=len(variants))
+        ]
         # Of each run the number of right records is kept: the interval needs no more.
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
         return {

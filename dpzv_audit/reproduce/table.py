@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.reproduce.text import Row
 from mechanisms import MethodSpec, TrainingConfig, method_named
 
+T = TypeVar("T")
 Stage = Callable[[str, int], Callable[[int], None]]
 
 
 def no_stage(name: str, total: int) -> Callable[[int], None]:
     """Return a stage whose progress nobody looks at."""
     return lambda done: None
+
+
+def counted(items: Iterable[T], done: Callable[[int], None], *, start: int = 0) -> Iterator[T]:
+    """Yield `items`, and say after each how many are `done`, those before the first included (`start`)."""
+    for number, item in enumerate(items, start + 1):
+        yield item
+        done(number)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.halving import shortage
-from dpzv_audit.reproduce.table import Setting, Trained
+from dpzv_audit.reproduce.table import Setting, Trained, counted
 from dpzv_audit.reproduce.text import Row, filled, listed, say
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
@@ -69,6 +69,7 @@ def trained_part(
 
     def compute(checkpoints: FileCheckpoints | None) -> Row:
         trained, at_once = train_in_stacks(
+            method,
             data,
             config,
             seed=setting.seed,
@@ -112,16 +113,10 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     short = config.model_copy(update={"epochs": min(config.epochs, TUNING_EPOCHS * passes)})
     rates = rates_tried(config)
     done = setting.stage("frozen clients", len(rates) + 2)
-    tried = []
-    for rate in rates:
-        tried.append(_frozen(setting, short, dataset, rate))
-        done(len(tried))
+    tried = [_frozen(setting, short, dataset, rate) for rate in counted(rates, done)]
     best = max(tried, key=lambda control: control["train_accuracy"])["server_rate"]
-    at_rate = _frozen(setting, config, dataset, config.server_rate)
-    done(len(rates) + 1)
-    tuned = _frozen(setting, config, dataset, best)
-    done(len(rates) + 2)
-    return {"frozen_clients": at_rate, "frozen_clients_tuned": tuned}
+    both = counted({"frozen_clients": config.server_rate, "frozen_clients_tuned": best}.items(), done, start=len(rates))
+    return {name: _frozen(setting, config, dataset, rate) for name, rate in both}
 
 
 def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Row:

@@ -6,9 +6,9 @@ import torch
 from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN
 from attacks.gradient.truth import GradientTruth
 from dpzv_audit.errors import InputError
-from mechanisms import train
 from mechanisms.training_data import TrainingData
 
+from ..built_in import train
 from .conftest import random_dataset, small_setting
 
 EXACT = {"batch_size": 4, "epochs": 30, "dtype": "float64", "smoothing": 1e-4, "client_rate": 0.0}

@@ -5,9 +5,9 @@ import torch
 
 from attacks.label.completion_active import SPEC, MaliciousOptimiser
 from dpzv_audit.errors import InputError
-from mechanisms import train
 from mechanisms.training_data import TrainingData
 
+from ..built_in import train
 from .conftest import random_dataset, small_setting
 
 

@@ -20,10 +20,11 @@ from attacks.label.direct import (
 from attacks.label.mount import correctness, label_measures
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
-from mechanisms import METHODS, train
+from mechanisms import METHODS
 from mechanisms.training_data import TrainingData
 from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
 
+from ..built_in import train
 from .conftest import CONFIDENCE, random_dataset, small_setting
 
 
@@ -295,10 +296,10 @@ def test_results_follow_the_seed(method):
         ({"options": {"sampler": "poisson"}}, "sampler is 'poisson', must be shuffled or uniform"),
         ({"options_of_attack": {"rule": "argmax"}}, "rule of label_direct is 'argmax': did you mean 'argmin'"),
         ({"options_of_attack": {"estimator": "rigde"}}, "estimator of label_direct is 'rigde': did you mean 'ridge'"),
-        ({"adversary": "server"}, "--adversary is 'server'"),
-        ({"queries": 100}, r"--epochs 6 gives client 1 12 rounds, too few for --queries 100"),
-        ({"queries": 0}, "--queries is 0"),
-        ({"trials": 0}, "--trials is 0"),
+        ({"adversary": "server"}, "adversary is 'server'"),
+        ({"queries": 100}, r"epochs 6 gives client 1 12 rounds, too few for queries 100"),
+        ({"queries": 0}, "queries is 0"),
+        ({"trials": 0}, "trials is 0"),
         ({"queries": 2, "options": {"sampler": "uniform"}}, "sampler is 'uniform', must be shuffled"),
         ({"options": {"batch_size": 49}}, "batch_size is 49"),
     ],
@@ -321,9 +322,9 @@ def test_the_registry_says_who_can_mount_it_and_on_what():
     assert spec.check("client", {"epochs": 3}) == {"epochs": 3, "top_model": False}
     with pytest.raises(InputError, match="label_direct does not apply with top_model True"):
         spec.check("client", {"top_model": True})
-    with pytest.raises(InputError, match="--adversary is 'release', but label_direct is mounted by client or"):
+    with pytest.raises(InputError, match="adversary is 'release', but label_direct is mounted by client or"):
         spec.check("release", {})
-    with pytest.raises(InputError, match=r"--attack is 'label_drect': did you mean 'label_direct'"):
+    with pytest.raises(InputError, match=r"attack is 'label_drect': did you mean 'label_direct'"):
         attack_named("label_drect")
 
 

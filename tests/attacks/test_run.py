@@ -44,5 +44,5 @@ def test_a_training_that_diverged_is_said_to_have(attack, method):
     spec = ATTACKS[attack]
     data = random_dataset(classes=2) if attack == "label_norm" else random_dataset()
     rates = {"client_rate": 1e38, "server_rate": 1e38}
-    with pytest.raises(InputError, match=f"training of {method} that {attack} attacks diverged.*--scales"):
+    with pytest.raises(InputError, match=f"training of {method} that {attack} attacks diverged.*scales"):
         spec.mount(small_setting(spec, method, data, options=rates))

@@ -44,9 +44,10 @@ def rows(*, turns: int = 2, quick: bool = False, device: str = "cpu") -> Iterato
 def cost(method: str, size: dict[str, int], *, turns: int, device: str) -> float:
     """The least seconds of a whole training of this size, its data not counted, over `turns` turns."""
     data = random_data(size["D"], size["M"], device)
-    config = METHODS[method].configure(epochs=size["T"], batch_size=BATCH)
+    spec = METHODS[method]
+    config = spec.configure(epochs=size["T"], batch_size=BATCH)
     return min(
-        seconds(lambda: train(data, config, seed=0, replicas=range(size["K"]), device=device), device=device)
+        seconds(lambda: train(spec, data, config, seed=0, replicas=range(size["K"]), device=device), device=device)
         for _ in range(turns)
     )
 

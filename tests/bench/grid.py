@@ -19,7 +19,7 @@ from ratios import Row, milliseconds
 
 from dpzv_audit.data import load
 from mechanisms import METHODS
-from mechanisms.registry import new_run
+from mechanisms.context import RunContext
 from mechanisms.training_data import TrainingData
 
 REPLICAS = 128
@@ -42,12 +42,10 @@ def rows(*, turns: int = 15, quick: bool = False, device: str = "cpu") -> Iterat
     data = TrainingData.of(load("digits"), dtype=torch.float32, device=device)
     for what, method, options, promised in SETTINGS[: 2 if quick else None]:
         runs = [
-            new_run(
+            METHODS[method].start(
                 data,
                 METHODS[method].configure(batch_size=64, noise=noise, **options),
-                seed=0,
-                replicas=range(REPLICAS),
-                device=device,
+                RunContext(seed=0, replicas=range(REPLICAS), device=device),
             )
             for noise in ("grid", "float")
         ]

@@ -24,8 +24,8 @@ import transformers
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.memory import peak_of_a_round
 from mechanisms import METHODS
+from mechanisms.context import RunContext
 from mechanisms.dpzv import DPZVRun
-from mechanisms.plan import plan
 from mechanisms.training_data import TrainingData
 
 LENGTH, VOCABULARY = 32, 30522
@@ -46,10 +46,8 @@ def run_of(data: VerticalDataset, folder: str, batch: int) -> DPZVRun:
     config = METHODS["dpzv"].configure(
         batch_size=batch, client_model="transformer", transformer=folder, perturbation="in-place", momentum=0.0
     )
-    records = len(data.train)
-    schedule = plan(config, records=records, clients=1, seed=0)
     ready = TrainingData.of(data, dtype=torch.float32, device="cpu")
-    return DPZVRun(ready, config, schedule, seed=0, replicas=(0,))
+    return DPZVRun(ready, config, RunContext(seed=0))
 
 
 @torch.no_grad()

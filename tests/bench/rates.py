@@ -82,7 +82,7 @@ def main() -> None:
     for client_rate, server_rate in rates:
         chosen = {"epochs": epochs, "client_rate": client_rate, "server_rate": server_rate}
         config = method.configure(**{**MLP, **dict(arguments.settings), **chosen})
-        trained = train(data, config, seed=1, replicas=range(arguments.seeds), evaluate_epochs=True)
+        trained = train(method, data, config, seed=1, replicas=range(arguments.seeds), evaluate_epochs=True)
         loss = float(trained.loss.mean())
         shown = f"{loss:.4f}" if math.isfinite(loss) else "diverged"
         settings = " ".join(f"{key}={value}" for key, value in arguments.settings)

@@ -20,8 +20,8 @@ from ratios import Row, milliseconds
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
+from mechanisms.context import RunContext
 from mechanisms.method import Run
-from mechanisms.registry import new_run
 from mechanisms.training_data import TrainingData
 
 STACK = 128
@@ -54,7 +54,7 @@ def strips(device: str = "cpu") -> TrainingData:
 def run_of(data: TrainingData, method: str, replicas: int, device: str, **options: object) -> Run:
     """A run of `replicas` replicas with rounds enough for any benchmark."""
     config = METHODS[method].configure(epochs=1_000, **options)
-    run = new_run(data, config, seed=0, replicas=range(replicas), device=device)
+    run = METHODS[method].start(data, config, RunContext(seed=0, replicas=range(replicas), device=device))
     for _ in range(8):
         run.step()
     return run

@@ -26,7 +26,7 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.registry import new_run
+from mechanisms.context import RunContext
 from mechanisms.training_data import TrainingData
 
 PUBLISHED: dict[tuple[str, int], float] = {
@@ -64,7 +64,7 @@ def rows(*, turns: int = 100, quick: bool = False, device: str = "cpu") -> Itera
     for (method, directions), published in PUBLISHED.items():
         options = {"directions": directions} if directions else {}
         config = METHODS[method].configure(batch_size=64, epochs=100, embedding=64, hidden=128, **options)
-        run = new_run(data, config, seed=0, device=device)
+        run = METHODS[method].start(data, config, RunContext(seed=0, device=device))
         products = products_of(run.step)
         taken, bare = least(
             [(run.step, 4), (products, 4)], turns=max(turns // 10, 1) if quick else turns, device=device

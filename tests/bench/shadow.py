@@ -24,7 +24,7 @@ from attacks.membership.shadow_models import chosen_rows, coins_of, pool_of, tra
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS
-from mechanisms.registry import new_run
+from mechanisms.context import RunContext
 from mechanisms.training_data import TrainingData
 
 REPLICAS = 128
@@ -84,7 +84,8 @@ def bare_products(pool: VerticalDataset, setting: AttackSetting, coins: np.ndarr
     chosen = chosen_rows(coins)
     data = TrainingData.of(pool, dtype=torch.float32, device=setting.device, labels=pool.train.labels[chosen])
     data = replace(data, selection=torch.from_numpy(chosen).to(setting.device))
-    run = new_run(data, setting.config, seed=0, replicas=range(len(coins)), device=setting.device)
+    context = RunContext(seed=0, replicas=range(len(coins)), device=setting.device)
+    run = setting.method.start(data, setting.config, context)
     return products_of(run.step)
 
 

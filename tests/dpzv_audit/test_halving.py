@@ -37,7 +37,7 @@ def test_what_does_not_fit_alone_and_what_is_no_lack_of_memory_end_it():
             list(in_pieces(work, 0, 4))
 
 
-def test_without_progress_there_is_none_to_share_and_without_shortage_nothing_to_say():
-    assert as_share(None, (0, 1), of=2, rounds=3) is None
+def test_nobody_need_listen_to_progress_and_without_shortage_nothing_to_say():
+    as_share(None, (0, 1), of=2, rounds=3)(1)
     assert shortage(None) == {}
     assert "2 trainings at a time" in shortage(2)["memory"]

@@ -19,9 +19,11 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.noise_keys import NoiseKeyFile
 from dpzv_audit.runs import environment
-from mechanisms import METHODS, train
+from mechanisms import METHODS
 from mechanisms.secret import SecretBits
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 7
@@ -215,7 +217,7 @@ def test_a_key_that_is_gone_or_of_later_rounds_is_refused(file):
     checkpoint = file.path.with_name("k.safetensors")
     checkpoint.write_bytes(b"the state after 7 rounds")
     begun(file)
-    with pytest.raises(InputError, match="would be released a second time with other noise; start without --resume"):
+    with pytest.raises(InputError, match="would be released a second time with other noise; start without resume"):
         file.key_from(7, "cpu")
     checkpoint.unlink()
     begun(file)

@@ -56,8 +56,8 @@ def test_built_in_things_are_found_by_name_and_package():
     assert list(found) == ["a", "b"]
     assert found["b"].name == "b"
     assert found.package("a") == OWN
-    with pytest.raises(InputError, match=r"^--thing is 'bb': did you mean 'b'\? must be one of a, b$"):
-        found.named("bb", "--thing")
+    with pytest.raises(InputError, match=r"^thing is 'bb': did you mean 'b'\? must be one of a, b$"):
+        found.named("bb", "thing")
 
 
 def test_an_installed_thing_is_found_named_and_told_from_the_built_in_ones(install):

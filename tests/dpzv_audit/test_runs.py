@@ -156,7 +156,7 @@ def test_an_out_that_is_a_file_is_the_users_mistake(tmp_path, inner):
     with pytest.raises(InputError) as caught, write_run(file / inner, "run"):
         pytest.fail("the block ran")
     assert code_of(caught.value) == 2
-    assert str(caught.value).startswith(f"--out is {file}")
+    assert str(caught.value).startswith(f"out is {file}")
     assert "is no folder; give a folder" in str(caught.value)
     assert file.read_text() == "mine"
 
@@ -164,7 +164,7 @@ def test_an_out_that_is_a_file_is_the_users_mistake(tmp_path, inner):
 @pytest.mark.parametrize("out", ["attacks", "reports", "mechanisms/runs", "dpzv_audit"])
 def test_an_out_named_like_a_package_is_refused(tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
-    message = f"--out is {out}, must not be a folder named like a package"
+    message = f"out is {out}, must not be a folder named like a package"
     with pytest.raises(InputError, match=message), write_run(Path(out), "run"):
         pytest.fail("the block ran")
     assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,8 @@ from attacks.core.contract import AttackOutcome
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
 from dpzv_audit.evidence import Control, Interval, OverTrainings
-from dpzv_audit.results import Accuracy, Privacy
 
-PRIVACY = Privacy(gap=NO_NOISE)
+PRIVACY = {"gap": NO_NOISE}
 
 
 def interval(value, low, high):
@@ -85,19 +84,19 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
             "finds 100.0% of labels (99.9% to 100.0% by records of these 3 trainings, which reach 100.0% to "
             "100.0%), in each of these trainings above the 10.7% of guessing without an attack, in each of these "
             "trainings above the 78.0% of b; with shuffled labels it finds 10.0%; 3 trainings are too few to tell of "
-            "others: give --trials 8. ",
+            "others: give 8 trials. ",
         ),
         (
             trained(0.9, 0.88, 0.92, 2, 0.75, 0.99),
             "in each of these trainings above the 10.7% of guessing without an attack, by too few trainings to be "
             "told from the 78.0% of b; with shuffled labels it finds 10.0%; 2 trainings are too few to tell of "
-            "others: give --trials 8",
+            "others: give 8 trials",
         ),
         (
             trained(0.05, 0.04, 0.06, 1, 0.05, 0.05),
             "(4.0% to 6.0% by records of this training), in this training below the 10.7% of always guessing "
             "the commonest label, in this training below the 78.0% of b; with shuffled labels it finds 10.0%; "
-            "one training is too few to tell of others: give --trials 8",
+            "one training is too few to tell of others: give 8 trials",
         ),
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),
@@ -127,7 +126,7 @@ def test_what_few_trainings_say_is_kept_apart_from_what_they_say_of_others(succe
 def test_one_training_says_nothing_of_others():
     found = said(trained(0.5, 0.4, 0.6, 1, 0.5, 0.5), {}, metric="area under the ROC curve", chance=0.5)
     assert "by too few trainings to be told from the 0.500 of knowing nothing; one training is too few" in found
-    one, two = (Accuracy(value=0.9, low=0.8, high=0.95, n=50, trainings=count) for count in (1, 2))
-    text = train_sentence("m", one, None, PRIVACY, diverged=False)
-    assert text.startswith("m reaches 90.0% test accuracy in this one training. ")
-    assert "one training" not in train_sentence("m", two, None, PRIVACY, diverged=False)
+    accuracy = {"value": 0.9, "low": 0.8, "high": 0.95, "n": 50, "confidence": 0.95, "trainings": 1}
+    utility = {"test_accuracy": accuracy, "controls": {}, "final_loss": 0.1}
+    assert train_sentence("m", utility, PRIVACY).startswith("m reaches 90.0% test accuracy in this one training. ")
+    assert "one training" not in train_sentence("m", utility | {"test_accuracy": accuracy | {"trainings": 2}}, PRIVACY)

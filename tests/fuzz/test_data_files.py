@@ -142,7 +142,7 @@ def test_adult_tables(withstands):
 def test_bank_tables(withstands):
     line = "58;management;married;tertiary;no;2143;yes;no;unknown;5;may;261;1;-1;0;unknown;no\n"
     table = declared("bank", "table", PublishedTable)
-    content = (";".join(table.names) + "\n" + line * 3).encode()
+    content = (";".join(table.layout.names) + "\n" + line * 3).encode()
     withstands(lambda path: read_published(path, table, tuple(table.groups.values())), content, name="bank-full.csv")
 
 

@@ -21,11 +21,10 @@ from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.parts import TableParts
-from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
 from dpzv_audit.store import checksummed
 from mechanisms import METHODS
-from mechanisms.plan import plan
+from mechanisms.context import RunContext
 from mechanisms.training import DPZVRun
 from mechanisms.training_data import TrainingData
 from reports.render import write_report
@@ -109,12 +108,12 @@ def test_stored_chunks_count_as_absent_where_they_are_damaged(withstands):
 
 
 def test_stored_cells_count_as_absent_where_they_are_damaged(withstands):
-    named = Cell(attack="a", adversary="client", method="dpzv", epsilon=None)
-    cell = checksummed({**named.to_json(), "positive": False, "state": "does not apply", "reason": "no"}).encode()
+    named = {"attack": "a", "adversary": "client", "method": "dpzv", "epsilon": None, "positive": False}
+    cell = checksummed({**named, "state": "does not apply", "reason": "no"}).encode()
 
     def read(path):
-        found = stored_cell(path, named, positive=False)
-        assert found is None or found.attack == "a"
+        found = stored_cell(path, named)
+        assert found is None or found["attack"] == "a"
 
     withstands(read, cell, name="cell.json")
 
@@ -161,8 +160,7 @@ def test_checkpoints_leave_the_run_as_it_was_where_they_are_refused(withstands, 
     data = TrainingData.of(VerticalDataset("random", *parts, 3, "blocks", {}), dtype=torch.float32, device="cpu")
 
     def fresh():
-        the_plan = plan(config, records=23, clients=len(data.features), seed=1)
-        return DPZVRun(data, config, the_plan, seed=1, replicas=(0, 2), observers=(), device="cpu")
+        return DPZVRun(data, config, RunContext(seed=1, replicas=(0, 2)))
 
     def state(run):
         fed = run.federation

@@ -11,12 +11,13 @@ from torch.nn import functional
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import DPZVConfig
+from mechanisms.context import RunContext
 from mechanisms.dpzv import DPZVRun
 from mechanisms.models import default_architectures, initial_parameters, layout_of
-from mechanisms.plan import plan
-from mechanisms.registry import new_run
 from mechanisms.schedules import BatchStream
 from mechanisms.training_data import TrainingData, dtype_of
+
+from ..built_in import new_run
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -81,11 +82,10 @@ def make_run(make_dataset):
     ):
         dataset = dataset or make_dataset(**options)
         data = TrainingData.of(dataset, dtype=dtype_of(config), device="cpu", labels=labels)
-        the_plan = plan(config, records=len(dataset.train), clients=dataset.clients, seed=seed, behaviours=behaviours)
         log = MessageLog()
         with torch.no_grad():
-            own = {"behaviours": behaviours, "observers": (log,), "noised": noised}
-            run = DPZVRun(data, config, the_plan, seed=seed, replicas=replicas, **own)
+            own = {"behaviours": behaviours or {}, "observers": (log,), "noised": noised}
+            run = DPZVRun(data, config, RunContext(seed=seed, replicas=replicas, **own))
         return run, log
 
     return make
@@ -112,7 +112,7 @@ def start_run(make_dataset):
         data = TrainingData.of(dataset or make_dataset(**options), dtype=dtype_of(config), device="cpu", labels=labels)
         log = MessageLog()
         with torch.no_grad():
-            run = new_run(data, config, seed=seed, replicas=replicas, behaviours=behaviours, observers=(log,))
+            run = new_run(data, config, seed=seed, replicas=replicas, behaviours=behaviours or {}, observers=(log,))
         return run, log
 
     return make

@@ -7,16 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.accounting import mu_from_epsilon, tightest_sound, upper_bounds
+from dpzv_audit.accounting import gaps_of, mu_from_epsilon, tightest_sound, upper_bounds
 from dpzv_audit.cli.releases import MethodFlags, of_method
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS, ProtectedConfig
-from mechanisms.calibration import calibrated, channel_release, guarantee
+from mechanisms.calibration import calibrated, channel_release
+from mechanisms.context import Deployment
 from mechanisms.messages import SERVER, Channel
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 RECORDS, CLIENTS = 24, 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 3, "hidden": 4, "dtype": "float64", "dp_clip": 0.2}
@@ -28,6 +30,14 @@ ZEROTH = ("zoo-vfl", "syn-zoo-vfl", "cascaded")
 def configure(method, **options):
     extra = {"forward_bits": None} if method == "compressed" else {}
     return METHODS[method].configure(**{**SMALL, **extra, **options})
+
+
+def guarantee(method, **options):
+    """What the noise protects, the release, and the gaps of any bound on it."""
+    config = configure(method, **options)
+    given = METHODS[method].protection(config)
+    (release,) = METHODS[method].releases(config, Deployment(**SHAPE))
+    return given, release, gaps_of(release, given.faced, given.neighbours)
 
 
 def messages_about_a_record(method):
@@ -65,20 +75,19 @@ def test_one_clip_over_a_batch_moves_by_2c_in_either_relation(neighbours):
     st.sampled_from(["shuffled", "uniform", "poisson"]),
 )
 def test_a_sound_target_is_met_when_checked_forward(method, dp, epsilon, sampler):
-    config = configure(method, dp=dp, epsilon=epsilon, calibration="sound", sampler=sampler)
-    found = guarantee(config, **SHAPE)
-    assert found.gaps == ()
-    assert (found.channel, found.adversary, found.neighbours) == ("embedding", "server", "replace-record")
+    found, release, gaps = guarantee(method, dp=dp, epsilon=epsilon, calibration="sound", sampler=sampler)
+    assert gaps == ()
+    assert (found.channel, found.faced, found.neighbours) == ("embedding", "server", "replace-record")
     best = tightest_sound(
-        upper_bounds(found.release, delta=config.delta, adversaries=["server"], neighbours=["replace-record"])
+        upper_bounds(release, delta=found.delta, adversaries=["server"], neighbours=["replace-record"])
     )
     assert 0.97 * epsilon <= best.epsilon.upper <= epsilon
 
 
 def test_gradients_are_protected_soundly_where_the_server_has_no_parameters():
-    found = guarantee(configure("vafl", dp="gradient", epsilon=1.0, calibration="sound", top_model=False), **SHAPE)
-    assert (found.channel, found.adversary, found.neighbours, found.gaps) == ("gradient", "client", "replace-label", ())
-    assert found.release.sigma == pytest.approx(0.4 * math.sqrt(CLIENTS) / mu_from_epsilon(1.0, 1e-5), rel=1e-6)
+    found, release, gaps = guarantee("vafl", dp="gradient", epsilon=1.0, calibration="sound", top_model=False)
+    assert (found.channel, found.faced, found.neighbours, gaps) == ("gradient", "client", "replace-label", ())
+    assert release.sigma == pytest.approx(0.4 * math.sqrt(CLIENTS) / mu_from_epsilon(1.0, 1e-5), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +99,7 @@ def test_gradients_are_protected_soundly_where_the_server_has_no_parameters():
     ],
 )
 def test_what_the_messages_do_not_cover_is_named(method, options, gap):
-    assert guarantee(configure(method, **options, epsilon=1.0), **SHAPE).gaps == (gap,)
-    assert gap in guarantee(configure(method, **options, epsilon=1.0), **SHAPE).words
+    assert guarantee(method, **options, epsilon=1.0)[2] == (gap,)
     with pytest.raises(InputError, match=rf"^calibration is 'sound' with dp .*{gap}") as error:
         calibrated(configure(method, **options, epsilon=1.0, calibration="sound"), **SHAPE)
     assert "\n" not in str(error.value)
@@ -100,12 +108,12 @@ def test_what_the_messages_do_not_cover_is_named(method, options, gap):
 def test_float_noise_leaves_a_sound_bound_without_soundness():
     """The same messages with noise in floating point: the number is the same, the gap is named, `sound` is refused."""
     options = {"dp": "gradient", "top_model": False, "epsilon": 1.0}
-    on_grid, in_floats = (guarantee(configure("vafl", **options, noise=noise), **SHAPE) for noise in ("grid", "float"))
-    assert (on_grid.gaps, in_floats.gaps) == ((), ("floating-point",))
-    assert in_floats.release.sigma == on_grid.release.sigma
+    found = [guarantee("vafl", **options, noise=noise) for noise in ("grid", "float")]
+    assert [gaps for _, _, gaps in found] == [(), ("floating-point",)]
+    assert found[0][1].sigma == found[1][1].sigma
     bounds = [
-        upper_bounds(g.release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"])
-        for g in (on_grid, in_floats)
+        upper_bounds(release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"])
+        for _, release, _ in found
     ]
     best = tightest_sound(bounds[0])
     assert best is not None
@@ -167,7 +175,7 @@ def test_one_record_moves_all_messages_by_no_more_than_the_calibration_counts(me
             rows = gap if gap.dim() == 4 else gap.unsqueeze(1)
             assert (rows[:, :, (ids != 3)[0]] == 0).all()
             assert (rows.norm(dim=-1) <= 0.4 * (1 + 1e-12)).all()
-    release = channel_release(config, sigma=1.0, **SHAPE)
+    release = channel_release(config.model_copy(update={"dp_sigma": 1.0}), Deployment(**SHAPE))
     counted = release.directions * release.participations + release.whole_data_rounds
     assert counted == messages_about_a_record(method)
     assert 0 < total <= counted * 0.4**2 * (1 + 1e-9)
@@ -216,13 +224,14 @@ def test_wrong_targets_are_one_line(method, options, words):
     assert "\n" not in str(error.value)
 
 
-def test_an_adversary_whom_the_noise_does_not_face_is_one_line():
-    with pytest.raises(InputError, match=r"^adversary is 'client', must be server"):
-        guarantee(configure("vafl", dp="embedding", epsilon=1.0), **SHAPE, adversary="client")
-    with pytest.raises(InputError, match=r"^dp_sigma is 0, must be above 0"):
-        guarantee(configure("vafl", dp="embedding"), **SHAPE)
+def test_what_is_not_noised_is_not_released():
+    """A clip alone protects nothing, so there is nothing for an accountant."""
+    for options in ({}, {"dp": "embedding"}):
+        config = configure("vafl", **options)
+        assert METHODS["vafl"].releases(config, Deployment(**SHAPE)) == ()
+        assert METHODS["vafl"].protects(config) == "nothing: no noise is added anywhere"
     with pytest.raises(InputError, match=r"^dp is 'none'"):
-        guarantee(configure("vafl"), **SHAPE)
+        channel_release(configure("vafl"), Deployment(**SHAPE))
 
 
 @pytest.mark.parametrize(
@@ -237,19 +246,19 @@ def test_an_adversary_whom_the_noise_does_not_face_is_one_line():
 def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options, adversary, sound, make_dataset):
     config = configure(method, **options, epsilon=3.0)
     result, _ = train_result(METHODS[method], config, make_dataset(records=RECORDS, clients=CLIENTS), controls=False)
-    privacy = result.privacy
-    assert (privacy.claimed, privacy.adversary) == (3.0, adversary)
-    assert privacy.neighbours == ("replace-label" if options["dp"] == "gradient" else "replace-record")
-    assert (privacy.upper is not None) == sound == (privacy.gap is None)
-    assert not sound or privacy.upper <= 3.0
-    assert f"Against the {adversary}" in result.sentence
-    assert ("labels" if options["dp"] == "gradient" else "embeddings sent to the server") in result.protects
-    assert privacy.release["sigma"] > 0
+    privacy = result["privacy"]
+    assert (privacy["claimed"], privacy["adversary"]) == (3.0, adversary)
+    assert privacy["neighbours"] == ("replace-label" if options["dp"] == "gradient" else "replace-record")
+    assert (privacy["upper"] is not None) == sound == (privacy["gap"] is None)
+    assert not sound or privacy["upper"] <= 3.0
+    assert f"Against the {adversary}" in result["sentence"]
+    assert ("labels" if options["dp"] == "gradient" else "embeddings sent to the server") in result["protects"]
+    assert privacy["release"]["sigma"] > 0
 
 
 def test_a_baselines_release_is_what_account_describes():
     settings_ = ["dp=embedding", "epsilon=2.0", *(f"{key}={value}" for key, value in SMALL.items())]
     flags = MethodFlags(name="zoo-vfl", dataset="digits", data_dir=None, settings=settings_, options={}, seed=0)
     release, by_theorem, delta = of_method(flags, records=RECORDS, clients=CLIENTS)
-    assert release == guarantee(configure("zoo-vfl", dp="embedding", epsilon=2.0), **SHAPE).release
+    assert release == guarantee("zoo-vfl", dp="embedding", epsilon=2.0)[1]
     assert (by_theorem, delta) == (None, 1e-5)

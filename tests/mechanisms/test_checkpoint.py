@@ -6,10 +6,12 @@ import torch
 
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
-from mechanisms import METHODS, train
+from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
 from mechanisms.staleness import StalenessObserver
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 4, "embedding": 4, "hidden": 6, "dtype": "float64"}
 VARIANTS = [
@@ -156,7 +158,7 @@ def test_foreign_and_damaged_checkpoints_are_one_line(data, tmp_path):
         message = str(caught.value)
         assert message.startswith(f"{tmp_path / 'k.safetensors'}: the checkpoint is damaged: ")
         assert says in message
-        assert message.endswith("; start without --resume, which replaces it")
+        assert message.endswith("; start without resume, which replaces it")
 
 
 def test_the_key_follows_from_the_facts():

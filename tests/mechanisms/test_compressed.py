@@ -6,8 +6,9 @@ import torch
 from mechanisms import METHODS
 from mechanisms.config import CompressedConfig
 from mechanisms.messages import SERVER
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {
     "batch_size": 5,

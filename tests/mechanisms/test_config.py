@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,8 +8,9 @@ from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, method_named
-from mechanisms.config import DPZVConfig, SplitConfig, TrainingConfig, VAFLConfig, build_config
-from mechanisms.registry import new_run
+from mechanisms.config import DPZVConfig, SplitConfig, VAFLConfig, build_config
+from mechanisms.context import RunContext
+from mechanisms.federation import Federation
 from mechanisms.training_data import TrainingData
 
 WRONG = {
@@ -103,7 +105,7 @@ def test_an_unknown_option_suggests_the_nearest(method):
 
 
 def test_an_unknown_method_suggests_the_nearest():
-    with pytest.raises(InputError, match=r"--method is 'dpvz': did you mean 'dpzv'"):
+    with pytest.raises(InputError, match=r"method is 'dpvz': did you mean 'dpzv'"):
         method_named("dpvz")
 
 
@@ -136,19 +138,29 @@ def test_methods_differ_in_what_they_say():
     assert all(name == spec.name for name, spec in METHODS.items())
 
 
-def test_a_configuration_has_one_run(make_dataset):
-    """Training looks its run up by the type of the configuration: methods that share a type share the run."""
+class NarrowDPZVConfig(DPZVConfig):
+    """Planted: extends the configuration of another method."""
 
-    class Narrower(VAFLConfig):
-        pass
 
+class OwnRun:
+    """Planted: a run that says whose it is."""
+
+    def __init__(self, data, config, context):
+        self.federation = Federation(data, config, context)
+        self.round = 0
+
+
+@pytest.mark.parametrize(("kind", "beside"), [(NarrowDPZVConfig, "dpzv"), (VAFLConfig, "vafl")])
+def test_a_run_is_found_by_its_method_whatever_the_type_of_the_configuration(kind, beside, make_dataset):
+    """A method that extends another's configuration, or shares it, has its own run and replaces nobody's."""
     data = TrainingData.of(make_dataset(), dtype=torch.float32, device="cpu")
-    small = {"batch_size": 4, "epochs": 1}
+    planted = replace(METHODS[beside], name="planted", config=kind, run=OwnRun)
+    small, context = {"batch_size": 4, "epochs": 1}, RunContext(seed=0)
+    assert type(planted.start(data, planted.configure(**small), context)) is OwnRun
     for spec in METHODS.values():
-        assert type(new_run(data, spec.configure(**small), seed=0)) is spec.run
-    assert type(new_run(data, Narrower(**small), seed=0)) is METHODS["vafl"].run
-    with pytest.raises(InputError, match="config is a TrainingConfig, must be one of a method: CZOFOConfig, "):
-        new_run(data, TrainingConfig(), seed=0)
+        assert type(spec.start(data, spec.configure(**small), context)) is spec.run
+    # A configuration that extends a method's own may be trained by that method as well.
+    assert type(METHODS[beside].start(data, kind(**small), context)) is METHODS[beside].run
 
 
 def test_configs_cannot_be_changed():

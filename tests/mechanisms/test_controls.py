@@ -4,8 +4,9 @@ import torch
 
 from mechanisms.config import DPZVConfig, SplitConfig
 from mechanisms.controls import RATE_GRID, frozen_clients, tuned_frozen_clients
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {"batch_size": 6, "epochs": 6, "embedding": 4, "hidden": 6, "dtype": "float64"}
 

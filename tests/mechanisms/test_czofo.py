@@ -11,8 +11,9 @@ from mechanisms.config import CZOFOConfig
 from mechanisms.directions import Directions
 from mechanisms.messages import SERVER
 from mechanisms.plan import active_clients
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

@@ -9,10 +9,9 @@ from mechanisms import METHODS
 from mechanisms.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.controls import frozen_clients
 from mechanisms.private_control import PrivateControlConfig, private_frozen_clients
-from mechanisms.registry import new_run
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData, dtype_of
 
+from ..built_in import new_run, train
 from ..pretended import OnDevice, pretended_cuda
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 5}

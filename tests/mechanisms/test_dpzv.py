@@ -15,8 +15,9 @@ from mechanisms.directions import Directions
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.noise import GaussianNoise
 from mechanisms.schedules import BatchStream
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {
     "batch_size": 5,
@@ -380,7 +381,6 @@ def test_train_is_the_run_of_its_plan(make_dataset, make_run, steps):
     assert done == [per_epoch, 2 * per_epoch, 3 * per_epoch]
     assert [epoch for epoch, _, _ in trained.history] == [1, 2, 3]
     assert trained.history[-1][1] == pytest.approx(trained.accuracy.mean())
-    assert trained.participations == run.plan.participations
 
 
 def test_dpzv_learns(make_dataset):

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 TOLERANCE = 1e-10
 SMALL = {

@@ -6,6 +6,7 @@ import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig, TrainingConfig
+from mechanisms.context import RunContext
 from mechanisms.federation import Federation, rounds_of
 from mechanisms.parameters import module_of
 from mechanisms.training_data import TrainingData
@@ -25,7 +26,7 @@ def data(dataset):
 
 @pytest.fixture
 def federation(data, message_log):
-    fed = Federation(data, CONFIG, seed=0, replicas=(3, 1), observers=(message_log,))
+    fed = Federation(data, CONFIG, RunContext(seed=0, replicas=(3, 1), observers=(message_log,)))
     with torch.no_grad():
         fed.fill_table()
     return fed
@@ -130,7 +131,7 @@ def test_training_data_is_a_copy(dataset):
 @pytest.mark.parametrize("kind", [TrainingConfig, DPZVConfig])
 def test_a_batch_larger_than_the_data_is_one_line(data, kind):
     with pytest.raises(InputError, match=r"batch_size is 24, must be at most the 23 training records"):
-        Federation(data, kind(batch_size=24), seed=0, replicas=(0,))
+        Federation(data, kind(batch_size=24), RunContext(seed=0))
 
 
 def test_rounds_are_epochs_of_whole_batches():

@@ -4,9 +4,10 @@ import torch
 from mechanisms import METHODS
 from mechanisms.config import DPZVConfig, SplitConfig
 from mechanisms.messages import SERVER, Channel, Ledger, Message
-from mechanisms.training import train
-from mechanisms.training import train as train_split
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
+from ..built_in import train as train_split
 
 
 def message(sender=1, receiver=SERVER, kind="embeddings", shape=(3, 2, 5, 4), dtype=torch.float32):

@@ -23,8 +23,9 @@ from mechanisms.models import (
 from mechanisms.networks import GROUPS
 from mechanisms.parameters import ParameterStack, module_of
 from mechanisms.replicas import evaluator_for
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 CASES = {
     "patch-cnn": (PatchCNN(16, 16, 7), lambda n: torch.randn(n, 3, 16, 16)),

@@ -10,20 +10,19 @@ from hypothesis import strategies as st
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sound, upper_bounds
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig, build_config
-from mechanisms.plan import plan
+from mechanisms.context import Deployment
+from mechanisms.plan import plan, scalar_release
 from mechanisms.schedules import BatchStream, by_compute_times, random_activation
 
 
-class Repeats:
-    def __init__(self, first_pass_repeats):
-        self.first_pass_repeats = first_pass_repeats
-
-    def uploads(self, turn):
-        return None
-
-
 def made(config=None, *, records=24, clients=3, seed=0, **options):
-    return plan(config or DPZVConfig(batch_size=6, epochs=5), records=records, clients=clients, seed=seed, **options)
+    config = config or DPZVConfig(batch_size=6, epochs=5)
+    return plan(config, Deployment(records=records, clients=clients, seed=seed, **options))
+
+
+def released(config, *, records=24, clients=3):
+    deployment = Deployment(records=records, clients=clients)
+    return scalar_release(config, plan(config, deployment), deployment)
 
 
 def counted(config, the_plan, *, records, clients, seed, repeats):
@@ -53,7 +52,7 @@ def counted(config, the_plan, *, records, clients, seed, repeats):
 )
 def test_participations_bound_the_realised_count(records, data, clients, epochs, seed, repeats, activation):
     config = DPZVConfig(batch_size=data.draw(st.integers(1, records)), epochs=epochs, activation=activation, sigma=1.0)
-    got = made(config, records=records, clients=clients, seed=seed, behaviours={1: Repeats(repeats)})
+    got = made(config, records=records, clients=clients, seed=seed, repeats={1: repeats})
     count = counted(config, got, records=records, clients=clients, seed=seed, repeats={1: repeats})
     assert count <= got.participations
     if clients == 1 and records % config.batch_size == 0:
@@ -75,7 +74,7 @@ def test_random_participations_are_unknown(sampler):
     config = DPZVConfig(batch_size=6, sampler=sampler, sigma=1.0)
     assert made(config).participations is None
     with pytest.raises(InputError, match=f"sampler is '{sampler}', must be shuffled"):
-        made(config, behaviours={1: Repeats(2)})
+        made(config, repeats={1: 2})
     with pytest.raises(InputError, match="calibration is 'sound'"):
         made(DPZVConfig(batch_size=6, sampler=sampler, calibration="sound"))
 
@@ -108,19 +107,19 @@ def test_noise_of_each_calibration():
     assert epsilon_from_mu(math.sqrt(sound.participations) / z, 1e-4) <= 2.0
     assert made(DPZVConfig(**base, calibration="none")).sigma == 0.0
     assert made(DPZVConfig(**base, sigma=0.123)).sigma == 0.123
-    repeated = made(DPZVConfig(**base, calibration="sound"), behaviours={1: Repeats(5)})
+    repeated = made(DPZVConfig(**base, calibration="sound"), repeats={1: 5})
     assert repeated.participations == 9
     assert repeated.sigma > sound.sigma
 
 
 def test_the_release_is_what_the_plan_says():
     config = DPZVConfig(batch_size=6, epochs=5, sigma=0.2, participation_cap=3, distinct_ids=True)
-    release = made(config).release(config, 24)
+    release = released(config)
     assert (release.batch_size, release.dataset_size, release.rounds, release.clients) == (6, 24, 20, 3)
     assert (release.sigma, release.clip, release.participations) == (0.2, 10.0, 3)
     assert (release.participation_cap, release.distinct_ids, release.server_update) == (3, True, "sgd")
     summing = config.model_copy(update={"top_model": False})
-    assert made(summing).release(summing, 24).server_update == "none"
+    assert released(summing).server_update == "none"
 
 
 def test_dp_sgds_own_release_is_accounted():
@@ -128,9 +127,9 @@ def test_dp_sgds_own_release_is_accounted():
     config = DPZVConfig(
         batch_size=6, epochs=5, sigma=0.2, server_update="dp-sgd", server_noise_multiplier=4.0, server_clip=0.3
     )
-    release = made(config).release(config, 24)
+    release = released(config)
     alone = config.model_copy(update={"server_update": "frozen"})
-    scalar = made(alone).release(alone, 24).participation_mu("replace-label")
+    scalar = released(alone).participation_mu("replace-label")
     assert release.participation_mu("replace-label") == pytest.approx(math.hypot(scalar, 2 / 4.0))
 
 
@@ -161,12 +160,12 @@ def test_sound_noise_counts_the_updates_of_a_server_by_dp_sgd():
     """Scalars and server together meet the claim; and where nothing is left for the scalars, the key is named."""
     sizes = {"batch_size": 10, "epochs": 2, "epsilon": 1.0, "delta": 1e-5, "calibration": "sound"}
     config = DPZVConfig(**sizes, server_update="dp-sgd", server_noise_multiplier=30.0)
-    release = plan(config, records=40, clients=2, seed=0).release(config, 40)
+    release = released(config, records=40, clients=2)
     best = tightest_sound(upper_bounds(release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"]))
     assert best.epsilon.upper == pytest.approx(1.0, rel=1e-9)
     less = DPZVConfig(**sizes, server_update="dp-sgd", server_noise_multiplier=2.0)
     with pytest.raises(InputError, match=r"server_noise_multiplier is 2\.0, must be above "):
-        plan(less, records=40, clients=2, seed=0)
+        plan(less, Deployment(records=40, clients=2))
 
 
 def test_with_a_public_rate_one_record_more_changes_nothing_that_is_seen():
@@ -185,7 +184,7 @@ def test_with_a_public_rate_one_record_more_changes_nothing_that_is_seen():
 def test_add_remove_of_a_method_is_defined_by_its_public_rate():
     for options, gap in (({"sample_rate": 0.1}, "secret-batches"), ({}, "undefined")):
         config = DPZVConfig(batch_size=6, sampler="poisson", sigma=2.0, server_update="joint-zo", **options)
-        release = made(config, records=60).release(config, 60)
+        release = released(config, records=60)
         bounds = upper_bounds(release, delta=1e-3, adversaries=["release"], neighbours=["add-remove"])
         prv = next(bound for bound in bounds if bound.accountant == "prv")
         assert tightest_sound(bounds) is None
@@ -200,7 +199,7 @@ def test_add_remove_of_a_method_is_defined_by_its_public_rate():
 def test_the_hidden_batches_of_a_training_amplify_only_where_no_table_keeps_them(sampler, clients, amplified):
     """A record that is drawn shifts the rows of a Poisson batch; the table keeps other clients' earlier batches."""
     config = DPZVConfig(batch_size=6, sampler=sampler, sigma=2.0, server_update="joint-zo")
-    release = made(config, records=60, clients=clients).release(config, 60)
+    release = released(config, records=60, clients=clients)
     bounds = upper_bounds(release, delta=1e-3, adversaries=["release"], neighbours=["replace-label"])
     prv = next(bound for bound in bounds if bound.accountant == "prv")
     assert (prv.sound, prv.gap) == ((True, None) if amplified else (False, "secret-batches"))
@@ -225,7 +224,7 @@ def test_float_noise_is_a_gap_of_every_bound_and_grid_noise_of_none(update):
     by_noise = {}
     for noise in ("grid", "float"):
         config = DPZVConfig(**options, noise=noise)
-        release = made(config).release(config, 24)
+        release = released(config)
         by_noise[noise] = upper_bounds(release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"])
     best = tightest_sound(by_noise["grid"])
     assert best is not None

@@ -7,9 +7,9 @@ import torch
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
 
+from ..built_in import train
 from .worlds import SMALL as NOISELESS
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}

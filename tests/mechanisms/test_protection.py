@@ -10,6 +10,7 @@ from scipy import stats
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS
 from mechanisms.config import BaselineConfig, CZOFOConfig, ProtectedConfig, SplitConfig, VAFLConfig, ZerothOrderConfig
+from mechanisms.context import RunContext
 from mechanisms.protection import PROTECTS, ChannelNoise
 
 LEVEL = 1e-4
@@ -19,8 +20,9 @@ EMBEDDING_KINDS = ["embedding", "embedding-batch"]
 
 
 def channel(dp, *, clip=1.0, sigma=0.0, batch_size=4, seed=0, replicas=(0,), **options):
-    config = BaselineConfig(dp=dp, dp_clip=clip, dp_sigma=sigma, batch_size=batch_size, **options)
-    return ChannelNoise(config, seed=seed, replicas=replicas, dtype=torch.float64, device="cpu")
+    own = {"dp": dp, "dp_clip": clip, "dp_sigma": sigma, "batch_size": batch_size, "dtype": "float64"}
+    config = BaselineConfig(**own, **options)
+    return ChannelNoise(config, RunContext(seed=seed, replicas=replicas))
 
 
 def rows(*shape, scale=1.0):

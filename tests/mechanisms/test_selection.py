@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from mechanisms import METHODS, train
+from mechanisms import METHODS
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 
 def pool(records=40, clients=2, classes=3):

@@ -7,8 +7,9 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import SplitConfig
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.schedules import BatchStream
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {
     "batch_size": 6,

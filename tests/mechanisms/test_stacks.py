@@ -5,10 +5,13 @@ import pytest
 import torch
 
 from dpzv_audit.checkpoints import FileCheckpoints
-from mechanisms import METHODS, stacks, train
+from mechanisms import METHODS, stacks
+from mechanisms import train as train_method
 from mechanisms.controls import frozen_clients
 from mechanisms.stacks import train_in_stacks
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
 TRIALS = 5
@@ -29,7 +32,7 @@ def room_for_two(monkeypatch):
         tried.append(len(replicas))
         if len(replicas) > 2:
             raise torch.OutOfMemoryError(FULL)
-        return train(*arguments, replicas=replicas, **options)
+        return train_method(*arguments, replicas=replicas, **options)
 
     monkeypatch.setattr(stacks, "train", too_small)
     return tried
@@ -65,7 +68,10 @@ def test_where_memory_runs_out_replicas_train_in_halves_to_the_same_numbers(meth
     config = METHODS[method].configure(**SMALL, **options)
     heard, notes = [], []
     whole = train(data, config, seed=3, replicas=range(TRIALS), evaluate_epochs=True)
-    halved, at_once = train_in_stacks(data, config, seed=3, trials=TRIALS, progress=heard.append, on_epoch=notes.append)
+    method = METHODS[method]
+    halved, at_once = train_in_stacks(
+        method, data, config, seed=3, trials=TRIALS, progress=heard.append, on_epoch=notes.append
+    )
     assert at_once == 2
     assert room_for_two == [TRIALS, 2, 2, 1]
     assert_same(halved, whole)
@@ -79,17 +85,20 @@ def test_where_memory_runs_out_replicas_train_in_halves_to_the_same_numbers(meth
 
 
 def test_with_room_for_all_one_stack_is_trained(data):
-    config = METHODS["dpzv"].configure(**SMALL)
-    notes = []
-    done, at_once = train_in_stacks(data, config, seed=3, trials=3, progress=lambda r: None, on_epoch=notes.append)
+    method, notes = METHODS["dpzv"], []
+    config = method.configure(**SMALL)
+    done, at_once = train_in_stacks(
+        method, data, config, seed=3, trials=3, progress=lambda r: None, on_epoch=notes.append
+    )
     assert at_once is None
     assert_same(done, train(data, config, seed=3, replicas=range(3), evaluate_epochs=True))
     assert notes[0].startswith("epoch 1: accuracy ")
 
 
 def test_models_of_all_that_memory_cannot_hold_are_refused_before_the_first(data, room_for_two):
+    config = METHODS["dpzv"].configure(**SMALL)
     with pytest.raises(MemoryError, match="models of 1000000000000 trainings"):
-        train_in_stacks(data, METHODS["dpzv"].configure(**SMALL), seed=0, trials=10**12, progress=lambda r: None)
+        train_in_stacks(METHODS["dpzv"], data, config, seed=0, trials=10**12, progress=lambda r: None)
     assert not room_for_two
 
 
@@ -103,6 +112,7 @@ def test_stacks_that_were_cut_off_are_taken_up_each_where_it_was(data, room_for_
 
     def go_on(files, on_epoch=lambda note: None):
         return train_in_stacks(
+            METHODS["dpzv"],
             data,
             config,
             seed=3,

@@ -6,8 +6,9 @@ import torch
 from mechanisms import METHODS
 from mechanisms.config import VAFLConfig
 from mechanisms.staleness import StalenessObserver
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 SMALL = {"batch_size": 5, "epochs": 6, "embedding": 3, "hidden": 4}
 
@@ -38,7 +39,7 @@ def observed(make_dataset, **options):
     data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
     fast, slow = StalenessObserver(20, 3, 24), SlowCount(20, 3)
     train(data, VAFLConfig(**SMALL, **options), seed=0, observers=(fast, slow))
-    return fast.summary().to_json(), slow.ages
+    return fast.summary(), slow.ages
 
 
 def test_ages_are_those_of_a_slow_count(make_dataset):

@@ -9,11 +9,13 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS
-from mechanisms.config import AsyncConfig, BaselineConfig, DPZVConfig, TrainingConfig, ZerothOrderConfig
+from mechanisms.config import AsyncConfig, BaselineConfig, DPZVConfig, TrainingConfig
+from mechanisms.context import RunContext
 from mechanisms.messages import SERVER, Channel
 from mechanisms.models import default_architectures, dimension, layout_of
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
+
+from ..built_in import train
 
 TOLERANCE = 1e-10
 SMALL = {
@@ -286,10 +288,10 @@ def test_a_diverging_training_is_reported(method, make_dataset):
     result, _ = train_result(
         METHODS[method], config, make_dataset(), seed=0, trials=1, controls=False, device="cpu", confidence=0.95
     )
-    loss = result.utility.final_loss
+    loss = result["utility"]["final_loss"]
     assert loss is None or loss > 10
-    assert ("diverged" in result.sentence) == (loss is None)
-    assert 0 <= result.utility.test_accuracy.value <= 1
+    assert ("diverged" in result["sentence"]) == (loss is None)
+    assert 0 <= result["utility"]["test_accuracy"]["value"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -366,11 +368,14 @@ class Silent:
         self.asked += 1
 
 
-@pytest.mark.parametrize("kind", [TrainingConfig, AsyncConfig, BaselineConfig])
-def test_a_configuration_of_no_method_is_one_line(kind, make_dataset):
+@pytest.mark.parametrize("kind", [TrainingConfig, AsyncConfig, BaselineConfig, DPZVConfig])
+def test_a_configuration_of_another_method_is_one_line(kind, make_dataset):
     data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
-    with pytest.raises(InputError, match=rf"^config is a {kind.__name__}, must be one of a method") as error:
-        train(data, kind(batch_size=5, epochs=1), seed=0)
+    config = kind(batch_size=5, epochs=1)
+    with pytest.raises(
+        InputError, match=rf"^config is a {kind.__name__}, must be a VAFLConfig for method vafl"
+    ) as error:
+        METHODS["vafl"].start(data, config, RunContext(seed=0))
     assert "\n" not in str(error.value)
 
 
@@ -379,7 +384,7 @@ def test_behaviours_are_followed_or_refused_in_one_line(method, make_dataset):
     """Clients that deviate choose the two uploads of a zeroth-order client; methods with one upload refuse them."""
     data = TrainingData.of(make_dataset(), dtype=torch.float64, device="cpu")
     config = configure(method)
-    if METHODS[method].config in (DPZVConfig, ZerothOrderConfig):
+    if METHODS[method].deviation == "uploads":
         client = Silent()
         trained = train(data, config, seed=0, behaviours={1: client})
         assert client.asked == trained.rounds_by_client[0] > 0

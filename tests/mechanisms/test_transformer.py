@@ -20,10 +20,10 @@ from mechanisms import METHODS
 from mechanisms.models import TokenModel, default_architectures
 from mechanisms.parameters import ParameterStack, module_of
 from mechanisms.replicas import evaluator_for
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
 from mechanisms.transformer import TransformerModel
 
+from ..built_in import train
 from ..pretended import pretended_cuda
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]

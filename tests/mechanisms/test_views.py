@@ -6,9 +6,10 @@ from dpzv_audit.evidence import ADVERSARIES
 from mechanisms import METHODS
 from mechanisms.config import DPZVConfig
 from mechanisms.messages import SERVER
-from mechanisms.training import train
 from mechanisms.training_data import TrainingData
 from mechanisms.views import Adversary, BatchLog, ViewRecorder
+
+from ..built_in import train
 
 CLIENT = Adversary("client", (2,))
 COLLUDING = Adversary("colluding-clients", (1, 2, 3))

@@ -10,6 +10,8 @@ from typing import Literal, cast, get_args
 from dpzv_audit.accounting.gaps import RATE_FOLLOWS
 from dpzv_audit.errors import InputError, check_positive, unknown_name
 from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZV
+from mechanisms.method import MethodSpec
 
 Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]
 Canary = Literal["worst-case", "state", "mislabelled", "random"]
@@ -39,9 +41,10 @@ _KNOWS_IDS = ("client", "colluding-clients")
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """A game on DPZV.
+    """A game on the noised scalars of a method.
 
     Attributes:
+        method: The audited method, which trains.
         config: The audited configuration; its claim and noise are taken as they are.
         neighbours: How the worlds differ in the canary: its label, its record (the adversary's own block held fixed),
             whether it is there, or whether its contribution is 0.
@@ -55,6 +58,7 @@ class Game:
         norm: What the features of a `state` canary are multiplied by.
     """
 
+    method: MethodSpec = DPZV
     config: DPZVConfig
     neighbours: Neighbours = "replace-label"
     canary: Canary = "worst-case"
@@ -66,18 +70,18 @@ class Game:
     norm: float = DEFAULT_NORM
 
     def __post_init__(self) -> None:
-        for flag, given, allowed in (
-            ("--neighbours", self.neighbours, NEIGHBOURS),
-            ("--canary", self.canary, tuple(CANARIES)),
-            ("--others", self.others, get_args(Others)),
+        for field, given, allowed in (
+            ("neighbours", self.neighbours, NEIGHBOURS),
+            ("canary", self.canary, tuple(CANARIES)),
+            ("others", self.others, get_args(Others)),
         ):
             if given not in allowed:
-                raise unknown_name(flag, given, allowed)
-        check_positive("--canary-norm", self.norm)
+                raise unknown_name(field, given, allowed)
+        check_positive("norm", self.norm)
         if self.others == "saturated" and self.canary != "worst-case":
-            raise InputError(f"--others saturated goes with --canary worst-case, not with {self.canary}")
+            raise InputError(f"‹others› saturated goes with ‹canary› worst-case, not with {self.canary}")
         if self.others == "saturated" and self.neighbours == "zero-out":
-            raise InputError("--others saturated does not go with --neighbours zero-out, must be zero")
+            raise InputError("‹others› saturated does not go with ‹neighbours› zero-out, must be zero")
         reason = why_undefined(
             self.neighbours,
             self.canary,
@@ -87,7 +91,7 @@ class Game:
         )
         if reason:
             raise InputError(
-                f"no game for --neighbours {self.neighbours}, --canary {self.canary}, --adversary {self.adversary}: "
+                f"no game for ‹neighbours› {self.neighbours}, ‹canary› {self.canary}, ‹adversary› {self.adversary}: "
                 f"{reason}"
             )
 
@@ -116,7 +120,7 @@ def why_undefined(
     if adversary in _NO_VIEW:
         return _NO_VIEW[adversary]
     if adversary not in GAME_ADVERSARIES:
-        raise unknown_name("--adversary", adversary, GAME_ADVERSARIES)
+        raise unknown_name("adversary", adversary, GAME_ADVERSARIES)
     if neighbours == "add-remove":
         if adversary in _KNOWS_IDS:
             return "the batch ids themselves show whether the record is there"
@@ -169,5 +173,5 @@ def as_game_adversary(name: str) -> GameAdversary:
     """Return `name` as an adversary of a game; `InputError` with the reason for one that plays none."""
     reason = why_undefined("replace-label", "worst-case", name, "shuffled")
     if reason:
-        raise InputError(f"no game for --adversary {name}: {reason}")
+        raise InputError(f"no game for ‹adversary› {name}: {reason}")
     return cast(GameAdversary, name)

@@ -105,7 +105,7 @@ def fitted_scores(
     pairs = len(in_features)
     cut = fit_size(pairs)
     if pairs <= cut:
-        raise InputError(f"--runs is {pairs}, must be above {LEAST_FIT}: a fitted score takes so many for its fit")
+        raise InputError(f"must be above {LEAST_FIT}: a fitted score takes so many for its fit", "runs", pairs)
     found = fit_score(in_features[:cut], out_features[:cut], kinds=kinds)
     return found.score(in_features[cut:]), found.score(out_features[cut:]), found
 

@@ -19,8 +19,8 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZVRun
-from mechanisms.plan import Plan, plan
+from mechanisms.context import Deployment, Plan, RunContext, repeats_of
+from mechanisms.method import MethodSpec
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, ViewRecorder
 
@@ -47,6 +47,7 @@ class OneRun:
 
 @torch.no_grad()
 def play_one_run(
+    method: MethodSpec,
     config: DPZVConfig,
     dataset: VerticalDataset,
     *,
@@ -62,9 +63,9 @@ def play_one_run(
     """
     count = len(dataset.train)
     if not 2 <= canaries <= count:
-        raise InputError(f"--canaries is {canaries}, must be from 2 to the {count} training records")
+        raise InputError(f"must be from 2 to the {count} training records", "canaries", canaries)
     if adversary not in _ADVERSARIES:
-        raise InputError(f"--adversary is {adversary!r}, must be one of {', '.join(_ADVERSARIES)} with --canaries")
+        raise InputError(f"must be one of {', '.join(_ADVERSARIES)} with ‹canaries›", "adversary", adversary)
     generator = stream(seed, Purpose.CANARY, 0)
     records = np.sort(generator.choice(count, canaries, replace=False))
     coins = generator.random(canaries) < 0.5
@@ -72,19 +73,12 @@ def play_one_run(
     labels[records] = np.where(coins, LABELS[1], LABELS[0])
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device, labels=labels[None])
     crafted = {m: CanaryClient(tuple(records.tolist()), LABELS, "zero") for m in range(1, dataset.clients + 1)}
-    the_plan = plan(config, records=count, clients=dataset.clients, seed=seed, behaviours=crafted)
+    deployment = Deployment(records=count, clients=dataset.clients, seed=seed, repeats=repeats_of(crafted))
+    the_plan = method.scalar_plan(config, deployment)
     clients = (1,) if adversary == "client" else tuple(crafted)
     recorder = ViewRecorder(Adversary(adversary, clients), kinds=("scalar",))
-    run = DPZVRun(
-        data,
-        config,
-        the_plan,
-        seed=seed,
-        replicas=(0,),
-        behaviours=crafted,
-        observers=(recorder,),
-        device=device,
-    )
+    context = RunContext(seed=seed, behaviours=crafted, observers=(recorder,), device=device, plan=the_plan)
+    run = method.start(data, config, context)
     aim_all(crafted, run.federation, config, LABELS, data.labels, seed)
     saturated = True
     for done in range(1, len(the_plan.active) + 1):

@@ -24,8 +24,8 @@ from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from mechanisms.dpzv import DPZVRun
-from mechanisms.plan import Plan, plan
+from mechanisms.context import Deployment, Plan, RunContext, repeats_of
+from mechanisms.method import Run
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, View, ViewRecorder
 
@@ -49,13 +49,13 @@ class RealTrials:
     def __post_init__(self) -> None:
         if self.game.adversary == "client" and self.plan.rounds_by_client[0] == 0:
             raise InputError(
-                f"--epochs {self.game.config.epochs} are too few: client 1 is never active, and its view is what is "
+                f"‹epochs› {self.game.config.epochs} are too few: client 1 is never active, and its view is what is "
                 "scored, give more"
             )
         hidden = not self.game.knows_ids and self.game.config.sampler == "poisson"
         if hidden and self.game.others == "saturated" and self.game.canary == "worst-case":
             raise InputError(
-                "--others saturated hides the canary behind the random size of a Poisson batch from an adversary "
+                "‹others› saturated hides the canary behind the random size of a Poisson batch from an adversary "
                 "without batch ids, must be zero"
             )
 
@@ -67,12 +67,14 @@ class RealTrials:
     @cached_property
     def plan(self) -> Plan:
         """Schedule and noise; public, and the same in both worlds."""
-        return plan(
+        return self.game.method.scalar_plan(
             self.game.config,
-            records=len(self.worlds.data[1].train),
-            clients=self.dataset.clients,
-            seed=self.seed,
-            behaviours=self._canaries((self.game.record,)),
+            Deployment(
+                records=len(self.worlds.data[1].train),
+                clients=self.dataset.clients,
+                seed=self.seed,
+                repeats=repeats_of(self._canaries((self.game.record,))),
+            ),
         )
 
     @cached_property
@@ -99,9 +101,11 @@ class RealTrials:
 
     def facts(self) -> dict[str, Any]:
         """See `Trials.facts`."""
-        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name != "config"}
+        told = {"config", "method"}
+        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name not in told}
         return {
             "trials": "real",
+            "method": self.game.method.name,
             "config": self.game.config.model_dump(mode="json"),
             "game": game,
             "data": self.dataset.fingerprint,
@@ -165,17 +169,16 @@ class RealTrials:
         clients = (1,) if game.adversary == "client" else tuple(range(1, self.dataset.clients + 1))
         kind = "eavesdropper" if game.adversary == "release" else game.adversary
         recorder = ViewRecorder(Adversary(kind, clients), kinds=("scalar",))
-        run = DPZVRun(
-            data,
-            config,
-            self.plan,
+        context = RunContext(
             seed=self.seed,
             replicas=rows,
             behaviours=canaries,
             observers=(twins,) if twins else (recorder,),
             device=self.device,
+            plan=self.plan,
             noised=twins,
         )
+        run = game.method.start(data, config, context)
         if canaries:
             aim_all(canaries, run.federation, config, self.worlds.labels, data.labels, self.seed)
         saturated = True
@@ -188,7 +191,7 @@ class RealTrials:
             found["saturated"] = np.full(len(replicas), saturated)
         return found
 
-    def _scored(self, view: View, run: DPZVRun, world: int, data: TrainingData) -> Rows:
+    def _scored(self, view: View, run: Run, world: int, data: TrainingData) -> Rows:
         game = self.game
         if self.kind == "membership":
             return {"scores": self._membership(run)}
@@ -228,7 +231,7 @@ class RealTrials:
             mean_out = 0.0
         return mixture_score(scalars - common, self.sampling, sigma=self.plan.sigma, mean_in=mean_in, mean_out=mean_out)
 
-    def _membership(self, run: DPZVRun) -> np.ndarray:
+    def _membership(self, run: Run) -> np.ndarray:
         """Loss of the canary under the final model with its label of "out" less that with its label of "in".
 
         Where the record itself is added or replaced, its loss with its label of "in".

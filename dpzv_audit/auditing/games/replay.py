@@ -16,9 +16,9 @@ from torch import Tensor
 
 from dpzv_audit.auditing.games.definition import Game
 from mechanisms.config import DPZVConfig
+from mechanisms.context import RunContext
 from mechanisms.messages import SERVER, Message
 from mechanisms.scalar_channel import ScalarChannel
-from mechanisms.training_data import dtype_of
 
 
 class Twins:
@@ -39,15 +39,13 @@ class Twins:
         self.worlds = [hypothesis for _ in replicas for hypothesis in (0, 1)]
         self._game = game
         self._real = torch.tensor([2 * place + world for place, world in enumerate(worlds)], device=device)
-        self._noise = ScalarChannel(
-            config, sigma, seed=seed, replicas=replicas, dtype=dtype_of(config), device=device
-        ).noise
+        self._noise = ScalarChannel(config, sigma, RunContext(seed=seed, replicas=replicas, device=device)).noise
         self._terms: list[Tensor] = []
         self._squares: list[Tensor] = []
         self._held: list[Tensor] = []
 
     def __call__(self, sums: Tensor) -> Tensor:
-        """Map both hypotheses' sums without noise (2n,) to the real one with noise, for both (`DPZVRun`'s `noised`).
+        """Map both hypotheses' sums without noise (2n,) to the real one with noise, for both (`RunContext.noised`).
 
         On the grid the noise is a rounded Gaussian of thousands of steps and more: the ratio is that before rounding.
         """

@@ -47,21 +47,21 @@ class SimulatedTrials:
     def __post_init__(self) -> None:
         game, config = self.game, self.game.config
         if game.canary != "worst-case":
-            raise InputError(
-                f"--canary is {game.canary!r}, must be worst-case with --simulate, which draws scalars alone"
-            )
+            raise InputError("must be worst-case with ‹simulate›, which draws scalars alone", "canary", game.canary)
         if config.clip_rule != "symmetric":
-            raise InputError("clip_rule is 'paper-one-sided', must be symmetric with --simulate")
+            raise InputError("must be symmetric with ‹simulate›", "clip_rule", config.clip_rule)
         if config.participation_cap is not None and not self._all_clients:
             raise InputError(
-                f"--adversary is {game.adversary!r}, must be colluding-clients with participation_cap and --simulate: "
-                "what counts for one client depends on the other clients' batches"
+                "must be colluding-clients with participation_cap and ‹simulate›: "
+                "what counts for one client depends on the other clients' batches",
+                "adversary",
+                game.adversary,
             )
         if game.first_pass_repeats != 1:
             raise InputError("a simulated transcript repeats no batches")
         if game.others == "saturated" and not game.knows_ids:
             raise InputError(
-                f"--others is 'saturated', must be zero with --simulate and {game.adversary}, who knows no batch ids"
+                f"must be zero with ‹simulate› and {game.adversary}, who knows no batch ids", "others", game.others
             )
 
     @property
@@ -79,7 +79,8 @@ class SimulatedTrials:
 
     def facts(self) -> dict[str, Any]:
         """See `Trials.facts`."""
-        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name != "config"}
+        told = {"config", "method"}
+        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name not in told}
         return {
             "trials": "simulated",
             "config": self.game.config.model_dump(mode="json"),

@@ -63,8 +63,9 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     donors = donors[donors != game.record]
     if donors.size == 0:
         raise InputError(
-            f"--neighbours is 'replace-record', but no other record has label {labels[1]} to take the canary's place: "
-            "must be replace-label"
+            f"but no other record has label {labels[1]} to take the canary's place: must be replace-label",
+            "neighbours",
+            "replace-record",
         )
     changed: Features = tuple(
         block if m < held else _row(block, game.record, block[donors[0]]) for m, block in enumerate(features)
@@ -78,14 +79,14 @@ def _unlikely_label(dataset: VerticalDataset, record: int) -> int:
     labels = dataset.train.labels
     others = [label for label in np.unique(labels) if label != labels[record]]
     if not others:
-        raise InputError("--canary is 'mislabelled', must be another: all records have one label")
+        raise InputError("must be another: all records have one label", "canary", "mislabelled")
     distances = [np.linalg.norm(rows[labels == label].mean(0) - rows[record]) for label in others]
     return int(others[int(np.argmax(distances))])
 
 
 def _scaled(features: Features, game: Game) -> Features:
     if any(block.dtype.kind != "f" for block in features):
-        raise InputError("--canary state needs numeric features, must be used on other data than token ids")
+        raise InputError("‹canary› state needs numeric features, must be used on other data than token ids")
     return tuple(_row(block, game.record, block[game.record] * np.float32(game.norm)) for block in features)
 
 

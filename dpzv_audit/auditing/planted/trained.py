@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dpzv_audit.accounting import Release
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.planted.definition import Case
 from dpzv_audit.data import load
 from mechanisms.config import DPZVConfig
+from mechanisms.context import Deployment
+from mechanisms.plan import scalar_release
 
 _EPOCHS = 4
 
@@ -65,6 +66,7 @@ def dpzv_sound(seed: int) -> Case:
 
 def _case(game: Game, seed: int) -> Case:
     trials = RealTrials(game, load("digits"), seed)
-    release: Release = trials.plan.release(game.config, trials.sampling.records)
+    deployment = Deployment(records=trials.sampling.records, clients=len(trials.plan.rounds_by_client))
+    release = scalar_release(game.config, trials.plan, deployment)
     assert game.config.epsilon is not None
     return Case(epsilon=game.config.epsilon, delta=game.config.delta, release=release, games={"": trials})

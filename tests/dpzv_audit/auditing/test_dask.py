@@ -132,7 +132,7 @@ def test_data_go_to_a_process_once(tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_is_one_line():
-    with pytest.raises(InputError, match=r"--scheduler is 'tcp://127\.0\.0\.1:1', which cannot be reached"):
+    with pytest.raises(InputError, match=r"scheduler is 'tcp://127\.0\.0\.1:1', which cannot be reached"):
         collect(Slow(), 4, Effort(workers=Workers(kind="dask", scheduler="tcp://127.0.0.1:1")))
     # Nor does Dask add lines of its own where the scheduler goes away later.
     assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
@@ -149,5 +149,5 @@ def test_a_run_that_hangs_on_a_cluster_ends_at_its_limit(tmp_path, monkeypatch):
         n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     ) as cluster:
         effort = Effort(chunk=4, workers=Workers(kind="dask", scheduler=cluster.scheduler_address))
-        with pytest.raises(MechanismFailed, match=r"run 1 of the world 'out' took longer than --trial-seconds 0\.3"):
+        with pytest.raises(MechanismFailed, match=r"run 1 of the world 'out' took longer than trial_seconds 0\.3"):
             collect(MechanismTrials("hanging_mechanism:made", 0, 0.3), 8, effort)

@@ -277,11 +277,11 @@ def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((None, "dask", None), "--executor dask needs --scheduler"),
-        ((2, "dask", "tcp://x:1"), "--jobs is 2, must be left out with --executor dask"),
-        ((None, None, "tcp://x:1"), "must be used with --executor dask"),
-        ((None, "slurm", None), "--executor is 'slurm'"),
-        ((0, None, None), "--jobs is 0"),
+        ((None, "dask", None), "executor dask needs scheduler"),
+        ((2, "dask", "tcp://x:1"), "jobs is 2, must be left out with executor dask"),
+        ((None, None, "tcp://x:1"), "must be used with executor dask"),
+        ((None, "slurm", None), "executor is 'slurm'"),
+        ((0, None, None), "jobs is 0"),
     ],
 )
 def test_workers_that_do_not_go_together_are_one_line(given, words):

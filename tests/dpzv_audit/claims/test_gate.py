@@ -315,7 +315,7 @@ def mechanism_claim(name, factory="build", epsilon=1.0):
 
 def test_no_code_is_imported_without_trust(mechanism_folder):
     folder, name = mechanism_folder
-    with pytest.raises(InputError, match="--trust-code"):
+    with pytest.raises(InputError, match="trust_code"):
         gate_of(folder, mechanism_claim(name)).prepare()
     assert not (folder / "imported").exists()
     assert name not in sys.modules
@@ -364,7 +364,7 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
         effort=Effort(max_trials=1600),
     )
     assert run.trials == 1500
-    assert run.missing == "--max-trials 1600 ended the full test on runs"
+    assert run.missing == "the limit of 1600 trials ended the full test on runs"
     assert [look.weight for look in run.looks] == [CUT_SHARE], "a test cut off spends what was kept back for it"
     assert not list(kept.rglob("evidence.json"))
 
@@ -372,7 +372,7 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
 def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
     text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\nconfig = { epochs = 1 }'
     (run,) = gathered(tmp_path, text, effort=Effort(max_trials=1))
-    assert run.missing == "--max-trials 1 ended the sequential test on trainings"
+    assert run.missing == "the limit of 1 trials ended the sequential test on trainings"
     found = run.evidence()
     assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
     assert found.tradeoff is not None

@@ -183,7 +183,7 @@ LOST = {
     "a line of text": (lambda text: text + "x\n", "is no ledger"),
     "another version": (
         lambda text: '{"schema": "dpzv-audit/ledger/1", "alpha": 0.01}\n{"level": 0.005, "refuted": {"k": true}}\n',
-        "was written by an earlier version, which did not say which claims it refuted; move it away and give --new-led",
+        "was written by an earlier version, which did not say which claims it refuted; move it away and give new_led",
     ),
 }
 
@@ -196,8 +196,8 @@ def test_what_was_lost_or_edited_is_refused_whatever_the_cache_knows(kept, what,
     path.write_text(change(path.read_text()))
     with pytest.raises(InputError, match=says) as caught:
         open_ledger(path, 0.01001 if "error rate" in what else 0.01, memory if remembered else None)
-    assert str(caught.value).startswith(f"--ledger {path}: ")
-    assert any(cure in str(caught.value) for cure in ("put back", "--new-ledger", "must be a file that --ledger wrote"))
+    assert str(caught.value).startswith(f"ledger {path}: ")
+    assert any(cure in str(caught.value) for cure in ("put back", "new_ledger", "must be a file that ledger wrote"))
 
 
 def test_a_ledger_put_back_to_an_earlier_state_is_refused_by_the_memory(kept, tmp_path):

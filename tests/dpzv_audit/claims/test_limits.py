@@ -20,6 +20,7 @@ from dpzv_audit.cli import main
 from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError
 from mechanisms.config import CZOFOConfig, DPZVConfig
+from mechanisms.context import Deployment
 from mechanisms.federation import check_sizes
 from mechanisms.plan import plan
 
@@ -186,7 +187,7 @@ def test_products_of_legal_sizes_are_refused():
 def test_rounds_by_client_are_counted_once_for_all_clients():
     config = DPZVConfig(epochs=1000, batch_size=64)
     started = time.process_time()
-    made = plan(config, records=64_000, clients=limits.MOST_CLIENTS, seed=0)
+    made = plan(config, Deployment(records=64_000, clients=limits.MOST_CLIENTS))
     assert time.process_time() - started < 5.0, "1,000 passes over 1,000,000 rounds take 15 s"
     assert made.rounds_by_client == (1000,) * 1000
 
@@ -288,7 +289,7 @@ def around(tmp_path):
 def test_folders_lie_below_the_claims_file(around, key, given, check):
     line = f'data_dir = "{given}"' if key == "data_dir" else f'config = {{ transformer = "{given}" }}'
     made = gate_of(around, DATA + line)
-    with pytest.raises(InputError, match=f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*--root DIR"):
+    with pytest.raises(InputError, match=f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*root DIR"):
         made.check() if check else made.prepare()
 
 
@@ -300,7 +301,7 @@ def test_folders_lie_below_the_claims_file(around, key, given, check):
         ('data_dir = "claims.toml"', "data_dir is 'claims.toml', which is no folder but a regular file below"),
         ('data_dir = "data"', "leads to .*, must lie below"),
         ('config = { transformer = "model" }', "whose config.json lies elsewhere"),
-        ('config = { transformer = "some/model" }', "a name on a hub, which is fetched, needs --trust-code"),
+        ('config = { transformer = "some/model" }', "a name on a hub, which is fetched, needs trust_code"),
     ],
 )
 def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, line, says):

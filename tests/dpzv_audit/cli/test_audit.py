@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.cli.audit import audit
+from dpzv_audit.cli.names import said
 from dpzv_audit.errors import InputError
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -153,7 +154,7 @@ def test_only_an_assumed_bound_says_what_it_rests_on(files):
 def test_a_wrong_flag_is_named(files, flags, words):
     error = run(files, *flags).exception
     assert isinstance(error, InputError)
-    assert words in str(error)
+    assert words in said(error)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_a_wrong_flag_is_named(files, flags, words):
 def test_a_flag_that_score_files_leave_without_effect_is_refused(files, flags):
     error = run(files, *flags).exception
     assert isinstance(error, InputError)
-    assert str(error).startswith(f"{flags[0]} goes with --m")
+    assert said(error).startswith(f"{flags[0]} goes with --m")
 
 
 def test_a_bound_that_the_user_vouches_for_does_not_say_that_it_assumes_nothing(files):
@@ -184,10 +185,10 @@ def test_a_bound_that_the_user_vouches_for_does_not_say_that_it_assumes_nothing(
 
 
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
-    assert "none of --method, --scores and --mechanism given" in str(CliRunner().invoke(APP, []).exception)
+    assert "none of --method, --scores and --mechanism given" in said(CliRunner().invoke(APP, []).exception)
     assert "--epochs goes with --method" in str(
         CliRunner().invoke(APP, ["--scores", files[0], files[1], "--epochs", "3"]).exception
     )
     error = CliRunner().invoke(APP, ["--scores", files[0], str(tmp_path / "no.csv")]).exception
     assert isinstance(error, InputError)
-    assert "no.csv: there is no such file" in str(error)
+    assert "no.csv: there is no such file" in said(error)

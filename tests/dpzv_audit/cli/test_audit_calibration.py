@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from dpzv_audit.auditing import ESTIMATORS, audit_scores
 from dpzv_audit.cli.audit import audit
 from dpzv_audit.cli.audit_calibration import family_of
+from dpzv_audit.cli.names import said
 from dpzv_audit.errors import AuditError, InputError
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -58,7 +59,7 @@ def test_another_seed_draws_other_audits():
 def test_a_flag_that_the_check_leaves_without_effect_is_refused(flags):
     error = run("--calibrate-check", *flags).exception
     assert isinstance(error, InputError)
-    assert str(error).startswith(f"{flags[0]} does not go with --calibrate-check")
+    assert said(error).startswith(f"{flags[0]} does not go with --calibrate-check")
 
 
 def test_a_bound_that_exceeds_the_truth_fails_the_check(monkeypatch):
@@ -71,7 +72,7 @@ def test_a_bound_that_exceeds_the_truth_fails_the_check(monkeypatch):
     monkeypatch.setitem(ESTIMATORS, "clopper-pearson", replace(ESTIMATORS["clopper-pearson"], function=boastful))
     done = run("--calibrate-check", "--audits", "20", "--estimator", "clopper-pearson")
     assert isinstance(done.exception, AuditError)
-    assert "in 20 of 20 audits, valid bounds would in at most" in str(done.exception)
+    assert "in 20 of 20 audits, valid bounds would in at most" in said(done.exception)
 
 
 @pytest.fixture(scope="module")
@@ -144,4 +145,4 @@ def test_wrong_families_are_one_line(text, words):
 def test_wrong_flags_are_named(flags, words):
     done = run(*flags)
     assert isinstance(done.exception, InputError)
-    assert words in str(done.exception)
+    assert words in said(done.exception)

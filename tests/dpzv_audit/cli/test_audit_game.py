@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli.audit import audit
+from dpzv_audit.cli.names import said
 from dpzv_audit.errors import AuditError, InputError
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -167,7 +168,7 @@ def test_a_mechanism_of_ones_own(answer, tmp_path, monkeypatch):
         CliRunner().invoke(APP, ["--mechanism", "mine_here:wrong", "--runs", "300", "--out", str(tmp_path)]).exception
     )
     assert isinstance(error, AuditError)
-    assert "raised ValueError: no; no run was done before it" in str(error)
+    assert "raised ValueError: no; no run was done before it" in said(error)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +215,8 @@ def test_a_wrong_flag_is_one_line(flags, words, run):
         assert run(*flags).exit_code == 2
         return
     assert isinstance(error, InputError), error
-    assert words in str(error)
-    assert "\n" not in str(error)
+    assert words in said(error)
+    assert "\n" not in said(error)
 
 
 def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_once(run, answer, monkeypatch):

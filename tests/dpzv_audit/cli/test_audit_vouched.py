@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli.audit import audit
+from dpzv_audit.cli.names import said
 from dpzv_audit.errors import InputError
 
 APP = typer.Typer()
@@ -53,4 +54,4 @@ def test_a_claim_falls_by_gaussian_noise_only_on_a_word_that_no_test_contradicts
 def test_a_planted_mechanism_knows_what_its_scores_are():
     error = CliRunner().invoke(APP, ["--mechanism", "planted:sound", "--exactly-gaussian"]).exception
     assert isinstance(error, InputError)
-    assert "--exactly-gaussian does not go with --mechanism planted" in str(error)
+    assert "--exactly-gaussian does not go with --mechanism planted" in said(error)

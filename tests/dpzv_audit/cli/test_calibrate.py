@@ -6,6 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli import calibrate as command
+from dpzv_audit.cli.names import said
 from dpzv_audit.errors import InputError
 
 SIZES = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo"
@@ -100,8 +101,8 @@ def test_example_of_the_help_runs_as_printed():
 def test_wrong_flags_are_one_line(arguments, says):
     error = run(arguments).exception
     assert isinstance(error, InputError)
-    assert says in str(error)
-    assert "\n" not in str(error)
+    assert says in said(error)
+    assert "\n" not in said(error)
 
 
 def test_quiet_leaves_the_answer_in_one_line():
@@ -142,4 +143,4 @@ def test_add_remove_is_solved_at_a_public_rate_alone():
     assert not follows["reached"]
     assert "removing a record moves every other record's rate B/D" in follows["reason"]
     refused = run(f"{flags} --sample-rate 0.01 --sigma 1 --solve batch-size").exception
-    assert str(refused) == "--sample-rate is 0.01, must be left out with --solve batch-size"
+    assert said(refused) == "--sample-rate is 0.01, must be left out with --solve batch-size"

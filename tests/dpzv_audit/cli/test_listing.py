@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from dpzv_audit.cli.listing import REGISTRIES, list_what, listed
+from dpzv_audit.cli.names import flag, said
 from dpzv_audit.data import DATASETS
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, with_options
 from dpzv_audit.evidence import ADVERSARIES
 
 
@@ -50,7 +51,7 @@ def test_below_a_data_set_stands_what_it_needs(capsys):
             assert "files: none needed" in lines
         else:
             assert f"files: {spec.source.folder}/{spec.source.names}" in text
-            assert f"source: {spec.source.origin}" in lines
+            assert f"source: {with_options(spec.source.origin, flag)}" in lines
 
 
 def test_the_files_that_download_fetches_are_said_to_be(capsys):
@@ -75,7 +76,7 @@ def test_an_unknown_kind_lists_the_choices_and_suggests_the_nearest():
     with pytest.raises(InputError) as caught:
         list_what("attack")
     choices = "methods, attacks, datasets, accountants, estimators, tables, canaries, planted, adversaries"
-    assert str(caught.value) == f"WHAT is 'attack': did you mean 'attacks'? must be one of {choices}"
+    assert said(caught.value) == f"WHAT is 'attack': did you mean 'attacks'? must be one of {choices}"
     with pytest.raises(InputError, match=r"adversaries$"):
         list_what("zebras")
 

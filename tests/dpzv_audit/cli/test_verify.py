@@ -264,7 +264,7 @@ def test_strict_fails_what_a_budget_cut_off(folder, capsys):
     assert (code, result["claims"][0]["verdict"], result["missing"]) == (0, "supported", ["cut"])
     code, result = verified(capsys, path, "--max-trials", "2", "--strict")
     assert (code, result["claims"][0]["verdict"], result["claims"][0]["fails"]) == (1, "supported", True)
-    assert result["sentence"].endswith(" For --strict 1 more fails: inconclusive, cut off or not audited.")
+    assert result["sentence"].endswith(" With strict, 1 more fails: inconclusive, cut off or not audited.")
     assert verified(capsys, path, "--max-minutes", "1e-6", "--strict")[0] == 1
 
 

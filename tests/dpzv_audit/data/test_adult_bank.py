@@ -19,7 +19,7 @@ ADULT_ROW = (
     "United-States, <=50K"
 )
 RICH_ROW = ADULT_ROW.replace("39", "52").replace("State-gov", "?").replace("<=50K", ">50K")
-BANK_HEADER = ";".join(f'"{name}"' for name in BANK.names)
+BANK_HEADER = ";".join(f'"{name}"' for name in BANK.layout.names)
 BANK_ROW = '58;"management";"married";"tertiary";"no";2143;"yes";"no";"unknown";5;"may";261;1;-1;0;"unknown";"no"'
 
 
@@ -143,7 +143,7 @@ def test_bank_with_other_columns_or_separators_is_refused(tmp_path):
 def test_files_with_other_counts_are_refused(tmp_path):
     write_adult(tmp_path, [ADULT_ROW, RICH_ROW], [ADULT_ROW])
     text = refused("adult", tmp_path)
-    assert "adult.data: has [1, 1] rows by class, the original has [24720, 7841]; give --subset" in text
+    assert "adult.data: has [1, 1] rows by class, the original has [24720, 7841]; give subset" in text
     write_bank(tmp_path, [BANK_ROW])
     assert "has [1, 0] rows by class, the original has [39922, 5289]" in refused("bank", tmp_path)
     write_bank(tmp_path, [BANK_ROW], "bank.csv")

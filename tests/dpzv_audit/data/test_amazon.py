@@ -53,7 +53,7 @@ def test_the_source_s_own_test_file_is_used_where_it_is_there(tmp_path):
     data = load("amazon-polarity", data_dir=tmp_path, subset=True, length=9, vocabulary=50, clients=1)
     assert (len(data.train), len(data.test), data.shapes) == (10, 4, ((9,),))
     assert sorted(data.digests) == ["test.ft.txt", "train.ft.txt"]
-    assert "train.ft.txt: has 10 lines, the original has 3600000; give --subset" in refused(tmp_path)
+    assert "train.ft.txt: has 10 lines, the original has 3600000; give subset" in refused(tmp_path)
 
 
 def test_rows_do_not_depend_on_the_rows_beside_them(tmp_path):

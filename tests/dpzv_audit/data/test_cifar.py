@@ -105,7 +105,7 @@ def test_fewer_or_shorter_batches_only_when_asked_for(folder):
     text = refused(folder)
     assert text.startswith(f"{inner / 'data_batch_3.bin'}: no such file; download https://")
     assert "to go into cifar-10-batches-bin/" in text
-    assert text.endswith("give --subset to use what is there")
+    assert text.endswith("give subset to use what is there")
     (inner / "test_batch.bin").write_bytes(BATCHES["test_batch.bin"][:7].tobytes())
     cifar = CIFAR.load(data_dir=folder, subset=True)
     assert (len(cifar.train), len(cifar.test)) == (80, 7)

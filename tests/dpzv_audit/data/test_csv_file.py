@@ -102,10 +102,10 @@ def test_another_separator(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label": "z"}, "label column is 'z': must be one of a, b, town, c, y"),
-        ({"categories": ["twon"]}, "categories column is 'twon': did you mean 'town'? must be one of a, b, town, c, y"),
-        ({"drop": ["d"]}, "drop column is 'd': must be one of"),
-        ({"scales": {"e": 2.0}}, "scales column is 'e': must be one of"),
+        ({"label": "z"}, "label is 'z': must be one of a, b, town, c, y"),
+        ({"categories": ["twon"]}, "categories is 'twon': did you mean 'town'? must be one of a, b, town, c, y"),
+        ({"drop": ["d"]}, "drop is 'd': must be one of"),
+        ({"scales": {"e": 2.0}}, "scales is 'e': must be one of"),
         ({"scales": {"a": -2.0}}, "scale of column 'a' is -2.0, must be a finite number above 0"),
         ({"scales": {"town": 2.0}}, "column 'town' is in categories and in scales"),
         ({"buckets": 1}, "buckets of column 'town' is 1"),
@@ -115,7 +115,7 @@ def test_another_separator(tmp_path):
         ({"groups": [["a"], ["b", "town"]]}, "column 'c' is in no client's group, must be in one"),
         ({"groups": [["a", "c"], ["b", "town", "a"]]}, "column 'a' is in several groups"),
         ({"groups": [["a", "b", "c", "town"], []]}, "a group is empty"),
-        ({"groups": [["a", "b", "c", "town", "y"]]}, "group column is 'y': must be one of a, b, town, c"),
+        ({"groups": [["a", "b", "c", "town", "y"]]}, "groups is 'y': must be one of a, b, town, c"),
         ({"groups": [["a", "b"], ["c", "town"]], "clients": 3}, "clients is 3, must be 2, the number of groups"),
         ({"drop": ["a", "b", "town", "c"]}, "must have at least one feature"),
         ({"classes": ["n0", "n1"]}, "line 4 has label 'n2', must be one of 'n0', 'n1'"),

@@ -82,7 +82,7 @@ def test_absent_files_are_told_with_their_source(tmp_path):
     assert text.startswith(
         f"{tmp_path}/train-images-idx3-ubyte.gz: no such file; download the four .gz files from http"
     )
-    assert text.endswith("(or give --download), to go into fashion-mnist/ of the data folder")
+    assert text.endswith("(or give download), to go into fashion-mnist/ of the data folder")
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"")
     with pytest.raises(InputError, match=r"\(download it from https://raw\.githubusercontent\.com/zalandoresearch/"):
         load("fashion-mnist", data_dir=tmp_path)

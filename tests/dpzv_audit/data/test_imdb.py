@@ -109,7 +109,7 @@ def test_absent_archives_are_told_with_their_source(tmp_path):
     assert "to go into imdb/" in text
     assert "subset" not in text
     pack(tmp_path / "aclImdb_subset.tar.gz", reviews())
-    assert refused(tmp_path).endswith("give --subset to use aclImdb_subset.tar.gz")
+    assert refused(tmp_path).endswith("give subset to use aclImdb_subset.tar.gz")
     assert "clients is 3, must divide the 256 tokens" in refused(tmp_path, clients=3)
 
 

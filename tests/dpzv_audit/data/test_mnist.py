@@ -230,10 +230,10 @@ def test_missing_file_says_where_to_put_it(folder):
 
 def test_missing_folder_names_what_pointed_there(tmp_path, monkeypatch):
     absent = tmp_path / "absent"
-    assert refused(absent).startswith(f"--data-dir is {absent}, which does not exist; must be the folder")
+    assert refused(absent).startswith(f"data_dir is {absent}, which does not exist; must be the folder")
     file = tmp_path / "file"
     file.write_bytes(b"")
-    assert refused(file).startswith(f"--data-dir is {file}, which is no folder")
+    assert refused(file).startswith(f"data_dir is {file}, which is no folder")
     monkeypatch.setenv(DATA_VARIABLE, str(absent))
     with pytest.raises(InputError, match=f"{DATA_VARIABLE} is .*absent, which does not exist"):
         load("mnist")
@@ -244,7 +244,7 @@ def test_no_folder_at_all_asks_for_the_flag(monkeypatch, value):
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
     if value is not None:
         monkeypatch.setenv(DATA_VARIABLE, value)
-    with pytest.raises(InputError, match=r"give --data-dir DIR, the folder that holds mnist/"):
+    with pytest.raises(InputError, match=r"give data_dir DIR, the folder that holds mnist/"):
         load("mnist")
 
 

@@ -29,9 +29,9 @@ def test_every_set_with_files_says_what_to_download_and_where_to_put_it(name, tm
         text = str(caught.value)
         assert "\n" not in text
         assert any(word in text for word in ("download", "get ", "make "))
-        assert ("--data-dir" if data_dir is None else str(tmp_path)) in text
+        assert ("data_dir" if data_dir is None else str(tmp_path)) in text
     if DATASETS[name].remote:
-        assert "--download" in text or "download it from https://" in text
+        assert "give download" in text or "download it from https://" in text
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -69,3 +69,13 @@ def test_a_partition_of_one_number_of_clients_is_taken_for_that_number_alone():
 def test_a_set_must_say_what_its_numbers_come_from():
     with pytest.raises(InputError, match="data set ours: must say its source, its files or the package"):
         DataSpec(name="ours", summary="", reader=load, partitions={"runs": Partition(clients=1, takes="1")})
+    with pytest.raises(InputError, match="data set ours: must have at least one partition"):
+        DataSpec(name="ours", summary="", reader=load, partitions={}, package="numpy")
+
+
+def test_other_numbers_of_clients_than_the_one_a_set_has_are_refused():
+    halves = {"halves": Partition(clients=2, takes="2", fixed=True)}
+    ours = DataSpec(name="ours", summary="", reader=load, partitions=halves, package="numpy")
+    assert ours.choose(2, None) == ours.choose(None, None) == ("halves", 2)
+    with pytest.raises(InputError, match="clients is 3, must be 2 for halves"):
+        ours.choose(3, None)

@@ -148,7 +148,7 @@ def test_a_bomb_of_a_png_is_refused_by_its_header(folder):
 
 
 def test_modelnet40_wants_all_its_classes_unless_asked_for_a_subset(folder, tmp_path):
-    with pytest.raises(InputError, match="has 2 of modelnet40's 40 class folders, not bed; give --subset"):
+    with pytest.raises(InputError, match="has 2 of modelnet40's 40 class folders, not bed; give subset"):
         load("modelnet40", data_dir=folder)
     data = load("modelnet40", data_dir=folder, subset=True, size=8)
     assert (data.name, data.clients, data.shapes[0]) == ("modelnet40", 12, (1, 8, 8))

@@ -45,7 +45,7 @@ def _joined(data):
     return np.concatenate([block.reshape(len(data.train), -1) for block in data.train.features], axis=1)
 
 
-@pytest.mark.parametrize(("count", "line"), [(0, "--records is 0"), (1409, "--records is 1409, must be at most 1408")])
+@pytest.mark.parametrize(("count", "line"), [(0, "records is 0"), (1409, "records is 1409, must be at most 1408")])
 def test_a_sample_of_none_or_of_more_than_there_are_is_one_line(count, line):
     with pytest.raises(InputError, match=line):
         sample_of_training(load("digits"), count)

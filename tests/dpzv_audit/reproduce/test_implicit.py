@@ -112,6 +112,6 @@ def test_measures_that_are_damaged_are_one_line(digits, tmp_path, interrupted, s
     table, stage, _ = interrupted
     (path,) = (tmp_path / "parts").glob("*.measures")
     spoil(path)
-    with pytest.raises(InputError, match=r"\.measures is missing or damaged; start without --resume") as caught:
+    with pytest.raises(InputError, match=r"\.measures is missing or damaged; start without resume") as caught:
         reproduce(table, digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts", resume=True), stage=stage)
     assert "\n" not in str(caught.value)

@@ -41,7 +41,7 @@ def test_a_damaged_part_is_one_line(tmp_path):
     TableParts(tmp_path).part({"a": 1}, lambda _: {"value": 1})
     (file,) = tmp_path.iterdir()
     file.write_text('{"value": ')
-    with pytest.raises(InputError, match=r"is damaged: .*; remove it, or start without --resume"):
+    with pytest.raises(InputError, match=r"is damaged: .*; remove it, or start without resume"):
         TableParts(tmp_path, resume=True).part({"a": 1}, lambda _: {})
 
 

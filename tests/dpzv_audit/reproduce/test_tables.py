@@ -1,6 +1,8 @@
 """A reproduced table holds what was run beside what was printed, and its costs are those of the messages."""
 
 import json
+import tomllib
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -12,12 +14,15 @@ from dpzv_audit.reproduce.completion import Completion
 from dpzv_audit.reproduce.direct import Direct
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
+from dpzv_audit.reproduce.papers import FILES
 from dpzv_audit.reproduce.search import Searched
+from dpzv_audit.reproduce.text import filled, shared
 from dpzv_audit.reproduce.training import Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
-from mechanisms.registry import new_run
 from mechanisms.training_data import TrainingData
+
+from ...built_in import new_run
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -40,6 +45,33 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
         else:
             assert isinstance(item, PeakMemory)
             method_named(item.method).configure(**item.options)
+
+
+def test_everything_that_a_file_of_tables_names_is_there_and_used():
+    used = {"columns": set(), "about": set()}
+    for name in FILES:
+        paper = tomllib.loads((files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text("utf-8"))
+        rows = [{**table["each"], **row} for table in paper["table"] for row in table["rows"]]
+        named = [
+            setting
+            for part in (*rows, *(table["each"] for table in paper["table"]))
+            for setting in part.get("settings", ())
+        ]
+        assert set(named) == set(paper.get("settings", {})), name
+        assert {row["dataset"] for row in rows if "dataset" in row} == set(paper["datasets"]), name
+        for table in paper["table"]:
+            used["columns"] |= set(table["columns"])
+            used["about"] |= set(table["about"]) & set(shared("about"))
+    assert used == {"columns": set(shared("columns")), "about": set(shared("about"))}
+
+
+def test_what_is_missing_is_a_dash_and_shares_are_in_percent():
+    interval = {"value": 0.5, "low": 0.25, "high": 0.75, "over_trainings": {"count": 2, "least": 0.4, "most": 0.6}}
+    values = {"none": None, "share": 0.12345, "interval": interval}
+    assert filled("{none:.2f} {none:interval .2f} {share:.1p} {share:+.2p}", values) == "- - 12.3 +12.35"
+    assert filled("{interval:bracket .1p}", values) == "50.0 [25.0, 75.0]"
+    assert filled("{interval:interval .2f}", values) == "0.50 [0.25, 0.75]; 2 seeds 0.40 to 0.60"
+    assert filled("{share:interval .3f}", values) == "0.123"
 
 
 def test_the_papers_tables_and_figures_are_all_there():
@@ -77,7 +109,7 @@ def test_rows_are_chosen_by_part_of_their_label_and_whole_labels_stand_for_thems
     assert labels("q = ") == ["q = 100", "q = 10", "q = 1"]
     assert labels("q = 1", "VAFL") == ["first order (VAFL)", "q = 1"]
     with pytest.raises(
-        InputError, match=r"--row is 'q = 7', must be part of a row's label: first order \(VAFL\); q = 100"
+        InputError, match=r"row is 'q = 7', must be part of a row's label: first order \(VAFL\); q = 100"
     ):
         labels("q = 7")
 

@@ -70,12 +70,12 @@ def test_an_adversary_without_a_game_says_why(adversary, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"canary": "worst"}, "--canary is 'worst': did you mean 'worst-case'"),
-        ({"neighbours": "replace"}, "--neighbours is 'replace': did you mean"),
-        ({"adversary": "clients"}, "--adversary is 'clients': did you mean 'client'"),
-        ({"others": "one"}, "--others is 'one'"),
-        ({"canary": "random", "others": "saturated"}, "--others saturated goes with --canary worst-case"),
-        ({"canary": "state", "norm": -1.0}, "--canary-norm is -1.0"),
+        ({"canary": "worst"}, "canary is 'worst': did you mean 'worst-case'"),
+        ({"neighbours": "replace"}, "neighbours is 'replace': did you mean"),
+        ({"adversary": "clients"}, "adversary is 'clients': did you mean 'client'"),
+        ({"others": "one"}, "others is 'one'"),
+        ({"canary": "random", "others": "saturated"}, "others saturated goes with canary worst-case"),
+        ({"canary": "state", "norm": -1.0}, "norm is -1.0"),
     ],
 )
 def test_a_wrong_name_is_one_line(options, words):
@@ -85,7 +85,7 @@ def test_a_wrong_name_is_one_line(options, words):
 
 def test_others_that_hide_the_canary_from_an_outsider_are_refused(dataset):
     config = DPZVConfig(**SMALL, sampler="poisson")
-    with pytest.raises(InputError, match="--others saturated hides the canary"):
+    with pytest.raises(InputError, match="others saturated hides the canary"):
         RealTrials(Game(config=config, adversary="eavesdropper", others="saturated"), dataset())
 
 
@@ -122,7 +122,7 @@ def test_a_record_set_to_zero_adds_nothing_in_one_world(adversary, dataset):
     assert np.allclose(arrays["out_scores"], 0.0)
     with pytest.raises(InputError, match="only of a worst-case canary"):
         Game(config=config, neighbours="zero-out", canary="random")
-    with pytest.raises(InputError, match="--others saturated does not go with --neighbours zero-out"):
+    with pytest.raises(InputError, match="others saturated does not go with neighbours zero-out"):
         Game(config=config, neighbours="zero-out", others="saturated")
 
 

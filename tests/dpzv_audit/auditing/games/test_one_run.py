@@ -7,6 +7,7 @@ from scipy import stats
 from dpzv_audit.auditing.games.one_run import coin_scores, play_one_run
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZV
 from mechanisms.training_data import TrainingData
 
 LEVEL = 1e-4
@@ -37,7 +38,7 @@ def test_labels_follow_the_coins_and_the_scores_tell_them(dataset, monkeypatch):
     monkeypatch.setattr(TrainingData, "of", classmethod(spy))
     data = dataset(records=40)
     config = DPZVConfig(**{**SMALL, "sigma": 0.001})
-    played = play_one_run(config, data, canaries=30, adversary="colluding-clients", seed=3)
+    played = play_one_run(DPZV, config, data, canaries=30, adversary="colluding-clients", seed=3)
     assert played.saturated
     assert ((played.scores > 0) == played.coins).all()
     changed = given[0][0] != data.train.labels
@@ -50,7 +51,7 @@ def test_labels_follow_the_coins_and_the_scores_tell_them(dataset, monkeypatch):
 
 def test_coins_are_fair_and_differ_by_seed(dataset):
     data, config = dataset(records=40), DPZVConfig(**{**SMALL, "epochs": 1})
-    coins = [play_one_run(config, data, canaries=40, adversary="client", seed=seed).coins for seed in range(10)]
+    coins = [play_one_run(DPZV, config, data, canaries=40, adversary="client", seed=seed).coins for seed in range(10)]
     assert len({tuple(row) for row in coins}) == 10
     assert stats.binomtest(int(np.sum(coins)), 400).pvalue > LEVEL
 
@@ -61,7 +62,7 @@ def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
     right = [
         (played.scores > 0) == played.coins
         for seed in range(10)
-        for played in [play_one_run(config, data, canaries=40, adversary="colluding-clients", seed=seed)]
+        for played in [play_one_run(DPZV, config, data, canaries=40, adversary="colluding-clients", seed=seed)]
     ]
     assert stats.binomtest(int(np.sum(right)), 400).pvalue > LEVEL
 
@@ -69,11 +70,11 @@ def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
 @pytest.mark.parametrize(
     ("canaries", "adversary", "words"),
     [
-        (1, "client", "--canaries is 1, must be from 2 to the 12"),
-        (13, "client", "--canaries is 13"),
-        (4, "release", "--adversary is 'release'"),
+        (1, "client", "canaries is 1, must be from 2 to the 12"),
+        (13, "client", "canaries is 13"),
+        (4, "release", "adversary is 'release'"),
     ],
 )
 def test_what_cannot_be_played_is_one_line(canaries, adversary, words, dataset):
     with pytest.raises(InputError, match=words):
-        play_one_run(DPZVConfig(**SMALL), dataset(), canaries=canaries, adversary=adversary)
+        play_one_run(DPZV, DPZVConfig(**SMALL), dataset(), canaries=canaries, adversary=adversary)

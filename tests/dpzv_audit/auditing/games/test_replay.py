@@ -8,6 +8,7 @@ from dpzv_audit.auditing.games import real
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
 from mechanisms.config import DPZVConfig
+from mechanisms.context import RunContext
 from mechanisms.dpzv import DPZVRun
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, ViewRecorder
@@ -20,10 +21,10 @@ def transcript_of(trials, world, replica):
     config, data = trials.game.config, trials.worlds.data[world]
     recorder = ViewRecorder(Adversary("colluding-clients", (1, 2)), kinds=("scalar",))
     stack = TrainingData.of(data, dtype=dtype_of(config), device="cpu", labels=data.train.labels[None])
-    plan = trials.plan
+    context = RunContext(seed=trials.seed, replicas=(replica,), observers=(recorder,))
     with torch.no_grad():
-        run = DPZVRun(stack, config, plan, seed=trials.seed, replicas=(replica,), observers=(recorder,), device="cpu")
-        for _ in plan.active:
+        run = DPZVRun(stack, config, context)
+        for _ in run.plan.active:
             run.step()
     return recorder.view.scalars()[:, 0].numpy()
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpzv_audit.auditing.engine import Effort, collect
-from dpzv_audit.auditing.games import real as module
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.worst_case import CanaryClient, logit_directions
 from dpzv_audit.errors import InputError
 from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZVRun
+from mechanisms.dpzv import DPZV, DPZVRun
 from mechanisms.models import MLP
 from mechanisms.parameters import ParameterStack, module_of
 from mechanisms.replicas import evaluator_for
@@ -43,7 +42,7 @@ VARIANTS = {
 
 
 @pytest.fixture
-def both_worlds(monkeypatch, play):
+def both_worlds(play):
     """A function that plays one run in each world with one replica's randomness, without noise.
 
     Returns scalars (rounds, 2) in the worlds "out" and "in", which rounds held the canary, sizes of the batches, and
@@ -60,14 +59,13 @@ def both_worlds(monkeypatch, play):
             def on_note(self, party, round_, name, value):
                 raise AssertionError("the canary's clients note nothing")
 
-        def run_of(data, config, plan, *, replicas, observers, **options):
-            assert tuple(replicas) == (0, 1)
-            return DPZVRun(data, config, plan, replicas=(replica, replica), observers=(*observers, Log()), **options)
+        def run_of(data, config, context):
+            assert tuple(context.replicas) == (0, 1)
+            seen = (*context.observers, Log())
+            return DPZVRun(data, config, replace(context, replicas=(replica, replica), observers=seen))
 
         quiet = game.config.model_copy(update={"sigma": 0.0})
-        with monkeypatch.context() as patched:
-            patched.setattr(module, "DPZVRun", run_of)
-            play(replace(game, config=quiet), data, runs=1, seed=seed)
+        play(replace(game, method=replace(DPZV, run=run_of), config=quiet), data, runs=1, seed=seed)
         answers = [m for m in messages if m.kind == "scalar"]
         scalars = torch.stack([m.payload for m in answers])
         held = torch.stack([(m.ids[0] == game.record).any() for m in answers])
@@ -282,7 +280,7 @@ def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(dataset
         ({"labels": (1, 1)}, 3, "labels of the canary are 1 and 1, must be two different classes below 3"),
         ({"labels": (0, 3)}, 3, "are 0 and 3"),
         ({"labels": (-1, 0)}, 3, "are -1 and 0"),
-        ({}, 0, "--runs is 0, must be a whole number of at least 1"),
+        ({}, 0, "runs is 0, must be a whole number of at least 1"),
         ({"config": DPZVConfig(batch_size=13)}, 3, "batch_size is 13"),
     ],
 )

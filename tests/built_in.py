@@ -1,0 +1,20 @@
+"""Runs the built-in method that a configuration is of: tests of arithmetic name a method by its configuration."""
+
+from mechanisms import METHODS
+from mechanisms import train as train_method
+from mechanisms.context import RunContext
+
+
+def method_of(config):
+    """The first built-in method with configurations of this type."""
+    return next(method for method in METHODS.values() if method.config is type(config))
+
+
+def new_run(data, config, **context):
+    """A run that has not begun."""
+    return method_of(config).start(data, config, RunContext(**context))
+
+
+def train(data, config, **options):
+    """See `mechanisms.train`."""
+    return train_method(method_of(config), data, config, **options)
