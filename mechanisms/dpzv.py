@@ -176,6 +176,7 @@ def _protection(config: DPZVConfig) -> Protection:
         channel="scalar",
         audience=("client", "colluding-clients", "all-but-one", "malicious-client", "eavesdropper", "release"),
         draws=scalars or config.server_update == "dp-sgd",
+        not_released="" if scalars else "the scalars are sent without noise",
         epsilon=config.epsilon,
         delta=config.delta,
     )
@@ -211,7 +212,7 @@ DPZV = MethodSpec(
     summary="asynchronous, zeroth order; the server answers with one clipped, noised scalar (DPZV, algorithm 1)",
     config=DPZVConfig,
     run=DPZVRun,
-    releases=_releases,
+    released=_releases,
     protection=_protection,
     games=lambda config: Games(("scalars",)),
     downlink="scalar",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from dpzv_audit.accounting import Release
@@ -15,7 +16,13 @@ from dpzv_audit.evidence import AdversaryName, NeighbourRelation
 from mechanisms.config import TrainingConfig, build_config
 from mechanisms.context import Deployment, Plan, RunContext
 from mechanisms.federation import Federation
-from mechanisms.training_data import TrainingData
+from mechanisms.secret import SecretBits
+from mechanisms.training_data import TrainingData, dtype_of
+
+_FEW = 3
+"""Clients whose runs tell whether a method draws noise."""
+_BLANK = {"batch_size": 2, "epochs": 2, "embedding": 2, "hidden": 2, "client_model": "auto", "transformer": None}
+"""What a configuration is set to for a run on blank records."""
 
 Downlink = Literal["scalar", "losses", "gradient"]
 GameName = Literal["scalars"]
@@ -48,6 +55,7 @@ class Protection:
         audience: Whom it stands against; the first is meant where none is named.
         neighbours: The neighbour relation that is meant where none is named.
         draws: Whether a training draws noise that is to protect something.
+        not_released: Why there is no release although noise is drawn; empty: there is one.
         epsilon: The claim from which it follows, if any.
         delta: Delta of the claim, or at which bounds are given where nothing is claimed.
     """
@@ -57,6 +65,7 @@ class Protection:
     audience: tuple[AdversaryName, ...] = ()
     neighbours: NeighbourRelation = "replace-label"
     draws: bool = False
+    not_released: str = ""
     epsilon: float | None = None
     delta: float = 1e-5
 
@@ -97,8 +106,14 @@ class Games:
     why_not: str = ""
 
 
+def _blank_records(clients: int, dtype: torch.dtype) -> TrainingData:
+    features = tuple(torch.zeros(4, 1, dtype=dtype) for _ in range(clients))
+    labels = torch.arange(4) % 2
+    return TrainingData(features, labels, features, labels, 2)
+
+
 def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
-    """Say that a training adds no noise anywhere: `releases` of a method without noise."""
+    """Say that a training adds no noise anywhere: `released` of a method without noise."""
     return ()
 
 
@@ -127,7 +142,8 @@ class MethodSpec:
         summary: One line on what it does.
         config: Type of its configurations; other methods may share it.
         run: Makes a `Run` that has not begun, from data, a configuration and a context; called through `start`.
-        releases: What a training releases under noise, as an accountant takes it; () says: no noise anywhere.
+        released: What a training releases under noise, as an accountant takes it, asked through `releases`; () says:
+            no noise anywhere.
         downlink: What the server answers with.
         protection: What the noise of a configuration protects.
         games: Which games can be played on a configuration.
@@ -142,7 +158,7 @@ class MethodSpec:
     summary: str
     config: type[TrainingConfig]
     run: Callable[[TrainingData, Any, RunContext], Run]
-    releases: Callable[[Any, Deployment], tuple[Release, ...]]
+    released: Callable[[Any, Deployment], tuple[Release, ...]]
     downlink: Downlink
     protection: Callable[[Any], Protection] = _nothing
     games: Callable[[Any], Games] = _no_games
@@ -177,6 +193,47 @@ class MethodSpec:
         if context.behaviours:
             self._check_behaviours(config, context, clients=len(data.features))
         return self.run(data, config, context)
+
+    def releases(self, config: TrainingConfig, deployment: Deployment) -> tuple[Release, ...]:
+        """Return what a training releases under noise; () where it adds none.
+
+        Raises:
+            InputError: Noise is drawn of which the method states no release: nothing is known of any bound.
+        """
+        given = self.protection(config)
+        found = self.released(config, deployment)
+        if given.draws and not found and not given.not_released:
+            raise self._unstated()
+        self.check_noise(config, clients=deployment.clients)
+        return found
+
+    def check_noise(self, config: TrainingConfig, *, clients: int) -> None:
+        """Raise `InputError` where the method says that it draws no noise, and a run on a few blank records draws some.
+
+        Takes no more time the larger the training is.
+        """
+        if self.protection(config).draws:
+            return
+        try:
+            config.check_clients(_FEW)
+            clients = min(clients, _FEW)
+        except InputError:
+            pass  # activation is set for each of so many clients
+        origin = SecretBits()
+        small = config.model_copy(update=_BLANK)
+        with torch.no_grad():
+            run = self.start(_blank_records(clients, dtype_of(config)), small, RunContext(seed=0, origin=origin))
+            for _ in range(clients):
+                run.step()
+        if origin.drawn:
+            raise self._unstated()
+
+    def _unstated(self) -> InputError:
+        return InputError(
+            "which draws noise and states no release, must state what it releases: no bound is known otherwise",
+            "method",
+            self.name,
+        )
 
     def scalar_plan(self, config: TrainingConfig, deployment: Deployment) -> Plan:
         """Return schedule and noise of the scalar channel; `InputError` for a method without one."""

@@ -27,6 +27,8 @@ class SecretBits:
         """Take up `key`, or draw one from the operating system; `ValueError` where it is not 32 bytes long."""
         self.key = os.urandom(KEY_BYTES) if key is None else bytes(key)
         """What all bits follow from: whoever has it can subtract the noise."""
+        self.drawn = False
+        """Whether any bits have been drawn."""
         self.renew(self.key)
 
     def renew(self, key: bytes) -> None:
@@ -45,6 +47,7 @@ class SecretBits:
         The entries of `place` are whole numbers in [0, 2^64). Stretches with different names share no input of the
         hash function: the number of entries is part of the name.
         """
+        self.drawn = True
         parts = (int(purpose), len(place), *place)
         name = b"".join(part.to_bytes(8, "little") for part in parts)
         return np.frombuffer(hashlib.shake_256(self.key + _DOMAIN + name).digest(8 * count), dtype="<u8")

@@ -74,6 +74,7 @@ def _setting(claim: MethodClaim | AttackClaim, place: Place, *, records: int, cl
     if trains:
         check_sizes(config, records=records, clients=clients)
     check_plan(config, records=records, clients=clients)
+    spec.check_noise(config, clients=clients)
     return _Setting(spec, config)
 
 

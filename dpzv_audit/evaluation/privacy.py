@@ -68,6 +68,7 @@ def privacy_sections(
     if noised is None and facing is not None:
         return channel_section(method, config, deployment, adversary=facing), None
     if noised is None or the_plan is None or the_plan.sigma == 0.0:
+        method.check_noise(config, clients=dataset.clients)
         return _without_noise(noised, adversary), None
     scores = None
     if audit.runs and adversary in ("client", "colluding-clients"):

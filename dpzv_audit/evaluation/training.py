@@ -67,6 +67,7 @@ def train_result(
         MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
     reporter = reporter or silent()
+    method.check_noise(config, clients=dataset.clients)
     draws = method.protection(config).draws
     if noise_seed is not None and not draws:
         raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)

@@ -1,0 +1,77 @@
+"""A method that adds noise and states no release is an error that names it, never "no noise is added anywhere"."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dpzv_audit.claims import method_source
+from dpzv_audit.claims.api import verify_claim
+from dpzv_audit.errors import InputError
+from dpzv_audit.evaluation import train_result
+from dpzv_audit.registry import Registry
+from dpzv_audit.seeds import Purpose
+from mechanisms import METHODS
+from mechanisms.context import Deployment
+from mechanisms.method import MethodSpec, Protection, no_noise
+from mechanisms.noise import gaussian
+from mechanisms.vafl import SPEC, VAFLRun
+
+DEPLOYMENT = Deployment(records=100, clients=3)
+
+
+class NoisyRun(VAFLRun):
+    """Planted: adds noise to a model that everybody sees, and tells nobody."""
+
+    def step(self):
+        super().step()
+        fed = self.federation
+        origin = fed.context.seed if fed.context.origin is None else fed.context.origin
+        drawn = [
+            gaussian((fed.server_parameters.flat.shape[1],), 1.0, origin, purpose=Purpose.NOISE, key=(k, self.round))
+            for k in fed.replicas
+        ]
+        fed.server_parameters.flat += torch.stack([torch.from_numpy(row) for row in drawn]).to(fed.dtype)
+
+
+PLANTED = replace(SPEC, name="planted", run=NoisyRun, released=no_noise, protection=lambda config: Protection())
+SAYS_SO = replace(PLANTED, protection=lambda config: Protection(words="the server's model", draws=True))
+
+
+@pytest.mark.parametrize("method", [PLANTED, SAYS_SO], ids=["silent", "says that it draws"])
+def test_noise_without_a_release_is_an_error_that_names_the_method(method):
+    with pytest.raises(InputError, match="which draws noise and states no release") as error:
+        method.releases(method.configure(), DEPLOYMENT)
+    assert "planted" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_train_does_not_call_it_a_method_without_noise(make_dataset):
+    with pytest.raises(InputError, match="'planted', which draws noise and states no release"):
+        train_result(PLANTED, PLANTED.configure(batch_size=4, epochs=1), make_dataset(), controls=False)
+
+
+def test_verify_refuses_the_claim_in_place_of_a_verdict(monkeypatch):
+    planted = Registry("dpzv_audit.methods", MethodSpec, [*METHODS.values(), PLANTED])
+    monkeypatch.setattr(method_source, "METHODS", planted)
+    with pytest.raises(InputError, match=r"planted.*draws noise and states no release"):
+        verify_claim(method="planted", epsilon=1.0, delta=1e-5, records=1000, clients=2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_built_in_methods_say_what_they_draw(method):
+    """Where a method says that it draws no noise a run draws none, and else there is a release or a reason."""
+    spec = METHODS[method]
+    options = {"calibration": "none"} if spec.own_noise else {}
+    spec.check_noise(spec.configure(**options), clients=3)
+    assert spec.releases(spec.configure(**options), DEPLOYMENT) == ()
+    noisy = spec.configure() if spec.own_noise else spec.configure(dp="embedding", dp_sigma=1.0)
+    assert spec.protection(noisy).draws
+    assert spec.releases(noisy, DEPLOYMENT)
+
+
+def test_activation_that_is_set_by_client_is_no_obstacle():
+    config = SPEC.configure(compute_times=(1.0, 2.0, 3.0, 4.0, 5.0))
+    SPEC.check_noise(config, clients=5)
+    with pytest.raises(InputError, match="draws noise"):
+        PLANTED.check_noise(config, clients=5)

@@ -1,0 +1,49 @@
+"""Nobody but a method's own file asks for the type of its configuration: everybody else asks the method."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("dpzv_audit", "attacks", "mechanisms", "reports")
+METHODS = {"compressed", "czofo", "dpzv", "vafl", "zoo"}
+"""Files of methods, which know their own configurations."""
+
+
+def kinds_in(node):
+    """What `node` compares a type with, by a call, a comparison or a pattern."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass"):
+        return node.args[1:]
+    if isinstance(node, ast.Compare) and ast.unparse(node.left).startswith("type("):
+        return node.comparators
+    return [node.cls] if isinstance(node, ast.MatchClass) else []
+
+
+def asked(tree):
+    """Names of configurations' types that something is asked to be of."""
+    parts = [part for node in ast.walk(tree) for kind in kinds_in(node) for part in ast.walk(kind)]
+    names = [part.id if isinstance(part, ast.Name) else getattr(part, "attr", "") for part in parts]
+    return [name for name in names if name.endswith("Config")]
+
+
+def test_no_type_of_a_configuration_is_asked_for_outside_a_methods_own_file():
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    others = [path for path in files if path.stem not in METHODS or "mechanisms" not in path.relative_to(ROOT).parts]
+    assert len(others) > 100
+    found = {str(path.relative_to(ROOT)): asked(ast.parse(path.read_text())) for path in others}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "isinstance(config, DPZVConfig)",
+        "isinstance(config, A | mechanisms.config.VAFLConfig)",
+        "issubclass(kind, (A, DPZVConfig))",
+        "type(config) is DPZVConfig",
+        "match config:\n    case DPZVConfig():\n        pass",
+    ],
+)
+def test_a_planted_question_is_found(planted):
+    assert asked(ast.parse(planted))
