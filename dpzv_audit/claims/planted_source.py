@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from dpzv_audit.accounting import upper_bounds
+from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.fitted import FittedScore, fit_score
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.planted import planted_named
-from dpzv_audit.auditing.planted.definition import AnyTrials, Case, DrawnTrials, Planted
+from dpzv_audit.auditing.planted.definition import AnyTrials, Case, Planted
 from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_of
 from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.games import TRAINED_BLOCK, scored_block

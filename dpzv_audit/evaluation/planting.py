@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from dpzv_audit.accounting import tightest_sound, upper_bounds
+from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.fitted import fitted_facts, fitted_scores
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart, outcome_of
-from dpzv_audit.auditing.planted.definition import AnyTrials, Case, DrawnTrials, Planted
+from dpzv_audit.auditing.planted.definition import AnyTrials, Case, Planted
 from dpzv_audit.auditing.verdict import largest_gating, verdict_on
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dpzv_audit.auditing.games.definition import Game
+from dpzv_audit.auditing.games.drawn import in_blocks
 from dpzv_audit.auditing.games.transcript import (
     Floats,
     Sampling,
@@ -96,12 +97,7 @@ class SimulatedTrials:
         """Draw pairs `first` to `last` and score them."""
         size = _BLOCK_KNOWN if self.game.knows_ids else _BLOCK_SECRET
         draw = self._known if self.game.knows_ids else self._secret
-        parts = []
-        for block in range(first // size, -(-last // size)):
-            drawn = draw(stream(self.seed, Purpose.SIMULATION, block), size)
-            cut = slice(max(first - block * size, 0), min(last - block * size, size))
-            parts.append({name: values[cut] for name, values in drawn.items()})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return in_blocks(lambda block: draw(stream(self.seed, Purpose.SIMULATION, block), size), first, last, size)
 
     @property
     def _means(self) -> tuple[float, float]:

@@ -2,15 +2,22 @@
 
 The design they all claim: B = 32 of D = 256 records, C = 1, one client, four passes (32 rounds), labels replaced, noise
 for (1, 1e-5) against known batches. The canary's difference is far above C in "in" and far below -C in "out", and the
-others contribute nothing, so a scalar with the canary is +-C/B and noise.
+others contribute nothing, so a scalar with the canary is +-C/B and noise. A mechanism runs `n` times in one world:
+`sign` is 1 in "in" and -1 in "out".
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.accounting import Release, sigma_sound
+from dpzv_audit.auditing.games.drawn import Draw, DrawnTrials
+from dpzv_audit.auditing.planted.definition import REFUTED, Case, register
+from dpzv_audit.evidence import AdversaryName, Verdict
 
 Floats = NDArray[np.float64]
 RECORDS, BATCH, CLIP, PASSES = 256, 32, 1.0, 4
@@ -19,12 +26,14 @@ ROUNDS = PASSES * STEPS
 EPSILON, DELTA = 1.0, 1e-5
 UNIT = CLIP / BATCH
 SIGMA = sigma_sound(EPSILON, DELTA, clip=CLIP, batch_size=BATCH, participations=PASSES, neighbours="replace-label")
+SUM = "sum of the scalars of batches with the canary"
+RUNS = 10_000
 _LARGE = 1000.0
 """A loss difference far beyond the clip, in units of C."""
 
 
 def release(**changes: object) -> Release:
-    """The claimed release, with `changes`."""
+    """Return the claimed release, with `changes`."""
     facts: dict[str, object] = {
         "batch_size": BATCH,
         "dataset_size": RECORDS,
@@ -38,6 +47,34 @@ def release(**changes: object) -> Release:
     return Release(**{**facts, **changes})  # type: ignore[arg-type]
 
 
+def claimed(
+    number: int,
+    summary: str,
+    changes: Mapping[str, object] = MappingProxyType({}),
+    *,
+    score: str = SUM,
+    runs: int = RUNS,
+    expected: tuple[Verdict, ...] = REFUTED,
+    adversary: AdversaryName = "client",
+    exactly_gaussian: bool = False,
+) -> Callable[[Draw], Draw]:
+    """Enter the decorated function as a mechanism that claims `release(**changes)`, with streams of that `number`.
+
+    `exactly_gaussian`: a fixed number of rounds of Gaussian noise.
+    """
+
+    def enter(draw: Draw) -> Draw:
+        def build(seed: int) -> Case:
+            trials = DrawnTrials(draw, number, seed, exactly_gaussian)
+            return Case(epsilon=EPSILON, delta=DELTA, release=release(**changes), games={"": trials})
+
+        name = draw.__name__  # type: ignore[attr-defined]
+        register(name, summary, build, score=score, runs=runs, adversary=adversary, expected=expected)
+        return draw
+
+    return enter
+
+
 def held(generator: np.random.Generator, n: int) -> NDArray[np.bool_]:
     """Which rounds hold the canary, (T, n): one in each pass, at random."""
     place = generator.integers(STEPS, size=(PASSES, n)) + STEPS * np.arange(PASSES)[:, None]
@@ -46,116 +83,115 @@ def held(generator: np.random.Generator, n: int) -> NDArray[np.bool_]:
     return mask
 
 
-def _known_ids(generator: np.random.Generator, n: int, sigma: float, shift_in: float, shift_out: float) -> Floats:
-    """Sums of the canary's rounds, (2, n) in "in" and "out", where such a round is N(shift, sigma^2)."""
-    scores = np.empty((2, n))
-    for row, shift in enumerate((shift_in, shift_out)):
-        mask = held(generator, n)
-        scalars = shift * mask + sigma * generator.standard_normal(mask.shape)
-        scores[row] = (scalars * mask).sum(0)
-    return scores
+def _scalars(
+    generator: np.random.Generator, n: int, shift: float, sigma: float | Floats = SIGMA
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return scalars (T, n), N(shift, sigma^2) in the rounds with the canary, and which these are."""
+    mask = held(generator, n)
+    return shift * mask + sigma * generator.standard_normal(mask.shape), mask
 
 
-def sound(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """As designed."""
-    scores = _known_ids(generator, n, SIGMA, UNIT, -UNIT)
-    return scores[0], scores[1]
+def _sums(generator: np.random.Generator, n: int, shift: float, sigma: float = SIGMA) -> Floats:
+    """Sums of the canary's rounds, (n,)."""
+    scalars, mask = _scalars(generator, n, shift, sigma)
+    return np.asarray((scalars * mask).sum(0))
 
 
-def noise_over_b(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+@claimed(0, "noise scaled for B times the sensitivity too little", exactly_gaussian=True)
+def noise_over_b(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """The noise is divided by B with the sum."""
-    scores = _known_ids(generator, n, SIGMA / BATCH, UNIT, -UNIT)
-    return scores[0], scores[1]
+    return _sums(generator, n, sign * UNIT, SIGMA / BATCH)
 
 
-def sensitivity_halved(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+@claimed(1, "sensitivity C/B instead of 2C/B for replaced labels", exactly_gaussian=True)
+def sensitivity_halved(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """Noise for a sensitivity of C/B, where a replaced label moves the scalar by 2C/B."""
-    scores = _known_ids(generator, n, SIGMA / 2.0, UNIT, -UNIT)
-    return scores[0], scores[1]
+    return _sums(generator, n, sign * UNIT, SIGMA / 2.0)
 
 
-def clip_after_average(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """clip_C of the mean instead of the mean of clipped differences: one record moves it by 2C."""
-    mean = float(np.clip(_LARGE * CLIP / BATCH, -CLIP, CLIP))
-    scores = _known_ids(generator, n, SIGMA, mean, -mean)
-    return scores[0], scores[1]
-
-
-def one_sided_clip(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """min(delta, C) as eq. 8 is printed: a loss difference far below -C goes through whole."""
-    scores = _known_ids(generator, n, SIGMA, UNIT, -_LARGE * UNIT)
-    return scores[0], scores[1]
-
-
-def repeated_record(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """A malicious client fills every batch of the canary with the canary: B times the sensitivity."""
-    scores = _known_ids(generator, n, SIGMA, BATCH * UNIT, -BATCH * UNIT)
-    return scores[0], scores[1]
-
-
-def noise_reused(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+@claimed(2, "noise seed reused every round", score="mean of the canary's rounds less the mean of the others")
+def noise_reused(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """One noise for all rounds: the mean of the canary's rounds less that of the others has none."""
-    scores = []
-    for sign in (1.0, -1.0):
-        mask = held(generator, n)
-        scalars = sign * UNIT * mask + SIGMA * generator.standard_normal(n)
-        scores.append((scalars * mask).sum(0) / mask.sum(0) - (scalars * ~mask).sum(0) / (~mask).sum(0))
-    return scores[0], scores[1]
+    mask = held(generator, n)
+    scalars = sign * UNIT * mask + SIGMA * generator.standard_normal(n)
+    return np.asarray((scalars * mask).sum(0) / mask.sum(0) - (scalars * ~mask).sum(0) / (~mask).sum(0))
 
 
-def noise_shared(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+@claimed(3, "noise seed shared with the client", score="sum of the canary's rounds less the noise, drawn again")
+def noise_shared(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """The noise comes from the seed that gives the client its batches: it draws the same and subtracts."""
-    scores = []
-    for sign in (1.0, -1.0):
-        mask = held(generator, n)
-        noise = SIGMA * generator.standard_normal(mask.shape)
-        scalars = sign * UNIT * mask + noise
-        scores.append(((scalars - noise) * mask).sum(0))
-    return scores[0], scores[1]
+    mask = held(generator, n)
+    noise = SIGMA * generator.standard_normal(mask.shape)
+    scalars = sign * UNIT * mask + noise
+    return np.asarray(((scalars - noise) * mask).sum(0))
 
 
-def noise_once(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+@claimed(4, "clipping after averaging")
+def clip_after_average(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """clip_C of the mean instead of the mean of clipped differences: one record moves it by 2C."""
+    return _sums(generator, n, sign * float(np.clip(_LARGE * CLIP / BATCH, -CLIP, CLIP)))
+
+
+@claimed(5, "one-sided clip with an unbounded loss", {"clip_rule": "paper-one-sided"})
+def one_sided_clip(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """min(delta, C) as eq. 8 is printed: a loss difference far below -C goes through whole."""
+    return _sums(generator, n, UNIT if sign > 0.0 else -_LARGE * UNIT)
+
+
+@claimed(6, "noise added once an epoch", score="mean of the canary's rounds without noise")
+def noise_once(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """Noise in the first round of each epoch alone: the canary's other rounds have none."""
     noisy = np.arange(ROUNDS)[:, None] % STEPS == 0
-    scores = []
-    for sign in (1.0, -1.0):
-        mask = held(generator, n)
-        scalars = sign * UNIT * mask + SIGMA * noisy * generator.standard_normal(mask.shape)
-        bare = mask & ~noisy
-        clear = (scalars * bare).sum(0) / np.maximum(bare.sum(0), 1)
-        scores.append(np.where(bare.any(0), clear, (scalars * mask).sum(0) / PASSES))
-    return scores[0], scores[1]
+    scalars, mask = _scalars(generator, n, sign * UNIT, SIGMA * noisy)
+    bare = mask & ~noisy
+    clear = (scalars * bare).sum(0) / np.maximum(bare.sum(0), 1)
+    return np.asarray(np.where(bare.any(0), clear, (scalars * mask).sum(0) / PASSES))
 
 
-def losses_released(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+@claimed(7, "one record repeated in a batch by a malicious client, no cap", adversary="malicious-client")
+def repeated_record(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """A malicious client fills every batch of the canary with the canary: B times the sensitivity."""
+    return _sums(generator, n, sign * BATCH * UNIT)
+
+
+@claimed(
+    8,
+    "training losses released beside the scalars, unnoised",
+    {"data_dependent_side": True},
+    score="sum of the logged losses less what the model explains",
+)
+def losses_released(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """The mean training loss of each round is logged beside the scalar.
 
     The others' loss is a function of the model, which the released scalars move: whoever reads the log subtracts it.
     """
-    scores = []
-    for own_loss in (5.0, 0.1):
-        mask = held(generator, n)
-        sign = 1.0 if own_loss > 1.0 else -1.0
-        scalars = sign * UNIT * mask + SIGMA * generator.standard_normal(mask.shape)
-        others = np.log1p(np.exp(-_model(scalars)))
-        logged = others + own_loss * mask / BATCH
-        scores.append((logged - np.log1p(np.exp(-_model(scalars)))).sum(0))
-    return scores[0], scores[1]
+    scalars, mask = _scalars(generator, n, sign * UNIT)
+    others = np.log1p(np.exp(-_model(scalars)))
+    logged = others + (5.0 if sign > 0.0 else 0.1) * mask / BATCH
+    return np.asarray((logged - others).sum(0))
 
 
-def best_checkpoint(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+@claimed(
+    9,
+    "best-checkpoint choice released beside the scalars, unnoised",
+    {"data_dependent_side": True},
+    score="how far the chosen model is above the mean of all",
+)
+def best_checkpoint(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """Which round's model had the least training loss is published: the canary's loss decides it.
 
     The model w is moved by the released scalars; the canary's loss falls with w in "in" and rises in "out", the others'
     does not depend on it. The score is how far the chosen model is above the mean of all.
     """
-    scores = []
-    for sign in (1.0, -1.0):
-        mask = held(generator, n)
-        model = _model(sign * UNIT * mask + SIGMA * generator.standard_normal(mask.shape))
-        chosen = np.argmin(np.log1p(np.exp(-sign * model)), axis=0)
-        scores.append(model[chosen, np.arange(n)] - model.mean(0))
-    return scores[0], scores[1]
+    model = _model(_scalars(generator, n, sign * UNIT)[0])
+    chosen = np.argmin(np.log1p(np.exp(-sign * model)), axis=0)
+    return np.asarray(model[chosen, np.arange(n)] - model.mean(0))
+
+
+@claimed(10, "the scalar channel as designed", expected=("supported",), exactly_gaussian=True)
+def sound(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """As designed."""
+    return _sums(generator, n, sign * UNIT)
 
 
 def _model(scalars: Floats) -> Floats:

@@ -4,59 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dpzv_audit.accounting import Release
+from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
-from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation, Verdict
-from dpzv_audit.seeds import Purpose, stream
-
-Floats = NDArray[np.float64]
-_BLOCK = 1024
-
-
-class Draw(Protocol):
-    """Runs a mechanism `n` times in each world, and scores the views where it knows how."""
-
-    def __call__(self, generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-        """Return (scores of "in", scores of "out"), each (n,), or views (n, d) to which a score must be fitted."""
-
-
-@dataclass(frozen=True)
-class DrawnTrials:
-    """Trials of a mechanism written in numpy, drawn in blocks of fixed size from streams of their own.
-
-    `draw` is a function of a module (so that it pickles); `number` keeps the streams of different mechanisms apart.
-    """
-
-    draw: Draw
-    number: int
-    seed: int
-    exactly_gaussian: bool = False
-
-    def facts(self) -> dict[str, Any]:
-        """See `engine.Trials.facts`."""
-        return {"trials": "planted", "number": self.number, "seed": self.seed}
-
-    def __call__(self, first: int, last: int) -> Arrays:
-        """Run pairs `first` to `last`: arrays of scores, or of `features` where the mechanism answers with views."""
-        inside, outside = [], []
-        for block in range(first // _BLOCK, -(-last // _BLOCK)):
-            generator = stream(self.seed, Purpose.SIMULATION, self.number, block)
-            cut = slice(max(first - block * _BLOCK, 0), min(last - block * _BLOCK, _BLOCK))
-            scores_in, scores_out = self.draw(generator, _BLOCK)
-            inside.append(scores_in[cut])
-            outside.append(scores_out[cut])
-        what = "scores" if inside[0].ndim == 1 else "features"
-        return {f"in_{what}": np.concatenate(inside), f"out_{what}": np.concatenate(outside)}
-
 
 AnyTrials = DrawnTrials | RealTrials | SimulatedTrials
+REFUTED: tuple[Verdict, ...] = ("refuted",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +27,9 @@ class Case:
     delta: float
     release: Release
     games: dict[str, AnyTrials]
+
+
+Build = Callable[[int], Case]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,4 +47,59 @@ class Planted:
     neighbours: NeighbourRelation
     score: str
     runs: int
-    build: Callable[[int], Case]
+    build: Build
+
+
+REGISTERED: dict[str, Planted] = {}
+
+
+def register(
+    name: str,
+    summary: str,
+    build: Build,
+    *,
+    score: str,
+    runs: int,
+    adversary: AdversaryName,
+    expected: tuple[Verdict, ...] = REFUTED,
+    neighbours: NeighbourRelation = "replace-label",
+) -> None:
+    """Enter a mechanism as `name`, with dashes for underscores."""
+    name = name.replace("_", "-")
+    REGISTERED[name] = Planted(
+        name=name,
+        summary=summary,
+        expected=expected,
+        adversary=adversary,
+        neighbours=neighbours,
+        score=score,
+        runs=runs,
+        build=build,
+    )
+
+
+def case(
+    summary: str,
+    *,
+    score: str,
+    runs: int,
+    adversary: AdversaryName = "eavesdropper",
+    expected: tuple[Verdict, ...] = REFUTED,
+    neighbours: NeighbourRelation = "replace-label",
+) -> Callable[[Build], Build]:
+    """Enter the decorated function, which builds the case of a seed, under its own name."""
+
+    def enter(build: Build) -> Build:
+        register(
+            build.__name__,
+            summary,
+            build,
+            score=score,
+            runs=runs,
+            adversary=adversary,
+            expected=expected,
+            neighbours=neighbours,
+        )
+        return build
+
+    return enter

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.accounting import Release, calibrate, sigma_from_paper
-from dpzv_audit.auditing.games.definition import Game
+from dpzv_audit.accounting.release import SamplerName
+from dpzv_audit.auditing.games.definition import Game, GameAdversary
+from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.auditing.games.transcript import Sampling, mixture_score
-from dpzv_audit.auditing.planted.definition import Case, DrawnTrials
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from dpzv_audit.auditing.planted.channel import RUNS, SUM
+from dpzv_audit.auditing.planted.definition import Case, case
+from dpzv_audit.evidence import NeighbourRelation
 from mechanisms.config import DPZVConfig
 from mechanisms.schedules import cyclic
 
@@ -21,6 +25,7 @@ Floats = NDArray[np.float64]
 
 _RECORDS, _BATCH, _ROUNDS = 128, 64, 16
 _EPSILON, _DELTA = 2.0, 0.01
+_SCALARS_ALONE = "likelihood ratio of the scalars alone"
 
 
 @cache
@@ -45,18 +50,17 @@ def _poisson_release() -> Release:
 
 
 def _calibrated(release: Release, epsilon: float, delta: float, neighbours: NeighbourRelation) -> Release:
-    adversary: AdversaryName = "eavesdropper"
     found = calibrate(
-        release, unknown="sigma", epsilon=epsilon, delta=delta, adversary=adversary, neighbours=neighbours
+        release, unknown="sigma", epsilon=epsilon, delta=delta, adversary="eavesdropper", neighbours=neighbours
     ).release
     assert found is not None
     return found
 
 
 def _actual_divisor(
-    generator: np.random.Generator, n: int, *, others: float, canary: float, shift: float
-) -> tuple[Floats, Floats]:
-    """Means over the batch as it is, others at `others` C and the canary at `canary` C; the ids are secret.
+    generator: np.random.Generator, n: int, sign: float, *, others: float, canary: float, shift: float
+) -> Floats:
+    """Means over the batch as it is, others at `others` C and the canary, in "in", at `canary` C; the ids are secret.
 
     `shift` is what the canary adds to a batch of the expected size, in units of C/B; without it a mean is `others`.
     """
@@ -68,26 +72,25 @@ def _actual_divisor(
         active=(1,) * _ROUNDS,
         sample_rate=_poisson_release().sample_rate,
     )
-    scores = []
-    for there in (True, False):
-        number = generator.binomial(_RECORDS - 1, sampling.rate, size=(_ROUNDS, n))
-        joined = (generator.random((_ROUNDS, n)) < sampling.rate) & there
-        size = np.maximum(number + joined, 1)
-        scalars = (others * number + canary * joined) / size + sigma * generator.standard_normal((_ROUNDS, n))
-        scores.append(mixture_score(scalars - others, sampling, sigma=sigma, mean_in=shift / _BATCH, mean_out=0.0))
-    return scores[0], scores[1]
+    number = generator.binomial(_RECORDS - 1, sampling.rate, size=(_ROUNDS, n))
+    joined = (generator.random((_ROUNDS, n)) < sampling.rate) & (sign > 0.0)
+    size = np.maximum(number + joined, 1)
+    scalars = (others * number + canary * joined) / size + sigma * generator.standard_normal((_ROUNDS, n))
+    return mixture_score(scalars - others, sampling, sigma=sigma, mean_in=shift / _BATCH, mean_out=0.0)
 
 
-def divisor_others_saturated(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Others at +C, canary at -C: present, it moves the mean by 2C over the size, nearly twice the claimed C/B."""
-    return _actual_divisor(generator, n, others=1.0, canary=-1.0, shift=-2.0)
+divisor_others_saturated = partial(_actual_divisor, others=1.0, canary=-1.0, shift=-2.0)
+"""Others at +C, canary at -C: present, it moves the mean by 2C over the size, nearly twice the claimed C/B."""
+divisor_others_zero = partial(_actual_divisor, others=0.0, canary=1.0, shift=1.0)
+"""Others at 0, canary at +C: it moves the mean by C over the size, which shows nothing."""
 
 
-def divisor_others_zero(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Others at 0, canary at +C: it moves the mean by C over the size, which shows nothing."""
-    return _actual_divisor(generator, n, others=0.0, canary=1.0, shift=1.0)
-
-
+@case(
+    "Poisson sampling whose divisor is the actual batch size",
+    neighbours="add-remove",
+    score=f"{_SCALARS_ALONE}, others at +C and at 0",
+    runs=20_000,
+)
 def actual_divisor(seed: int) -> Case:
     """The divisor is the size of the batch instead of its expectation; only the others at +C show it."""
     return Case(
@@ -104,7 +107,7 @@ def actual_divisor(seed: int) -> Case:
 _OWN = {"batch": 32, "canary_rounds": 5, "readings": 200, "gain": 2.0}
 
 
-def own_rounds(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+def _read_off(generator: np.random.Generator, n: int, sign: float) -> Floats:
     """Client 1 reads client 2's released-only model off its own, canary-free, scalars.
 
     Client 2 has the canary in five rounds, each of which moves its one parameter by -gain * Delta * u with u = +-1 from
@@ -114,21 +117,24 @@ def own_rounds(generator: np.random.Generator, n: int) -> tuple[Floats, Floats]:
     """
     batch, rounds, readings, gain = (_OWN[k] for k in ("batch", "canary_rounds", "readings", "gain"))
     unit, sigma = 1.0 / batch, 2.0 / batch
-    scores = []
-    for sign in (1.0, -1.0):
-        model, seen, total = np.zeros(n), np.zeros(n), np.zeros(n)
-        for _ in range(int(rounds)):
-            direction = generator.choice([-1.0, 1.0], size=n)
-            model -= gain * (sign * unit + sigma * generator.standard_normal(n)) * direction
-            # The mean of `readings` scalars clip_C(model) + noise, with C = 1.
-            read = np.clip(model, -1.0, 1.0) + sigma / np.sqrt(readings) * generator.standard_normal(n)
-            total -= (read - seen) * direction / gain
-            seen = read
-        scores.append(total)
-    return scores[0], scores[1]
+    model, seen, total = np.zeros(n), np.zeros(n), np.zeros(n)
+    for _ in range(int(rounds)):
+        direction = generator.choice([-1.0, 1.0], size=n)
+        model -= gain * (sign * unit + sigma * generator.standard_normal(n)) * direction
+        # The mean of `readings` scalars clip_C(model) + noise, with C = 1.
+        read = np.clip(model, -1.0, 1.0) + sigma / np.sqrt(readings) * generator.standard_normal(n)
+        total -= (read - seen) * direction / gain
+        seen = read
+    return total
 
 
-def own_rounds_case(seed: int) -> Case:
+@case(
+    "a bound from one client's own rounds (two clients, canary only in the other's batches)",
+    adversary="client",
+    score="the other client's scalars, read off its model in canary-free rounds",
+    runs=RUNS,
+)
+def own_rounds(seed: int) -> Case:
     """A bound from client 1's own rounds, none of which holds the canary, claims next to nothing is released."""
     release = Release(
         batch_size=int(_OWN["batch"]),
@@ -141,9 +147,10 @@ def own_rounds_case(seed: int) -> Case:
         clients=2,
         own_rounds_only=True,
     )
-    return Case(epsilon=0.5, delta=1e-5, release=release, games={"": DrawnTrials(own_rounds, 22, seed)})
+    return Case(epsilon=0.5, delta=1e-5, release=release, games={"": DrawnTrials(_read_off, 22, seed)})
 
 
+@case("shuffled batches accounted as Poisson", expected=("overclaimed",), score=_SCALARS_ALONE, runs=5_000)
 def shuffled_as_poisson(seed: int) -> Case:
     """Shuffled batches, noise from the PRV bound of Poisson sampling, padded, at (1, 1e-3) with secret ids."""
     rounds, records, batch = 100, 1280, 128
@@ -162,68 +169,59 @@ def shuffled_as_poisson(seed: int) -> Case:
         1e-3,
         "replace-label",
     )
-    config = DPZVConfig(batch_size=batch, clip=1.0, epsilon=1.0, delta=1e-3, server_update="joint-zo")
-    sampling = Sampling(sampler="shuffled", records=records, batch_size=batch, active=(1,) * rounds)
-    real = Release(
-        batch_size=batch,
-        dataset_size=records,
-        rounds=rounds,
-        clip=1.0,
-        sigma=believed.sigma,
-        sampler="shuffled",
-        server_update="joint-zo",
-    )
-    game = Game(config=config, adversary="eavesdropper")
-    return Case(
-        epsilon=1.0,
-        delta=1e-3,
-        release=real,
-        games={"": SimulatedTrials(game, sampling, believed.sigma, seed)},
-    )
+    release = replace(believed, sampler="shuffled", padded=False)
+    return _simulated(release, "eavesdropper", (1,) * rounds, seed)
 
 
 _PAPER = {"records": 60_000, "batch": 128, "rounds": 46_900}
 
 
+@case("paper calibration against client (theorem 5.1), full size", adversary="client", score=SUM, runs=RUNS)
 def theorem_5_1(seed: int) -> Case:
     """The paper's formula at the size of its figure, for (1, 1e-3), against one client of seven."""
     return _paper_case(seed, adversary="client", sampler="shuffled", clients=7)
 
 
+@case(
+    "paper calibration, secret ids, epsilon 1, replace",
+    expected=("overclaimed", "supported"),
+    score=_SCALARS_ALONE,
+    runs=1_000,
+)
 def paper_secret_ids(seed: int) -> Case:
     """The paper's formula at the same size, against an eavesdropper of padded Poisson batches: nearly right."""
     return _paper_case(seed, adversary="eavesdropper", sampler="poisson", clients=1)
 
 
-def _paper_case(seed: int, *, adversary: str, sampler: str, clients: int) -> Case:
+def _paper_case(seed: int, *, adversary: GameAdversary, sampler: SamplerName, clients: int) -> Case:
     records, batch, rounds = _PAPER["records"], _PAPER["batch"], _PAPER["rounds"]
-    sigma = sigma_from_paper(1.0, 1e-3, clip=10.0, dataset_size=records, rounds=rounds)
-    config = DPZVConfig(
-        batch_size=batch,
-        clip=10.0,
-        epsilon=1.0,
-        delta=1e-3,
-        server_update="joint-zo",
-        sampler="poisson" if sampler == "poisson" else "shuffled",
-    )
     release = Release(
         batch_size=batch,
         dataset_size=records,
         rounds=rounds,
         clip=10.0,
-        sigma=sigma,
-        sampler=config.sampler,
+        sigma=sigma_from_paper(1.0, 1e-3, clip=10.0, dataset_size=records, rounds=rounds),
+        sampler=sampler,
         server_update="joint-zo",
         clients=clients,
         padded=sampler == "poisson",
     )
-    sampling = Sampling(
-        sampler=sampler, records=records, batch_size=batch, active=tuple(islice(cyclic(clients), rounds))
-    )
-    game = Game(config=config, adversary="client" if adversary == "client" else "eavesdropper")
-    return Case(
+    return _simulated(release, adversary, tuple(islice(cyclic(clients), rounds)), seed)
+
+
+def _simulated(release: Release, adversary: GameAdversary, active: tuple[int, ...], seed: int) -> Case:
+    """Return the game on simulated transcripts of `release`, for a claim of (1, 1e-3)."""
+    config = DPZVConfig(
+        batch_size=release.batch_size,
+        clip=release.clip,
         epsilon=1.0,
         delta=1e-3,
-        release=release,
-        games={"": SimulatedTrials(game, sampling, sigma, seed)},
+        server_update="joint-zo",
+        sampler=release.sampler,
     )
+    assert release.dataset_size is not None
+    sampling = Sampling(
+        sampler=release.sampler, records=release.dataset_size, batch_size=release.batch_size, active=active
+    )
+    trials = SimulatedTrials(Game(config=config, adversary=adversary), sampling, release.sigma, seed)
+    return Case(epsilon=1.0, delta=1e-3, release=release, games={"": trials})

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.planted.definition import Case
+from dpzv_audit.auditing.planted.definition import Case, case
 from dpzv_audit.data import load
 from mechanisms.config import DPZVConfig
 from mechanisms.context import Deployment
 from mechanisms.plan import scalar_release
 
 _EPOCHS = 4
+_WITHOUT = "likelihood ratio of the rounds without the canary, played again"
 
 
+@case("server trained on true labels, state canary", adversary="colluding-clients", score=_WITHOUT, runs=200)
 def server_state(seed: int) -> Case:
     """DPZV with noise that is right for known ids, whose server takes SGD steps on true labels: (0.5, 1e-5).
 
@@ -28,6 +30,13 @@ def server_state(seed: int) -> Case:
     )
 
 
+@case(
+    "server moved by released scalars alone, state canary",
+    expected=("supported",),
+    adversary="colluding-clients",
+    score=_WITHOUT,
+    runs=50,
+)
 def joint_zo_state(seed: int) -> Case:
     """The same canary where the server steps by the released scalar alone: the same rounds say nothing."""
     return _case(
@@ -48,6 +57,13 @@ def joint_zo_state(seed: int) -> Case:
     )
 
 
+@case(
+    "dpzv-sound with sound calibration",
+    expected=("supported",),
+    adversary="colluding-clients",
+    score="likelihood ratio of the scalars, played again",
+    runs=200,
+)
 def dpzv_sound(seed: int) -> Case:
     """`dpzv-sound` with its defaults and a worst-case canary against all clients together: (1, 1e-5)."""
     config = DPZVConfig(
