@@ -202,7 +202,7 @@ class _Runner:
             with _time_limit(self.seconds):
                 return call()
         except _TooLong:
-            raise MechanismFailed(f"{where} took longer than trial_seconds {self.seconds:g}") from None
+            raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g}") from None
         except (Exception, SystemExit) as error:
             raise MechanismFailed(f"{where} raised {_words(error)}") from None
 
@@ -260,7 +260,7 @@ class MechanismTrials:
         except BrokenExecutor:
             return {}, MechanismFailed(
                 f"mechanism {self.path}: runs {first + 1} to {last} took their process down, or one of them took "
-                f"longer than trial_seconds {self.seconds:g} in native code"
+                f"longer than ‹trial_seconds› {self.seconds:g} in native code"
             )
         return answer
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,15 @@ def block_of(
     if fitted is not None:
         block["score"] = fitted_facts(fitted)
     return block
+
+
+def block_from(arrays: Mapping[str, NDArray[Any]], fitted: Callable[[], FittedScore], **given: Any) -> Block:
+    """Return a block of what a mechanism answered: its scores, or views (n, d) scored by what `fitted` returns."""
+    model = fitted() if "in_features" in arrays else None
+    inside, outside = (
+        arrays[f"{side}_scores"] if model is None else model.score(arrays[f"{side}_features"]) for side in ("in", "out")
+    )
+    return block_of(inside, outside, fitted=model, **given)
 
 
 def score_facts(blocks: Sequence[Block]) -> dict[str, str]:

@@ -9,9 +9,9 @@ from typing import TypeVar, cast
 from dpzv_audit.auditing.engine import run_chunk
 from dpzv_audit.auditing.games.definition import Canary, Game, GameAdversary, Neighbours, why_undefined
 from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
+from dpzv_audit.auditing.games.outcome import Trials as OutcomeTrials
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
-from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.claims.blocks import Block, block_of
 from dpzv_audit.claims.model import MethodClaim
 from dpzv_audit.claims.stages import CUT_SHARE, Stage, all_at_once, two_stages
@@ -66,7 +66,7 @@ class Games:
     why_not: str = ""
 
 
-def scored_block(trials: RealTrials | SimulatedTrials, first: int, last: int) -> Block:
+def scored_block(trials: OutcomeTrials, first: int, last: int) -> Block:
     """Return pairs `first` to `last` (exclusive) of `trials` as a block."""
     arrays, _ = run_chunk(trials, first, last)
     scores: GameScores = outcome_of(trials, arrays)
@@ -77,7 +77,7 @@ def scored_block(trials: RealTrials | SimulatedTrials, first: int, last: int) ->
         scores.in_scores,
         scores.out_scores,
         probability=part.probability,
-        counts=(arrays["in_counts"], arrays["out_counts"], part.count),
+        counts=(arrays["in_counts"], arrays["out_counts"], part.count) if part.probability < 1.0 else None,
     )
 
 
@@ -111,15 +111,8 @@ def games_of(
         neighbours=cast(Neighbours, neighbours),
         canary=canary,
     )
-    sampling = Sampling(
-        sampler=config.sampler,
-        records=deployment.records,
-        batch_size=config.batch_size,
-        active=the_plan.active,
-        sample_rate=config.sample_rate,
-    )
     size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
-    simulated, no_simulation = _tried(lambda: SimulatedTrials(game, sampling, the_plan.sigma, seed))
+    simulated, no_simulation = _tried(lambda: SimulatedTrials.of(game, the_plan, deployment.records, seed))
     if simulated is not None and game.knows_ids and simulated.law[1:].sum() == 0.0:
         simulated, no_simulation = None, "the adversary has no round that could hold the record"
     if simulated is not None and not game.knows_ids and len(the_plan.active) > _MOST_ROUNDS:

@@ -10,7 +10,7 @@ import numpy as np
 from dpzv_audit.auditing.games.fitted import WORDS, FittedScore, fit_score
 from dpzv_audit.auditing.mechanism import MechanismTrials, check_mechanism, play
 from dpzv_audit.auditing.storage import Arrays
-from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_of
+from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.claims.model import MechanismClaim
 from dpzv_audit.claims.sources import Place, Source
 from dpzv_audit.claims.stages import two_stages
@@ -66,12 +66,8 @@ def mechanism_source(
 
     def draw(pool: str, number: int) -> Block:
         arrays = run(number, number * RUNS_A_BLOCK, (number + 1) * RUNS_A_BLOCK)
-        model = fitted(arrays["in_features"].shape[1]) if "in_features" in arrays else None
-        inside, outside = (
-            arrays[f"{side}_scores"] if model is None else model.score(arrays[f"{side}_features"])
-            for side in ("in", "out")
-        )
-        return block_of(inside, outside, probability=1.0 if exactly_gaussian else None, vouched=True, fitted=model)
+        probability = 1.0 if exactly_gaussian else None
+        return block_from(arrays, lambda: fitted(arrays["in_features"].shape[1]), probability=probability, vouched=True)
 
     return Source(
         stages=two_stages(RUNS, first=_FIRST, rest=_REST),

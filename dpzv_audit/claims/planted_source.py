@@ -8,10 +8,11 @@ from functools import cache, partial
 from dpzv_audit.accounting import upper_bounds
 from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.fitted import FittedScore, fit_score
+from dpzv_audit.auditing.games.outcome import Trials
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.planted import planted_named
-from dpzv_audit.auditing.planted.definition import AnyTrials, Case, Planted
-from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_of
+from dpzv_audit.auditing.planted.definition import Case, Planted
+from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.games import TRAINED_BLOCK, scored_block
 from dpzv_audit.claims.model import PLANTED_PREFIX, MechanismClaim
@@ -51,7 +52,7 @@ def planted_source(claim: MechanismClaim, seed: int) -> Source:
     case = planted.build(seed)
     stages: tuple[Stage, ...] = ()
     pairs: dict[str, int] = {}
-    games: dict[str, AnyTrials] = {name or planted.name: trials for name, trials in case.games.items()}
+    games: dict[str, Trials] = {name or planted.name: trials for name, trials in case.games.items()}
     share = (1.0 - CUT_SHARE) / len(games)
     for pool, trials in games.items():
         pairs[pool] = TRAINED_BLOCK if isinstance(trials, RealTrials) else _BLOCK
@@ -81,18 +82,13 @@ def planted_source(claim: MechanismClaim, seed: int) -> Source:
     )
 
 
-def _gaussian(trials: AnyTrials) -> bool:
+def _gaussian(trials: Trials) -> bool:
     return trials.exactly_gaussian if isinstance(trials, DrawnTrials) else trials.game.knows_ids
 
 
-def _block(trials: AnyTrials, first: int, last: int, fitted: Callable[[], FittedScore]) -> Block:
-    if not isinstance(trials, DrawnTrials):
-        return scored_block(trials, first, last)
-    arrays = trials(first, last)
-    if "in_features" in arrays:
-        score = fitted()
-        return block_of(score.score(arrays["in_features"]), score.score(arrays["out_features"]), fitted=score)
-    return block_of(arrays["in_scores"], arrays["out_scores"], probability=1.0 if trials.exactly_gaussian else None)
+def _block(trials: Trials, first: int, last: int, fitted: Callable[[], FittedScore]) -> Block:
+    arrays = trials(first, last) if isinstance(trials, DrawnTrials) else {}
+    return block_from(arrays, fitted) if "in_features" in arrays else scored_block(trials, first, last)
 
 
 def _theory(claim: MechanismClaim, planted: Planted, case: Case) -> Theory:

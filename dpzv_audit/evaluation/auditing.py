@@ -10,7 +10,6 @@ from dpzv_audit.auditing.games.fitted import fitted_facts
 from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
-from dpzv_audit.auditing.games.transcript import Sampling
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, check_noise, noised, silent
 from dpzv_audit.evaluation.lower import (
@@ -98,14 +97,7 @@ def simulated_outcome(
     game = game_of(method, config, adversary, audit)
     the_plan = method.scalar_plan(config, replace(deployment, seed=seed))
     check_noise(the_plan.sigma)
-    sampling = Sampling(
-        sampler=config.sampler,
-        records=deployment.records,
-        batch_size=config.batch_size,
-        active=the_plan.active,
-        sample_rate=config.sample_rate,
-    )
-    trials = SimulatedTrials(game, sampling, the_plan.sigma, seed)
+    trials = SimulatedTrials.of(game, the_plan, deployment.records, seed)
     facts = {
         "config": config.model_dump(mode="json"),
         "seed": seed,

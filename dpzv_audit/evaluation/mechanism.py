@@ -9,8 +9,8 @@ import numpy as np
 
 from dpzv_audit.auditing import can_refute
 from dpzv_audit.auditing.games.definition import SCORES
-from dpzv_audit.auditing.games.fitted import WORDS, fitted_facts, fitted_scores
-from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart
+from dpzv_audit.auditing.games.fitted import WORDS, fitted_facts
+from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart, scores_of
 from dpzv_audit.auditing.mechanism import MechanismTrials
 from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.auditing.verdict import largest_gating, refuted_given, verdict_on
@@ -58,15 +58,7 @@ def mechanism_outcome(
     trials = MechanismTrials(path, seed, trial_seconds)
     audit, not_kept = _kept(trials, audit)
     done, store = collected(trials, audit, reporter or silent(), delta)
-    fitted = None
-    if "in_features" in done.arrays:
-        inside, outside, fitted = fitted_scores(
-            done.arrays["in_features"],
-            done.arrays["out_features"],
-            kinds=("linear",) if exactly_gaussian else tuple(WORDS),
-        )
-    else:
-        inside, outside = done.arrays["in_scores"], done.arrays["out_scores"]
+    inside, outside, fitted = scores_of(done.arrays, ("linear",) if exactly_gaussian else tuple(WORDS))
     scores = GameScores(outside, inside, "fitted" if fitted else "own", fitted=fitted)
     if exactly_gaussian:
         scores = replace(scores, gaussian=GaussianPart(inside, outside, 0, 1.0, vouched=True))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from dpzv_audit.accounting import tightest_sound, upper_bounds
 from dpzv_audit.auditing.games.drawn import DrawnTrials
-from dpzv_audit.auditing.games.fitted import fitted_facts, fitted_scores
-from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart, outcome_of
-from dpzv_audit.auditing.planted.definition import AnyTrials, Case, Planted
+from dpzv_audit.auditing.games.fitted import fitted_facts
+from dpzv_audit.auditing.games.outcome import outcome_of
+from dpzv_audit.auditing.planted.definition import Case, Planted
 from dpzv_audit.auditing.verdict import largest_gating, verdict_on
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds
@@ -36,7 +34,7 @@ def planted_row(
         chunk = audit.chunk if not isinstance(trials, DrawnTrials) else max(audit.chunk, 4096)
         plan = replace(audit, runs=number, chunk=chunk, folder=None)
         done, _ = collected(trials, plan, reporter or silent(), case.delta)
-        scores = _scores(trials, done.arrays)
+        scores = outcome_of(trials, done.arrays)
         bounds = lower_bounds(scores, delta=case.delta, confidence=shared, seed=seed)
         estimators += bounds
         games[name or "the game"] = {
@@ -96,17 +94,6 @@ def planted_sentence(rows: Iterable[Result]) -> str:
     wrong = [row["name"] for row in rows if not row["as_expected"]]
     right = f"{len(rows) - len(wrong)} of {len(rows)} mechanisms got the verdict they must get"
     return f"{right}{': not ' + ', '.join(wrong) if wrong else ''}."
-
-
-def _scores(trials: AnyTrials, arrays: dict[str, np.ndarray]) -> GameScores:
-    if not isinstance(trials, DrawnTrials):
-        return outcome_of(trials, arrays)
-    if "in_features" in arrays:
-        inside, outside, fitted = fitted_scores(arrays["in_features"], arrays["out_features"])
-        return GameScores(outside, inside, "fitted", fitted=fitted)
-    inside, outside = arrays["in_scores"], arrays["out_scores"]
-    part = GaussianPart(inside, outside, 0, 1.0) if trials.exactly_gaussian else None
-    return GameScores(outside, inside, "residuals", gaussian=part)
 
 
 def _above(planted: Planted, case: Case) -> list[UpperBound]:

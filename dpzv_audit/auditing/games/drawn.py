@@ -44,6 +44,8 @@ class DrawnTrials:
     seed: int
     exactly_gaussian: bool = False
 
+    kind = "residuals"
+
     def facts(self) -> dict[str, Any]:
         """See `engine.Trials.facts`."""
         return {"trials": "planted", "number": self.number, "seed": self.seed}

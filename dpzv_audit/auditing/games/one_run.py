@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpzv_audit.auditing.games.worst_case import CanaryClient, aim_all
+from dpzv_audit.auditing.games.worst_case import CanaryClient, train_aimed
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
@@ -79,12 +79,7 @@ def play_one_run(
     recorder = ViewRecorder(Adversary(adversary, clients), kinds=("scalar",))
     context = RunContext(seed=seed, behaviours=crafted, observers=(recorder,), device=device, plan=the_plan)
     run = method.start(data, config, context)
-    aim_all(crafted, run.federation, config, LABELS, data.labels, seed)
-    saturated = True
-    for done in range(1, len(the_plan.active) + 1):
-        run.step()
-        if done % run.federation.steps_per_pass == 0:
-            saturated = saturated and all(c.saturates(run.federation, m, config) for m, c in crafted.items())
+    saturated = train_aimed(run, crafted, config, len(the_plan.active), LABELS, seed)
     scalars = recorder.view.scalars()[:, 0].double().cpu().numpy()
     held = _held(recorder.view.batches()[:, 0].cpu().numpy(), records)
     if config.participation_cap is not None and len(clients) == dataset.clients:

@@ -8,16 +8,18 @@ delta / p from the runs with that count is one on the whole view at delta.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.auditing.games.fitted import FittedScore, fitted_scores
+from dpzv_audit.auditing.games.drawn import DrawnTrials
+from dpzv_audit.auditing.games.fitted import WORDS, FittedScore, fitted_scores
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
-from dpzv_audit.auditing.games.transcript import Floats, participation_law, telling_count
+from dpzv_audit.auditing.games.transcript import Floats, counted_law, telling_count
 from dpzv_audit.auditing.storage import Arrays
 
 _SAME = 1e-3
@@ -55,26 +57,30 @@ class GameScores:
     """The score, where one was fitted: its pairs are not among the scores."""
 
 
-def outcome_of(trials: RealTrials | SimulatedTrials, arrays: Arrays) -> GameScores:
-    """Return the scores that `arrays` of `trials` hold, fitted where need be."""
-    kind = trials.kind if isinstance(trials, RealTrials) else ("residuals" if trials.game.knows_ids else "mixture")
-    counts = _joined(arrays, "counts")
-    saturated = _joined(arrays, "saturated")
-    participations = None if counts is None else (int(counts.min()), int(counts.max()))
-    fitted = None
-    if kind == "fitted":
-        inside, outside, fitted = fitted_scores(_floats(arrays["in_features"]), _floats(arrays["out_features"]))
-    else:
-        inside, outside = _floats(arrays["in_scores"]), _floats(arrays["out_scores"])
+Trials = RealTrials | SimulatedTrials | DrawnTrials
+
+
+def outcome_of(trials: Trials, arrays: Arrays, *, kinds: Sequence[str] = tuple(WORDS)) -> GameScores:
+    """Return the scores that `arrays` of `trials` hold, with a score of one of `kinds` fitted where need be."""
+    counts, saturated = _joined(arrays, "counts"), _joined(arrays, "saturated")
+    inside, outside, fitted = scores_of(arrays, kinds)
+    kind = "fitted" if fitted else trials.kind
     return GameScores(
         out_scores=outside,
         in_scores=inside,
         kind=kind,
-        participations=participations,
+        participations=None if counts is None else (int(counts.min()), int(counts.max())),
         gaussian=_gaussian_part(trials, kind, arrays, saturated is None or bool(saturated.all())),
         saturated=None if saturated is None else bool(saturated.all()),
         fitted=fitted,
     )
+
+
+def scores_of(arrays: Arrays, kinds: Sequence[str] = tuple(WORDS)) -> tuple[Floats, Floats, FittedScore | None]:
+    """Return the scores of "in" and "out" in `arrays`; of views by a score fitted to the first of them."""
+    if "in_features" in arrays:
+        return fitted_scores(_floats(arrays["in_features"]), _floats(arrays["out_features"]), kinds=kinds)
+    return _floats(arrays["in_scores"]), _floats(arrays["out_scores"]), None
 
 
 def _floats(array: NDArray[Any]) -> Floats:
@@ -87,10 +93,11 @@ def _joined(arrays: Arrays, name: str) -> NDArray[Any] | None:
     return np.concatenate([arrays[f"out_{name}"], arrays[f"in_{name}"]])
 
 
-def _gaussian_part(
-    trials: RealTrials | SimulatedTrials, kind: str, arrays: Arrays, saturated: bool
-) -> GaussianPart | None:
+def _gaussian_part(trials: Trials, kind: str, arrays: Arrays, saturated: bool) -> GaussianPart | None:
     """The runs whose scores are Gaussian by construction, None where there are none."""
+    if isinstance(trials, DrawnTrials):
+        whole = trials.exactly_gaussian and kind != "fitted"
+        return GaussianPart(_floats(arrays["in_scores"]), _floats(arrays["out_scores"]), 0, 1.0) if whole else None
     game = trials.game
     config = game.config
     alone = isinstance(trials, SimulatedTrials) or not config.top_model or config.server_update != "joint-zo"
@@ -121,13 +128,9 @@ def _count_of(trials: RealTrials | SimulatedTrials, arrays: Arrays) -> tuple[int
     if isinstance(trials, SimulatedTrials):
         return telling_count(trials.law)
     cap, game = trials.game.config.participation_cap, trials.game
-    sees_all = game.adversary == "colluding-clients" or trials.dataset.clients == 1
-    if cap is not None and not sees_all:
+    if cap is not None and not trials.sees_all:
         return 0, 0.0  # what counts for one client depends on batches that it does not see
     if game.first_pass_repeats > 1:
         counts = np.concatenate([arrays["in_counts"], arrays["out_counts"]])
         return int(counts[0]), float(counts.min() == counts.max())
-    law = participation_law(trials.sampling, trials.sampling.rounds_of(None if sees_all else (1,)))
-    if cap is not None and cap < len(law):
-        law = np.append(law[:cap], law[cap:].sum())
-    return telling_count(law)
+    return telling_count(counted_law(trials.sampling, None if trials.sees_all else (1,), cap))

@@ -19,7 +19,7 @@ from dpzv_audit.auditing.games.fitted import summaries
 from dpzv_audit.auditing.games.replay import Twins
 from dpzv_audit.auditing.games.transcript import Sampling, cap_weights, known_ids_score, mixture_score
 from dpzv_audit.auditing.games.worlds import Worlds, worlds_of
-from dpzv_audit.auditing.games.worst_case import CanaryClient, aim_all
+from dpzv_audit.auditing.games.worst_case import CanaryClient, train_aimed
 from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.data.vertical import VerticalDataset
@@ -80,34 +80,27 @@ class RealTrials:
     @cached_property
     def sampling(self) -> Sampling:
         """How records come into batches."""
-        config = self.game.config
-        return Sampling(
-            sampler=config.sampler,
-            records=len(self.worlds.data[1].train),
-            batch_size=config.batch_size,
-            active=self.plan.active,
-            sample_rate=config.sample_rate,
-        )
+        return Sampling.of(self.game.config, len(self.worlds.data[1].train), self.plan.active)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the adversary receives the scalars of every client."""
+        return self.game.adversary == "colluding-clients" or self.dataset.clients == 1
 
     @property
     def kind(self) -> str:
         """How the game is scored, see `definition.SCORES`; joint-zo's other records are known to who plays it again."""
         kind = score_kind(self.game, self.dataset.clients)
         joint = self.game.config.top_model and self.game.config.server_update == "joint-zo"
-        sees_all = self.game.adversary == "colluding-clients" or self.dataset.clients == 1
         # A replay needs both worlds to send the same messages, which they do not where one of them sends a 0.
-        replayed = joint and sees_all and self.game.neighbours != "zero-out"
+        replayed = joint and self.sees_all and self.game.neighbours != "zero-out"
         return "replay" if kind == "residuals" and replayed else kind
 
     def facts(self) -> dict[str, Any]:
         """See `Trials.facts`."""
-        told = {"config", "method"}
-        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name not in told}
         return {
             "trials": "real",
-            "method": self.game.method.name,
-            "config": self.game.config.model_dump(mode="json"),
-            "game": game,
+            **self.game.facts(),
             "data": self.dataset.fingerprint,
             "model": model_digest(self.game.config.transformer),
             "seed": self.seed,
@@ -179,13 +172,7 @@ class RealTrials:
             noised=twins,
         )
         run = game.method.start(data, config, context)
-        if canaries:
-            aim_all(canaries, run.federation, config, self.worlds.labels, data.labels, self.seed)
-        saturated = True
-        for done in range(1, len(self.plan.active) + 1):
-            run.step()
-            if done % run.federation.steps_per_pass == 0:
-                saturated = saturated and all(c.saturates(run.federation, m, config) for m, c in canaries.items())
+        saturated = train_aimed(run, canaries, config, len(self.plan.active), self.worlds.labels, self.seed)
         found = twins.scores() if twins else self._scored(recorder.view, run, worlds[0], data)
         if canaries:
             found["saturated"] = np.full(len(replicas), saturated)
@@ -216,7 +203,7 @@ class RealTrials:
         if cap is None:
             return np.ones(held.shape)
         before = np.minimum(np.cumsum(held, 0) - held, cap)
-        if self.game.adversary == "colluding-clients" or self.dataset.clients == 1:
+        if self.sees_all:
             return np.asarray(before < cap, dtype=np.float64)
         weights = cap_weights(self.sampling, 1, cap)
         return np.asarray(weights[np.arange(len(held))[:, None], before])

@@ -21,12 +21,13 @@ from dpzv_audit.auditing.games.drawn import in_blocks
 from dpzv_audit.auditing.games.transcript import (
     Floats,
     Sampling,
+    counted_law,
     mixture_score,
-    participation_law,
 )
 from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
+from mechanisms.context import Plan
 
 _BLOCK_KNOWN = 1024
 _BLOCK_SECRET = 32
@@ -44,6 +45,11 @@ class SimulatedTrials:
     sampling: Sampling
     sigma: float
     seed: int = 0
+
+    @classmethod
+    def of(cls, game: Game, plan: Plan, records: int, seed: int) -> SimulatedTrials:
+        """Return the trials of `game` on `records` records, on the schedule and with the noise of `plan`."""
+        return cls(game, Sampling.of(game.config, records, plan.active), plan.sigma, seed)
 
     def __post_init__(self) -> None:
         game, config = self.game, self.game.config
@@ -72,20 +78,18 @@ class SimulatedTrials:
     @cached_property
     def law(self) -> Floats:
         """Probability of 0, 1, ... rounds with the canary that count, in the adversary's view."""
-        law = participation_law(self.sampling, self.sampling.rounds_of(None if self._all_clients else (1,)))
-        cap = self.game.config.participation_cap
-        if cap is not None and cap < len(law):
-            law = np.append(law[:cap], law[cap:].sum())
-        return law
+        return counted_law(self.sampling, None if self._all_clients else (1,), self.game.config.participation_cap)
+
+    @property
+    def kind(self) -> str:
+        """How the game is scored, see `definition.SCORES`."""
+        return "residuals" if self.game.knows_ids else "mixture"
 
     def facts(self) -> dict[str, Any]:
         """See `Trials.facts`."""
-        told = {"config", "method"}
-        game = {name: getattr(self.game, name) for name in self.game.__dataclass_fields__ if name not in told}
         return {
             "trials": "simulated",
-            "config": self.game.config.model_dump(mode="json"),
-            "game": game,
+            **self.game.facts(),
             "records": self.sampling.records,
             "rounds": len(self.sampling.active),
             "clients": len(set(self.sampling.active)),

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
+from mechanisms.config import DPZVConfig
+
 Floats = NDArray[np.float64]
 _EXPONENT = 60.0
 """Exponents up to this are exponentiated as they are in single precision, which overflows at 88."""
@@ -31,6 +33,17 @@ class Sampling:
     active: tuple[int, ...]
     sample_rate: float | None = None
     """Public rate of Poisson sampling; None: B/D."""
+
+    @classmethod
+    def of(cls, config: DPZVConfig, records: int, active: Sequence[int]) -> Sampling:
+        """Return the sampling of a configuration on `records` records, with the active client of each round."""
+        return cls(
+            sampler=config.sampler,
+            records=records,
+            batch_size=config.batch_size,
+            active=tuple(active),
+            sample_rate=config.sample_rate,
+        )
 
     @property
     def rate(self) -> float:
@@ -83,6 +96,12 @@ def participation_law(sampling: Sampling, rounds: Sequence[int]) -> Floats:
         if part:
             law = np.convolve(law, [1.0 - part * sampling.rate, part * sampling.rate])
     return law
+
+
+def counted_law(sampling: Sampling, clients: Sequence[int] | None, cap: int | None) -> Floats:
+    """Return the law of the rounds of `clients` (None: of all) that hold one record and count under a `cap`."""
+    law = participation_law(sampling, sampling.rounds_of(clients))
+    return law if cap is None or cap >= len(law) else np.append(law[:cap], law[cap:].sum())
 
 
 def cap_weights(sampling: Sampling, client: int, cap: int) -> Floats:

@@ -18,6 +18,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.behaviours import Turn
 from mechanisms.config import DPZVConfig
 from mechanisms.federation import Federation
+from mechanisms.method import Run
 from mechanisms.parameters import ParameterStack
 from mechanisms.replicas import Evaluator
 
@@ -125,6 +126,24 @@ def aim_all(
             f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
             f"{wanted:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
         )
+
+
+def train_aimed(
+    run: Run, canaries: Mapping[int, CanaryClient], config: DPZVConfig, rounds: int, labels: tuple[int, int], seed: int
+) -> bool:
+    """Aim the canaries and train `rounds` rounds; return whether each still saturated the clip after every pass.
+
+    Raises `InputError` as `aim_all`.
+    """
+    fed = run.federation
+    if canaries:
+        aim_all(canaries, fed, config, labels, fed.data.labels, seed)
+    saturated = True
+    for done in range(1, rounds + 1):
+        run.step()
+        if done % fed.steps_per_pass == 0:
+            saturated = saturated and all(c.saturates(fed, m, config) for m, c in canaries.items())
+    return saturated
 
 
 def _candidates(fed: Federation, config: DPZVConfig, labels: tuple[int, int], number: int, seed: int) -> Tensor:

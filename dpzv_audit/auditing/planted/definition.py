@@ -6,12 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpzv_audit.accounting import Release
-from dpzv_audit.auditing.games.drawn import DrawnTrials
-from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.games.simulated import SimulatedTrials
+from dpzv_audit.auditing.games.outcome import Trials
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation, Verdict
 
-AnyTrials = DrawnTrials | RealTrials | SimulatedTrials
 REFUTED: tuple[Verdict, ...] = ("refuted",)
 
 
@@ -26,7 +23,7 @@ class Case:
     epsilon: float
     delta: float
     release: Release
-    games: dict[str, AnyTrials]
+    games: dict[str, Trials]
 
 
 Build = Callable[[int], Case]

@@ -220,8 +220,6 @@ def _simulated(release: Release, adversary: GameAdversary, active: tuple[int, ..
         sampler=release.sampler,
     )
     assert release.dataset_size is not None
-    sampling = Sampling(
-        sampler=release.sampler, records=release.dataset_size, batch_size=release.batch_size, active=active
-    )
+    sampling = Sampling.of(config, release.dataset_size, active)
     trials = SimulatedTrials(Game(config=config, adversary=adversary), sampling, release.sigma, seed)
     return Case(epsilon=1.0, delta=1e-3, release=release, games={"": trials})

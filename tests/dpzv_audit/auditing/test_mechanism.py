@@ -182,8 +182,8 @@ def test_a_thread_gives_the_numbers_of_a_process():
 @pytest.mark.parametrize(
     ("path", "kind", "words", "kept"),
     [
-        ("user_mechanisms:hangs", "failed", "run 11 of the world 'out' took longer than trial_seconds 0.2", 10),
-        ("user_mechanisms:swallows", "failed", "took longer than trial_seconds 0.2", 10),
+        ("user_mechanisms:hangs", "failed", "run 11 of the world 'out' took longer than ‹trial_seconds› 0.2", 10),
+        ("user_mechanisms:swallows", "failed", "took longer than ‹trial_seconds› 0.2", 10),
         ("user_mechanisms:ends", "failed", "runs 1 to 12 took their process down, or one of them", 0),
         ("user_mechanisms:missing", "input", "has no callable missing", 0),
     ],

@@ -98,7 +98,7 @@ def test_a_run_that_hangs_ends_at_its_limit_and_leaves_the_process_as_it_was(pla
     loggers = list(logging.getLogger().handlers), logging.getLogger().level
     code, said = command(place, "Hangs", capsys, "--trial-seconds", "0.3")
     assert code == 3
-    assert "run 2 of the world 'in' took longer than trial_seconds 0.3" in said.err
+    assert "run 2 of the world 'in' took longer than --trial-seconds 0.3" in said.err
     assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
     assert (list(logging.getLogger().handlers), logging.getLogger().level) == loggers
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -107,7 +107,7 @@ def test_a_run_that_hangs_ends_at_its_limit_and_leaves_the_process_as_it_was(pla
 def test_the_limit_holds_in_worker_processes_of_the_gate(place, capsys):
     code, said = verified(place, "Hangs", capsys, "--trial-seconds", "0.3", "--jobs", "2")
     assert code == 3
-    assert "took longer than trial_seconds 0.3" in said.err
+    assert "took longer than --trial-seconds 0.3" in said.err
 
 
 def test_a_mechanism_that_is_handed_over_has_the_limit_too():
