@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +18,8 @@ FloatArray = NDArray[np.float64]
 _SQRT_HALF_PI = math.sqrt(math.pi / 2.0)
 _LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-_LARGEST_MU = 1e75
+LARGEST_MU = 1e75
+"""Past it epsilon is about mu^2/2 and means nothing; mu^2 must not overflow."""
 _ROOT_TOLERANCE = 4.0 * float(np.finfo(np.float64).eps)
 
 
@@ -84,14 +86,19 @@ def delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> FloatArray:
     return np.exp(log_delta_from_mu(epsilon, mu))
 
 
+def root_of(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where `function` is 0 between `low` and `high`, to the last digits of a float."""
+    return float(brentq(function, low, high, xtol=1e-300, rtol=_ROOT_TOLERANCE, maxiter=500))
+
+
 def epsilon_from_mu(mu: float, delta: float) -> float:
     """Return the epsilon >= 0 at which a `mu`-Gaussian-DP mechanism has `delta`; 0 where delta(0) <= `delta`.
 
     0 <= `mu` <= 1e75, 0 < `delta` < 1; relative error at most 1e-9 for mu in [1e-3, 200] and
     delta in [1e-12, 0.5]. Raises `InputError` for numbers outside their range.
     """
-    if not 0.0 <= mu <= _LARGEST_MU:
-        raise InputError(f"must lie in [0, {_LARGEST_MU:g}]: is there any noise?", "mu", mu)
+    if not 0.0 <= mu <= LARGEST_MU:
+        raise InputError(f"must lie in [0, {LARGEST_MU:g}]: is there any noise?", "mu", mu)
     check_probability("delta", delta)
     target = math.log(delta)
 
@@ -103,7 +110,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     # delta(epsilon) < Phi(mu/2 - epsilon/mu), so the epsilon that makes that equal delta is too large.
     high = mu * (mu / 2.0 - float(ndtri(delta)))
     high *= 1.0 + 1e-12
-    return float(brentq(excess, 0.0, high, xtol=1e-300, rtol=_ROOT_TOLERANCE, maxiter=500))
+    return root_of(excess, 0.0, high)
 
 
 def mu_from_epsilon(epsilon: float, delta: float) -> float:
@@ -122,7 +129,7 @@ def mu_from_epsilon(epsilon: float, delta: float) -> float:
     high = 2.0 * low
     while excess(high) < 0.0:
         high *= 2.0
-    return float(brentq(excess, low, high, xtol=1e-300, rtol=_ROOT_TOLERANCE, maxiter=500))
+    return root_of(excess, low, high)
 
 
 def exactly(epsilon: float) -> EpsilonRange:

@@ -9,14 +9,11 @@ from scipy.special import ndtr
 
 from dpzv_audit.accounting.bounds import Number, Question, Refusal, accountant
 from dpzv_audit.accounting.formulas import DELTA, counted, n, noise, noises, reading
-from dpzv_audit.accounting.gaussian import epsilon_from_mu, exactly
+from dpzv_audit.accounting.gaussian import LARGEST_MU, epsilon_from_mu, exactly
 from dpzv_audit.accounting.mixture import Participation, participations_epsilon
 from dpzv_audit.accounting.release import REPLACES, Release
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import UpperBound
-
-_LARGEST_MU = 1e75
-"""Past it epsilon is about mu^2/2 and means nothing; mu^2 must not overflow."""
 
 
 def paper_mu(release: Release) -> float:
@@ -128,7 +125,7 @@ def gdp_clt(asked: Question) -> Number | Refusal:
         if part.sampler != wanted or part.channel != "scalar" or part.participation_cap is not None:
             return Refusal("the forms are for Poisson sampling, add-remove or zero-out, and uniform sampling, replace")
     logs = _clt_mus(asked)
-    if max(logs) > math.log(_LARGEST_MU):
+    if max(logs) > math.log(LARGEST_MU):
         return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
     mu = math.hypot(*(math.exp(log) for log in logs), *asked.certain)
     return Number(

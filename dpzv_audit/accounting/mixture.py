@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc
 
-from dpzv_audit.accounting.gaussian import FloatArray, epsilon_from_mu, exactly, log_delta_from_mu
+from dpzv_audit.accounting.gaussian import FloatArray, epsilon_from_mu, exactly, log_delta_from_mu, root_of
 from dpzv_audit.errors import check_count, check_probability
 from dpzv_audit.evidence import EpsilonRange
 
@@ -18,7 +18,6 @@ _TAIL_SHARE = 1e-9
 _MOST_VALUES = 50_000
 _MOST_PRODUCTS = 4_000_000
 _MOST_FACTOR = 2_000
-_ROOT_TOLERANCE = 4.0 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,4 +177,4 @@ def _solve(mus: FloatArray, weights: FloatArray, delta: float) -> float:
     if len(mus) == 0 or excess(0.0) <= 0.0:
         return 0.0
     high = epsilon_from_mu(float(mus.max()), delta) * (1.0 + 1e-12)
-    return float(brentq(excess, 0.0, high, xtol=1e-300, rtol=_ROOT_TOLERANCE, maxiter=500))
+    return root_of(excess, 0.0, high)

@@ -8,7 +8,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from dpzv_audit.errors import InputError, check_count, check_positive
+from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
@@ -23,15 +23,12 @@ NoiseForm = Literal["exact", "grid", "float"]
 SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
 CLIP_RULES: tuple[ClipRule, ...] = get_args(ClipRule)
 SERVER_UPDATES: tuple[ServerUpdate, ...] = get_args(ServerUpdate)
-IDS: tuple[IdsVisibility, ...] = get_args(IdsVisibility)
 CHANNELS: dict[Channel, str] = {
     "scalar": "the noised mean of clipped loss differences, from the server to a client",
     "gradient": "a noised row a record of clipped partial gradients, from the server to a client",
     "embedding": "a noised row a record of clipped embeddings, from a client to the server",
     "zo-gradient": "CZOFO's gradient estimate, to which no noise is added: the direction is meant to hide it",
 }
-CLIP_SCOPES: tuple[ClipScope, ...] = get_args(ClipScope)
-CLIENT_UPDATES: tuple[ClientUpdate, ...] = get_args(ClientUpdate)
 NOISE_FORMS: tuple[NoiseForm, ...] = get_args(NoiseForm)
 REPLACES: frozenset[str] = frozenset({"replace-label", "replace-record"})
 NEIGHBOURS: tuple[NeighbourRelation, ...] = get_args(NeighbourRelation)
@@ -326,7 +323,7 @@ def _checked(name: str, value: Any, kind: Any) -> object:
     """Return `value` as the type `kind` of its field has it; `InputError` unless it is one."""
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
-            raise InputError(f"must be one of {', '.join(get_args(kind))}", name, value)
+            raise unknown_name(name, str(value), get_args(kind))
         return value
     if kind is bool:
         if not isinstance(value, bool):

@@ -71,7 +71,8 @@ class SizeFlags:
         int | None, typer.Option("--rounds", metavar="T", help="Rounds, all clients together: a batch each.")
     ] = None
     clip: Annotated[
-        float | None, typer.Option("--clip", metavar="C", help="Clipping norm of one record's part in a message.")
+        float | None,
+        typer.Option("--clip", "--max-grad-norm", metavar="C", help="Clipping norm of one record's part in a message."),
     ] = None
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpzv_audit.cli.common import check_choice
 from dpzv_audit.errors import InputError, check_positive
 
 if TYPE_CHECKING:
@@ -33,15 +32,6 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
     Raises `InputError` naming a flag that is missing or wrong.
     """
     from dpzv_audit.accounting import Release
-    from dpzv_audit.accounting.release import (
-        CHANNELS,
-        CLIENT_UPDATES,
-        CLIP_RULES,
-        CLIP_SCOPES,
-        IDS,
-        SAMPLERS,
-        SERVER_UPDATES,
-    )
 
     given = {key: value for key, value in flags.items() if value is not None}
     needed: tuple[str, ...] = ("batch_size", "dataset_size", "rounds")
@@ -51,18 +41,6 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
     for key in needed:
         if key not in given:
             raise InputError(f"--{key.replace('_', '-')} is missing: describe the release, or name a --method")
-    choices = {
-        "sampler": SAMPLERS,
-        "server_update": SERVER_UPDATES,
-        "client_update": CLIENT_UPDATES,
-        "clip_rule": CLIP_RULES,
-        "clip_scope": CLIP_SCOPES,
-        "ids": IDS,
-        "channel": tuple(CHANNELS),
-    }
-    for key, allowed in choices.items():
-        if key in given:
-            check_choice(key, given[key], allowed)
     schedule = given.pop("schedule", None)
     if schedule is not None:
         if "participations" in given:
