@@ -136,11 +136,12 @@ class EmpiricalBound:
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return `value` with dataclasses as dicts and tuples as lists, ready for `json.dumps`."""
+    """Return `value` with dataclasses and models of results as dicts and tuples as lists, ready for `json.dumps`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {str(k): to_jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [to_jsonable(v) for v in value]
-    return value
+    # Of `dpzv_audit.results`, which the statistics, that stand without pydantic, do not load.
+    return to_jsonable(value.to_json()) if hasattr(value, "to_json") else value

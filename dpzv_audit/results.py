@@ -7,6 +7,7 @@ of it, fields that a reader can do without have defaults.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
@@ -28,7 +29,7 @@ from pydantic import (
 from pydantic.json_schema import models_json_schema
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import Control, EmpiricalBound, Interval, OverTrainings, UpperBound, Verdict
+from dpzv_audit.evidence import Control, EmpiricalBound, Interval, UpperBound, Verdict
 
 Number = StrictInt | StrictFloat
 Plain = Number | StrictBool | str | None
@@ -71,6 +72,10 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
+    def to_json(self) -> dict[str, object]:
+        """Return the part as `result.json` holds it."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CertifiedBound(EmpiricalBound):
@@ -78,6 +83,21 @@ class CertifiedBound(EmpiricalBound):
 
     neighbours: str
     game: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy(Interval):
+    """A test accuracy over `trainings`, which share the `n` test records."""
+
+    trainings: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlAccuracy(Accuracy):
+    """The test accuracy of a control, the server rate of its training, and what it is."""
+
+    server_rate: float
+    what: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +151,12 @@ class Noise(Part):
     seed: StrictInt | None = None
     words: str | None = None
 
+    @classmethod
+    def of_simulation(cls, seed: int) -> Self:
+        """Return what a result says of noise that follows from `seed`."""
+        words = f"Noise here follows from seed {seed}, to be repeated; bounds are on the mechanism with secret noise."
+        return cls(source="seed", seed=seed, words=words)
+
 
 class Published(Part):
     """What the stated bound covers: parts of the run folder that may leave, and those that may not, each with why."""
@@ -139,20 +165,6 @@ class Published(Part):
     inside_bound: dict[str, str] = {}
     not_inside: dict[str, str] = {}
     of_no_record: list[str] = []
-
-
-class Accuracy(Part):
-    """A test accuracy as `Interval`, over `trainings`; of a control also its server rate and what it is."""
-
-    value: Number
-    low: Number | None = None
-    high: Number | None = None
-    n: Number | None = None
-    confidence: Number | None = None
-    over_trainings: Annotated[OverTrainings, Read] | None = None
-    trainings: StrictInt | None = None
-    server_rate: Number | None = None
-    what: str | None = None
 
 
 class Epoch(Part):
@@ -168,8 +180,8 @@ class Epoch(Part):
 class Utility(Part):
     """Test accuracy beside its controls, and the history of the training."""
 
-    test_accuracy: Accuracy | None = None
-    controls: dict[str, Accuracy | Number] = {}
+    test_accuracy: Annotated[Accuracy, Read] | Measurement | None = None
+    controls: dict[str, Annotated[ControlAccuracy, Read] | Measurement | Number] = {}
     final_loss: Number | None = None
     history: list[Epoch] = []
 
@@ -211,7 +223,7 @@ class Data(Part):
     digests: dict[str, str] = {}
 
 
-class Pictures(Part):
+class PictureRow(Part):
     """Records of one kind, each a flat list of greys in [0, 1]."""
 
     what: str = ""
@@ -222,7 +234,7 @@ class Reconstructions(Part):
     """Records as pictures of `shape` (height, width)."""
 
     shape: list[StrictInt] = []
-    rows: list[Pictures] = []
+    rows: list[PictureRow] = []
 
 
 class BoundByRuns(Part):
@@ -255,7 +267,7 @@ class Result(Part):
 
     def to_json(self) -> dict[str, object]:
         """Return the result as `result.json` holds it."""
-        return {"schema": self.SCHEMA, **self.model_dump(by_alias=True, exclude_unset=True)}
+        return {"schema": self.SCHEMA, **super().to_json()}
 
     def with_command_line(self, words: Sequence[str]) -> Self:
         """Return the result with the command line that repeats it, as run folders keep it."""
@@ -733,6 +745,20 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, objec
 
 
 def schema_of_results() -> dict[str, object]:
-    """Return the JSON schema (draft 2020-12) of every `result.json`, by the title of its model."""
-    _, schema = models_json_schema([(model, "serialization") for model in REPORTED.values()], by_alias=True)
-    return schema
+    """Return the JSON schema (draft 2020-12) of every `result.json` that has a report."""
+    models = [(model, "serialization") for model in REPORTED.values()]
+    refs, schema = models_json_schema(models, by_alias=True, title="result.json of dpzv-audit")  # type: ignore[arg-type]
+    for model in REPORTED.values():
+        found = schema["$defs"][model.__name__]
+        found["properties"] = {"schema": {"const": model.SCHEMA}, **found["properties"]}
+        found["required"] = ["schema", *found.get("required", ())]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(refs.values()), **schema}
+
+
+def main() -> None:
+    """Print the JSON schema of results, as the documentation publishes it."""
+    print(json.dumps(schema_of_results(), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,6 @@ randomness such as batches or directions.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 
@@ -47,9 +46,3 @@ def stream(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
         raise ValueError(f"stream key is {key}, must hold whole numbers in [0, 2^32)")
     sequence = np.random.SeedSequence(seed, spawn_key=(int(purpose), *key))
     return np.random.Generator(np.random.Philox(sequence))
-
-
-def noise_of_simulation(seed: int) -> dict[str, Any]:
-    """Return what a result says of noise that follows from `seed`, as of `noise` in `result.json`."""
-    words = f"Noise here follows from seed {seed}, to be repeated; bounds are on the mechanism with secret noise."
-    return {"from": "seed", "seed": seed, "words": words}

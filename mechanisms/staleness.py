@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from dpzv_audit.results import Ages, Staleness
 from mechanisms.messages import SERVER, Message
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)
@@ -53,10 +52,10 @@ class StalenessObserver:
             self._refreshed[sender, self._ids] = self._round
         self._senders = []
 
-    def summary(self) -> dict[str, Any] | None:
+    def summary(self) -> Staleness | None:
         """Ages in rounds of the rows read: mean, quantiles, largest, shares by age, and the mean by client.
 
-        `distribution` has the share of each range of ages `from` .. `to`: 1, 2 to 3, 4 to 7, 8 to 15, ... up to the
+        `distribution` has the share of each range of ages: 1, 2 to 3, 4 to 7, 8 to 15, ... up to the
         largest. None where no client's rows are ever stale.
         """
         self._settle()
@@ -70,14 +69,14 @@ class StalenessObserver:
         largest = int(counts.nonzero().max())
         ranges = [(2**k, 2 ** (k + 1) - 1) for k in range(largest.bit_length())]
         shares = [(low, high, int(counts[low : high + 1].sum()) / total) for low, high in ranges]
-        return {
-            "mean": float((ages * counts).sum() / total),
+        return Staleness(
+            mean=float((ages * counts).sum() / total),
             **quantiles,
-            "largest": largest,
-            "distribution": [{"from": low, "to": min(high, largest), "share": share} for low, high, share in shares],
-            "mean_by_client": {
+            largest=largest,
+            distribution=[Ages(first=low, last=min(high, largest), share=share) for low, high, share in shares],
+            mean_by_client={
                 f"client {m}": float((ages * row).sum() / row.sum())
                 for m, row in enumerate(self._counts, start=1)
                 if row.any()
             },
-        }
+        )

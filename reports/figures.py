@@ -13,10 +13,9 @@ from reports.text import clean, lower_bound, number, percent, proportion, upper_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpzv_audit.evidence import Control, Interval
-    from dpzv_audit.results import Accuracy, ClaimCurves, Tradeoff
+    from dpzv_audit.evidence import Interval
+    from dpzv_audit.results import ClaimCurves, Tradeoff
 
-    AnyMeasurement = Interval | Control | Accuracy
     AnyTradeoff = Tradeoff | ClaimCurves
 
 _LONGEST_LABEL = 34
@@ -50,7 +49,7 @@ def short(text: object, length: int = _LONGEST_LABEL) -> str:
 
 
 def mark(
-    label: str, measurement: AnyMeasurement | float | None, *, measured: bool = False, least: float = 0.0
+    label: str, measurement: Interval | float | None, *, measured: bool = False, least: float = 0.0
 ) -> Mark | None:
     """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
     if measurement is None or isinstance(measurement, int | float):
@@ -66,14 +65,14 @@ def mark(
     return Mark(label=short(label), value=value, low=low, high=high, measured=measured)
 
 
-def control_label(name: str, measurement: AnyMeasurement | float) -> str:
+def control_label(name: str, measurement: Interval | float) -> str:
     """Return what a control is in words: its name, and what it ran on where the result says so."""
     words = name.replace("_", " ")
     what = getattr(measurement, "what", None)
     return f"{words}: {what}" if what else words
 
 
-def chance_level(baselines: Mapping[str, AnyMeasurement | float]) -> float | None:
+def chance_level(baselines: Mapping[str, Interval | float]) -> float | None:
     """Return the best success without seeing anything, the largest baseline; None where there is none."""
     marks = (mark(k, v) for k, v in baselines.items())
     return max((found.value for found in marks if found is not None), default=None)
@@ -109,9 +108,9 @@ def _paint_reference(axes: Axes, at: float, count: int) -> None:
 
 def success_figure(
     attack: str,
-    success: AnyMeasurement | float | None,
-    baselines: Mapping[str, AnyMeasurement | float],
-    controls: Mapping[str, AnyMeasurement | float],
+    success: Interval | float | None,
+    baselines: Mapping[str, Interval | float],
+    controls: Mapping[str, Interval | float],
     metric: str = "",
 ) -> str:
     """Return the attack's success beside baselines and controls as SVG; "" where there is no number.

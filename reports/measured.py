@@ -15,24 +15,22 @@ from reports.training_figures import accuracy_figure, bytes_figure, staleness_fi
 _HISTORY_ROWS = 40
 
 
-def measurement_row(name: str, role: str, measurement: Interval | Control | Accuracy | float) -> tuple[str, ...]:
+def measurement_row(name: str, role: str, measurement: Interval | float) -> tuple[str, ...]:
     """Return a row of `measurement_table`: an interval or a bare number with its name and role."""
     if isinstance(measurement, int | float):
         return (clean(name), role, proportion(measurement), MISSING, MISSING, MISSING, MISSING)
-    bounds = (proportion(measurement.low), proportion(measurement.high))
-    confidence = measurement.confidence
     return (
         clean(name),
         role,
         proportion(measurement.value),
-        MISSING if bounds == (MISSING, MISSING) else f"{bounds[0]} to {bounds[1]}",
-        MISSING if confidence is None else percent(confidence),
+        f"{proportion(measurement.low)} to {proportion(measurement.high)}",
+        percent(measurement.confidence),
         number(measurement.n),
         _trainings(measurement),
     )
 
 
-def _trainings(measurement: Interval | Control | Accuracy) -> str:
+def _trainings(measurement: Interval) -> str:
     """How trainings differ: an interval over them, or of few the least and the most; and a control's p-value."""
     over = measurement.over_trainings
     parts = []
@@ -59,17 +57,16 @@ def measurement_table(caption: str, rows: list[tuple[str, ...]]) -> Table:
     return hoisted(table, often_blank=("confidence",))
 
 
-def control_rows(controls: Mapping[str, Interval | Control | Accuracy | float]) -> list[tuple[str, ...]]:
+def control_rows(controls: Mapping[str, Interval | float]) -> list[tuple[str, ...]]:
     """Return a row of `measurement_table` for each control."""
     return [measurement_row(control_label(k, v), "control", v) for k, v in controls.items()]
 
 
-def accuracy_tile(accuracy: Accuracy | None) -> list[Tile]:
+def accuracy_tile(accuracy: Interval | None) -> list[Tile]:
     """Return the trained model's test accuracy as a first-glance number."""
     if accuracy is None:
         return []
-    spread = accuracy.low is not None and accuracy.high is not None
-    note = f"{proportion(accuracy.low, 3)} to {proportion(accuracy.high, 3)}" if spread else ""
+    note = f"{proportion(accuracy.low, 3)} to {proportion(accuracy.high, 3)}"
     return [Tile(label="Test accuracy", value=proportion(accuracy.value, 3), note=note)]
 
 
@@ -106,9 +103,9 @@ def _megabytes(value: float | None) -> str:
     return MISSING if size is None else number(size / 1e6)
 
 
-def _over(accuracy: Accuracy | None) -> str:
+def _over(accuracy: Interval | None) -> str:
     """What the intervals of accuracies are over; "" where a result does not say how many trainings there were."""
-    if accuracy is None or accuracy.trainings is None:
+    if not isinstance(accuracy, Accuracy):
         return ""
     models = "one model" if accuracy.trainings == 1 else f"{number(accuracy.trainings)} trainings"
     return f", of {models}: intervals are by test records"

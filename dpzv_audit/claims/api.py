@@ -17,12 +17,13 @@ from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
 from dpzv_audit.claims.mechanism_source import mechanism_source
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
-from dpzv_audit.claims.result import audited, claim_entry
+from dpzv_audit.claims.result import claim_result
 from dpzv_audit.claims.sources import Source, scores_block, scores_source
 from dpzv_audit.claims.verdicts import fails, holm
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
 from dpzv_audit.evidence import Verdict
+from dpzv_audit.results import ClaimResult
 
 _GIVEN = "given"
 
@@ -37,16 +38,16 @@ class ClaimVerdict:
     p_value: float
     epsilon_lower: float | None
     upper: float | None
-    entry: Mapping[str, Any]
+    entry: ClaimResult
 
     def fails(self, *, allow_overclaimed: bool = False, strict: bool = False) -> bool:
         """Whether the verdict fails a gate with these options, as `dpzv-audit verify` would."""
-        whole = audited(self.entry)
+        whole = self.entry.audited
         return fails(self.verdict, audited=whole, allow_overclaimed=allow_overclaimed, strict=strict)
 
     def __str__(self) -> str:
         """The verdict, the claim and the sentence that explains it."""
-        given = f" {self.entry['verdict_given']}" if self.entry["verdict_given"] else ""
+        given = f" {self.entry.verdict_given}" if self.entry.verdict_given else ""
         return f"{self.verdict.upper()}{given}: {self.name}\n{self.sentence}"
 
 
@@ -114,14 +115,14 @@ def verify_claim(
     evidence = run.evidence()
     (refuted,) = holm([evidence.p_value], alpha)
     (alone,) = holm([evidence.general_p_value], alpha)
-    entry = claim_entry(run, evidence, refuted=refuted, alone=alone, adjusted=evidence.p_value, level=alpha)
+    entry = claim_result(run, evidence, refuted=refuted, alone=alone, adjusted=evidence.p_value, level=alpha)
     return ClaimVerdict(
-        name=entry["name"],
-        verdict=entry["verdict"],
-        sentence=entry["sentence"],
-        p_value=entry["p_value"],
-        epsilon_lower=entry["epsilon_lower"],
-        upper=entry["upper"],
+        name=entry.name,
+        verdict=entry.verdict,
+        sentence=entry.sentence,
+        p_value=entry.p_value,
+        epsilon_lower=entry.epsilon_lower,
+        upper=entry.upper,
         entry=entry,
     )
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN
 from dpzv_audit.claims.verdicts import holm
+from dpzv_audit.results import Refutation
 
 EXPONENT = 1.4
 SUM_OF_POWERS = 3.1055473
@@ -62,17 +63,6 @@ class Entry:
 
     level: float
     decisions: Mapping[str, Decision]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refutation:
-    """What refuted a claim: the number of the entry, from 1, its error rate, and the decision's part in it."""
-
-    entry: int
-    level: float
-    scores: str
-    p_value: float | None
-    given: str | None
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import Any
 
 from dpzv_audit.auditing.tradeoff import claimed_curve
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, supports
 from dpzv_audit.claims.evidence import Evidence
-from dpzv_audit.claims.ledger import Refutation
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
 from dpzv_audit.claims.progress import ClaimRun
 from dpzv_audit.claims.verdicts import VERDICTS, adjusted_p_values, decide, fails
-from dpzv_audit.evidence import Verdict, to_jsonable
-from dpzv_audit.seeds import noise_of_simulation
+from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
 
-SCHEMA = "dpzv-audit/verify/1"
+LENIENT = GateOptions(allow_overclaimed=False, strict=False)
+"""What fails where nobody asks for more or less."""
 
 
 def verify_result(
@@ -30,48 +29,54 @@ def verify_result(
     level: float,
     seed: int,
     earlier: Sequence[Refutation | None] | None = None,
-    ledger: Mapping[str, Any] | None = None,
+    ledger: Mapping[str, str | int] | None = None,
     interrupted: bool = False,
     allow_overclaimed: bool = False,
     strict: bool = False,
-) -> dict[str, Any]:
-    """Return the `result.json` of `verify`, schema `dpzv-audit/verify/1`: the same for the same evidence.
+) -> VerifyResult:
+    """Return the result of `verify`: the same for the same evidence.
 
     `refuted` says of each claim whether its test refuted it at `level`, the error rate of all claims together, or an
     entry of a `ledger`, which `earlier` then tells of; `alone` whether tests that take nothing as given refuted it.
     """
     gathered = [run.evidence() for run in runs]
     adjusted = adjusted_p_values([evidence.p_value for evidence in gathered])
+    options = GateOptions(allow_overclaimed=allow_overclaimed, strict=strict)
     claims = [
-        claim_entry(run, evidence, refuted=no, alone=general, adjusted=p, level=level / len(runs), earlier=before)
-        for run, evidence, no, general, p, before in zip(
+        claim_result(
+            run,
+            found,
+            refuted=no,
+            alone=general,
+            adjusted=p,
+            level=level / len(runs),
+            earlier=before,
+            options=options,
+        )
+        for run, found, no, general, p, before in zip(
             runs, gathered, refuted, alone, adjusted, earlier or [None] * len(runs), strict=True
         )
     ]
-    verdicts: list[Verdict] = [entry["verdict"] for entry in claims]
-    options = {"allow_overclaimed": allow_overclaimed, "strict": strict}
-    for entry in claims:
-        entry["fails"] = fails(entry["verdict"], audited=audited(entry), **options)
-    simulated = any(entry["form"] != "scores" for entry in claims)
-    return {
-        "schema": SCHEMA,
-        "claims_file": shown_path(str(file.path)),
-        "alpha": file.alpha,
-        "level": level,
-        "seed": seed,
-        "summary": {verdict: verdicts.count(verdict) for verdict in VERDICTS},
-        "sentence": summary_sentence(verdicts, claims, level, options),
-        "noise": noise_of_simulation(seed) if simulated else None,
-        "interrupted": interrupted,
-        "missing": [entry["name"] for entry in claims if entry["missing"]],
-        "failed": any(entry["fails"] for entry in claims),
-        "options": options,
-        **({} if ledger is None else {"ledger": dict(ledger)}),
-        "claims": claims,
-    }
+    verdicts = [claim.verdict for claim in claims]
+    simulated = any(claim.form != "scores" for claim in claims)
+    result = VerifyResult(
+        claims_file=shown_path(str(file.path)),
+        alpha=file.alpha,
+        level=level,
+        seed=seed,
+        summary={verdict: verdicts.count(verdict) for verdict in VERDICTS},
+        sentence=summary_sentence(claims, level, options),
+        noise=Noise.of_simulation(seed) if simulated else None,
+        interrupted=interrupted,
+        missing=[claim.name for claim in claims if claim.missing],
+        failed=any(claim.fails for claim in claims),
+        options=options,
+        claims=claims,
+    )
+    return result if ledger is None else result.model_copy(update={"ledger": dict(ledger)})
 
 
-def claim_entry(
+def claim_result(
     run: ClaimRun,
     evidence: Evidence,
     *,
@@ -80,7 +85,8 @@ def claim_entry(
     adjusted: float,
     level: float,
     earlier: Refutation | None = None,
-) -> dict[str, Any]:
+    options: GateOptions = LENIENT,
+) -> ClaimResult:
     """Return one claim with its verdict; bounds are those at `level`, its even share of the file's error rate.
 
     `alone` says whether the tests that take nothing as given refute it by themselves: "verdict_given" holds what the
@@ -94,7 +100,7 @@ def claim_entry(
     given = GIVEN_GAUSSIAN if verdict == "refuted" and not alone else ""
     if earlier is not None:
         given = earlier.given or ""
-    entry: dict[str, Any] = {
+    found = {
         "name": claim.name,
         "form": form_name(claim),
         "source": claim.source,
@@ -139,14 +145,13 @@ def claim_entry(
         "facts": to_jsonable(dict(evidence.facts)),
         "evidence_key": run.evidence_key,
         "scores_digest": evidence.scores,
-        "refuted_by": None if earlier is None else to_jsonable(earlier),
+        "refuted_by": earlier,
+        "sentence": "",
+        "fails": False,
     }
-    return {**entry, "sentence": claim_sentence(entry)}
-
-
-def audited(entry: Mapping[str, Any]) -> bool:
-    """Return whether a claim was put to a test that nothing cut off."""
-    return bool(entry["looks"] or entry["rates"]) and not entry["missing"] and not entry["unaudited"]
+    entry = ClaimResult.model_validate(found)
+    failed = fails(verdict, audited=entry.audited, allow_overclaimed=options.allow_overclaimed, strict=options.strict)
+    return entry.model_copy(update={"sentence": claim_sentence(entry), "fails": failed})
 
 
 def measured(runs: Sequence[ClaimRun]) -> dict[str, float]:
@@ -171,7 +176,7 @@ def shown_path(text: str) -> str:
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
 
 
-def with_curves(evidence: Evidence, claim: Claim) -> dict[str, Any] | None:
+def with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     """Return the measured trade-off curve beside the claimed one, as `audit` has it, and that of the sound bound."""
     if evidence.tradeoff is None or isinstance(claim, AttackClaim):
         return None
@@ -201,104 +206,102 @@ def form_name(claim: Claim) -> str:
     return "mechanism" if isinstance(claim, MechanismClaim) else "scores"
 
 
-def claim_sentence(entry: Mapping[str, Any]) -> str:
+def claim_sentence(entry: ClaimResult) -> str:
     """Return what was claimed, measured and proved about one claim, in words."""
-    parts = _attack_parts(entry) if entry["form"] == "attack" else [_measured(entry), *_proved(entry)]
-    parts += [f"Warning: {warning}." for warning in entry["warnings"]]
-    if entry["missing"]:
-        parts.append(f"Incomplete: {entry['missing']}.")
-    if entry["refuted_by"] is not None:
-        parts.append(f"{_grounds(entry)}: that stands until the claim, or its revision, changes.")
+    parts = _attack_parts(entry) if entry.form == "attack" else [_measured(entry), *_proved(entry)]
+    parts += [f"Warning: {warning}." for warning in entry.warnings]
+    if entry.missing:
+        parts.append(f"Incomplete: {entry.missing}.")
+    if entry.refuted_by is not None:
+        parts.append(f"{_grounds(entry, entry.refuted_by)}: that stands until the claim, or its revision, changes.")
     return " ".join(part for part in parts if part)
 
 
-def _grounds(entry: Mapping[str, Any]) -> str:
+def _grounds(entry: ClaimResult, found: Refutation) -> str:
     """Return what an earlier look refuted a claim by, as its entry of the ledger keeps it."""
-    found = entry["refuted_by"]
-    given = f", {found['given']}" if found["given"] else ""
-    p_value = "" if found["p_value"] is None else f", p = {found['p_value']:.1g}{given}"
-    scores = "the same scores" if _same_scores(entry) else f"scores of digest {found['scores'][:12]}"
-    return f"An earlier look refuted it (entry {found['entry']} of the ledger{p_value}, {scores})"
+    given = f", {found.given}" if found.given else ""
+    p_value = "" if found.p_value is None else f", p = {found.p_value:.1g}{given}"
+    scores = "the same scores" if _same_scores(entry) else f"scores of digest {found.scores[:12]}"
+    return f"An earlier look refuted it (entry {found.entry} of the ledger{p_value}, {scores})"
 
 
-def _same_scores(entry: Mapping[str, Any]) -> bool:
+def _same_scores(entry: ClaimResult) -> bool:
     """Whether the scores shown are those by which an earlier look refuted the claim."""
-    return entry["refuted_by"] is not None and bool(entry["refuted_by"]["scores"] == entry["scores_digest"])
+    return entry.refuted_by is not None and entry.refuted_by.scores == entry.scores_digest
 
 
-def _attack_parts(entry: Mapping[str, Any]) -> list[str]:
-    limit = entry["claim"]["success_at_most"]
-    if not entry["rates"]:
+def _attack_parts(entry: ClaimResult) -> list[str]:
+    limit, success = entry.claimed, entry.attack.success
+    if success is None or not entry.rates:
         return [f"The claimed limit of {100 * limit:g}% was not tested."]
-    attack = entry["attack"]
-    success, guess = attack["success"], max(attack["baselines"].values(), default=0.0)
+    guess = max(entry.attack.baselines.values(), default=0.0)
     done = "above" if _refuted_now(entry) or _same_scores(entry) else "which does not refute"
     parts = [
-        f"{entry['claim']['attack']} by the {entry['claim']['adversary']} succeeds in {100 * success:.1f}% of its "
-        f"guesses over {entry['trials']} trainings, {done} the claimed limit of {100 * limit:g}% "
-        f"(p = {entry['p_value']:.1g})."
+        f"{entry.claim['attack']} by the {entry.claim['adversary']} succeeds in {100 * success:.1f}% of its "
+        f"guesses over {entry.trials} trainings, {done} the claimed limit of {100 * limit:g}% "
+        f"(p = {entry.p_value:.1g})."
     ]
     if guess > limit:
         parts.append(f"Guessing without an attack already finds {100 * guess:.1f}%: no method could keep this claim.")
     return parts
 
 
-def _refuted_now(entry: Mapping[str, Any]) -> bool:
+def _refuted_now(entry: ClaimResult) -> bool:
     """Whether the evidence shown is what refutes the claim, and not that of an earlier look."""
-    return bool(entry["verdict"] == "refuted" and entry["refuted_by"] is None)
+    return entry.verdict == "refuted" and entry.refuted_by is None
 
 
-def _measured(entry: Mapping[str, Any]) -> str:
-    claimed = entry["claim"]["epsilon"]
-    if entry["unaudited"]:
-        return f"Not audited: {entry['unaudited']}."
-    if entry["epsilon_lower"] is None:
+def _measured(entry: ClaimResult) -> str:
+    claimed = entry.claimed
+    if entry.unaudited:
+        return f"Not audited: {entry.unaudited}."
+    if entry.epsilon_lower is None:
         return "Not audited."
-    given = f", {entry['given']}" if entry["given"] and entry["epsilon_lower"] > 0 else ""
-    measured = (
-        f"The audit measures epsilon of at least {down(entry['epsilon_lower'])}{given} (p = {entry['p_value']:.1g})"
-    )
+    given = f", {entry.given}" if entry.given and entry.epsilon_lower > 0 else ""
+    measured = f"The audit measures epsilon of at least {down(entry.epsilon_lower)}{given} (p = {entry.p_value:.1g})"
     if _refuted_now(entry):
         # "given Gaussian noise" stands once: at the bound, or, where nothing else refutes the claim, at the verdict.
-        rests = f" {entry['verdict_given']}" if entry["verdict_given"] and not given else ""
+        rests = f" {entry.verdict_given}" if entry.verdict_given and not given else ""
         return f"{measured}, which refutes the claimed {claimed:g}{rests}."
     if _same_scores(entry):
         return f"{measured}."
     return (
         f"{measured}, which neither refutes nor confirms the claimed {claimed:g}; it could have certified at most "
-        f"{down(entry['ceiling'])}."
+        f"{down(entry.ceiling or 0.0)}."
     )
 
 
-def _proved(entry: Mapping[str, Any]) -> list[str]:
-    claimed, upper, adversary = entry["claim"]["epsilon"], entry["upper"], entry["claim"]["adversary"]
+def _proved(entry: ClaimResult) -> list[str]:
+    claimed, upper, adversary = entry.claimed, entry.upper, entry.claim["adversary"]
     if upper is not None:
         side = "at or below" if supports(upper, claimed) else "above"
         parts = [f"The tightest sound upper bound against the {adversary} is {up(upper)}, {side} the claim."]
-        if entry["verdict"] == "refuted" and supports(upper, claimed):
+        if entry.verdict == "refuted" and supports(upper, claimed):
             parts.append(
                 "Theory supports this configuration, so what runs is not what is configured, or this is the rare "
                 "false alarm."
             )
         return parts
-    if entry["gap"]:
-        why = "; ".join(entry["explanations"].get(name, "") for name in entry["gap"].split(","))
-        return [f"No sound upper bound exists (gap {entry['gap']}{': ' + why if why.strip('; ') else ''})."]
+    if entry.gap:
+        why = "; ".join(entry.explanations.get(name, "") for name in entry.gap.split(","))
+        return [f"No sound upper bound exists (gap {entry.gap}{': ' + why if why.strip('; ') else ''})."]
     return ["No theory speaks of it."]
 
 
-def summary_sentence(
-    verdicts: Sequence[Verdict], claims: Sequence[Mapping[str, Any]], level: float, options: Mapping[str, bool]
-) -> str:
+def summary_sentence(claims: Sequence[ClaimResult], level: float, options: GateOptions) -> str:
     """Return the counts of all verdicts, what they hold with, what is missing, and what fails for `strict` alone."""
+    verdicts = [claim.verdict for claim in claims]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
     text = f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {counts}."
     text += f" A true claim among them is refuted with probability at most {level:g}."
-    missing = sum(bool(entry["missing"]) for entry in claims)
+    missing = sum(bool(claim.missing) for claim in claims)
     if missing:
         text += f" The evidence about {missing} of them is incomplete."
-    lenient = {**options, "strict": False}
-    more = sum(entry["fails"] and not fails(entry["verdict"], audited=True, **lenient) for entry in claims)
+    allowed = options.allow_overclaimed
+    more = sum(
+        claim.fails and not fails(claim.verdict, audited=True, allow_overclaimed=allowed, strict=False)
+        for claim in claims
+    )
     if more:
         text += f" With strict, {more} more {'fails' if more == 1 else 'fail'}: inconclusive, cut off or not audited."
     return text

@@ -203,10 +203,10 @@ def attack(
     saved = save(result, out, "attack", seed)
     output.result(saved)
     attack_table(output.console, result)
-    output.say(result["sentence"])
-    output.noise(result)
-    output.memory(result)
-    output.path(saved["run"])
+    output.say(result.sentence)
+    output.noise(result.noise)
+    output.memory(result.compute)
+    output.path(saved.run)
 
 
 FALSE_ALARM = 1e-3

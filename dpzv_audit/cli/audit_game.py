@@ -70,10 +70,10 @@ def show(outcome: AuditOutcome, out: Path, seed: int, output: Output, fail_on: s
     outcome.forget()
     output.result(saved)
     audit_table(output.console, result)
-    output.say(result["sentence"])
-    output.noise(result)
-    output.memory(result)
-    output.path(saved["run"])
-    verdict = result["privacy"]["conclusion"]
+    output.say(result.sentence)
+    output.noise(result.noise)
+    output.memory(result.compute)
+    output.path(saved.run)
+    verdict = result.privacy.conclusion
     if fail_on is not None and verdict in ("refuted", *(("overclaimed",) if fail_on == "overclaimed" else ())):
         raise typer.Exit(1)

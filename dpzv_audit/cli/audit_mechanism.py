@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -65,11 +65,11 @@ def audit_mechanism(
     outcome.forget()
     output.result(saved)
     mechanism_table(output.console, result)
-    output.say(result["sentence"])
-    if "not_kept" in result["compute"]:
-        output.say(f"Nothing was kept for --resume: {result['compute']['not_kept']}.")
-    output.path(saved["run"])
-    if fail_on is not None and result["privacy"]["conclusion"] == "refuted":
+    output.say(result.sentence)
+    if "not_kept" in result.compute:
+        output.say(f"Nothing was kept for --resume: {result.compute['not_kept']}.")
+    output.path(saved.run)
+    if fail_on is not None and result.privacy.conclusion == "refuted":
         raise typer.Exit(1)
 
 
@@ -94,16 +94,16 @@ def _planted(
     flag = "--mechanism planted:NAME"
     chosen = list(PLANTED.values()) if every else [planted_named(name, what=flag, also=("all",))]
     with output.progress() as bars:
-        result: dict[str, Any] = planted_result(chosen, plan, runs=runs, seed=seed, reporter=progress_reporter(bars))
+        result = planted_result(chosen, plan, runs=runs, seed=seed, reporter=progress_reporter(bars))
     saved = save_table(result, out, "audit", seed, planted_markdown(result))
     output.result(saved)
     planted_table(output.console, result)
-    output.say(result["sentence"])
-    output.path(saved["run"])
-    rows = result["rows"]
-    if not all(row["as_expected"] for row in rows):
+    output.say(result.sentence)
+    output.path(saved.run)
+    rows = result.rows
+    if not all(row.as_expected for row in rows):
         raise typer.Exit(3)
     if fail_on is not None and not every:
         failing = ("refuted", "overclaimed") if fail_on == "overclaimed" else ("refuted",)
-        if rows[0]["verdict"] in failing:
+        if rows[0].verdict in failing:
             raise typer.Exit(1)

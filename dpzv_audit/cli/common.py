@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dpzv_audit.evaluation import Reporter
     from dpzv_audit.evaluation.common import Stage
+    from dpzv_audit.results import Noise
 
 
 def at_least(flag: str, least: int) -> Callable[[int | None], int | None]:
@@ -116,20 +117,20 @@ class Output:
         else:
             self.say(text)
 
-    def memory(self, result: Mapping[str, Any]) -> None:
+    def memory(self, compute: Mapping[str, object]) -> None:
         """Say where memory did not suffice for all that was to be done at once."""
-        if "memory" in result["compute"]:
-            self.say(f"Memory {result['compute']['memory']}.")
+        if "memory" in compute:
+            self.say(f"Memory {compute['memory']}.")
 
-    def noise(self, result: Mapping[str, Any]) -> None:
+    def noise(self, noise: Noise | None) -> None:
         """Say where noise came from, where there was any."""
-        if result.get("noise"):
-            self.say(result["noise"]["words"])
+        if noise is not None:
+            self.say(noise.words or "")
 
-    def path(self, path: str) -> None:
+    def path(self, path: object) -> None:
         """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""
         if not self.as_json:
-            typer.echo(path)
+            typer.echo(str(path))
 
     def result(self, value: Any) -> None:
         """Print `value` as the one JSON object of `--json`; does nothing without it."""

@@ -29,8 +29,12 @@ from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.table import Table
 
+    from dpzv_audit.cli.matrix_cells import CellTask
+    from dpzv_audit.results import Cell, SelfCheck
     from mechanisms import MethodSpec
 
 ALL = "all"
@@ -148,7 +152,7 @@ def matrix(
             done = progress_reporter(bars).stage("cells", len(tasks))
             with kept_for_resume(folder, CELL_FILE):
                 found = _run_all(tasks, run_cell if jobs == 1 else run_cell_apart, jobs, done)
-        _finish(output, folder, found, len(tasks), shared)
+        _finish(output, folder, tasks, found, shared)
 
 
 def _claims(method: MethodSpec, claimed: list[float], channels: list[str]) -> list[tuple[str | None, float | None]]:
@@ -181,7 +185,7 @@ def _epsilons(given: str) -> list[float]:
     return list(dict.fromkeys(values))
 
 
-def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[dict[str, Any]]:
+def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[Cell]:
     """Cells in the order of `tasks`; each process takes the next cell that is left."""
     from contextlib import closing
 
@@ -189,7 +193,7 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[dict
 
     from dpzv_audit.locks import remove_abandoned
 
-    found = []
+    found: list[Cell] = []
     try:
         with closing(Parallel(n_jobs=jobs, return_as="generator")(delayed(run_cell)(task) for task in tasks)) as cells:
             for cell in cells:
@@ -200,15 +204,17 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[dict
     return found
 
 
-def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: int, shared: dict[str, Any]) -> None:
+def _finish(
+    output: Output, folder: Path, tasks: Sequence[CellTask], found: Sequence[Cell], shared: Mapping[str, Any]
+) -> None:
     from dpzv_audit.cli.common import repeatable_command_line
     from dpzv_audit.evaluation.matrix import matrix_result
     from dpzv_audit.runs import environment, json_text
     from dpzv_audit.store import private_folder, write_atomically
     from reports.render import write_report
 
-    cells = [c for c in found if not c.pop("positive")]
-    checks = [c for c in found if c not in cells]
+    cells = [cell for task, cell in zip(tasks, found, strict=True) if not task.positive]
+    checks = [cell for task, cell in zip(tasks, found, strict=True) if task.positive]
     facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}
     result = matrix_result(
         cells,
@@ -218,46 +224,50 @@ def _finish(output: Output, folder: Path, found: list[dict[str, Any]], wanted: i
         seed=shared["seed"],
         facts=facts,
     )
-    stored = {**result, "command_line": repeatable_command_line()}
+    stored = result.with_command_line(repeatable_command_line())
     private_folder(folder)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
-    output.result({**stored, "run": str(folder)})
+    output.result(stored.model_copy(update={"run": str(folder)}))
     _table(output, cells)
-    output.say(result["sentence"])
-    output.noise(result)
-    failed = [c for c in found if c["state"] == "failed"]
+    output.say(result.sentence)
+    output.noise(result.noise)
+    failed = [c for c in found if c.state == "failed"]
     for cell in failed[:NAMED_FAILURES]:
-        output.say(f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell['reason']}")
+        output.say(f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}")
     output.path(str(folder))
     if failed:
         raise AuditError(
-            f"{len(failed)} of {wanted} cells and self-checks failed, each with its reason in {folder / 'report.html'}"
+            f"{len(failed)} of {len(found)} cells and self-checks failed, each with its reason in "
+            f"{folder / 'report.html'}"
         )
-    controls = result["negative_controls"]
-    if controls is not None and not controls["hold"]:
+    controls = result.negative_controls
+    if controls is not None and not controls.hold:
         raise AuditError(
-            f"the negative controls are not at chance, p = {controls['together_p']:.2g} for all together (worst: "
-            f"{controls['worst']}): none of the numbers can be trusted"
+            f"the negative controls are not at chance, p = {controls.together_p:.2g} for all together (worst: "
+            f"{controls.worst}): none of the numbers can be trusted"
         )
 
 
-def _self_check(cell: dict[str, Any]) -> dict[str, Any]:
+def _self_check(cell: Cell) -> SelfCheck:
     """A positive control for the report; one that these data do not allow neither holds nor fails."""
-    if cell["state"] != "measured":
-        holds = False if cell["state"] == "failed" else None
-        return {"attack": cell["attack"], "what": cell["reason"], "value": None, "expected": None, "holds": holds}
-    return {key: cell[key] for key in ("attack", "what", "value", "expected", "holds")}
+    from dpzv_audit.cli.matrix_cells import ControlCell
+    from dpzv_audit.results import SelfCheck
+
+    if not isinstance(cell, ControlCell):
+        holds = False if cell.state == "failed" else None
+        return SelfCheck(attack=cell.attack, what=cell.reason or "", value=None, expected=None, holds=holds)
+    return SelfCheck(attack=cell.attack, what=cell.what, value=cell.value, expected=cell.expected, holds=cell.holds)
 
 
-def _table(output: Output, cells: list[dict[str, Any]]) -> None:
+def _table(output: Output, cells: Sequence[Cell]) -> None:
     """Damage by attack and method on the terminal, or the worst cells alone where that is too wide for it."""
     from rich.table import Table
 
-    methods = {(c["method"], c["noise"], c["epsilon"]): _named(c) for c in cells}
-    attacks = {(c["attack"], c["adversary"]): _attacked(c) for c in cells}
-    place = {(c["attack"], c["adversary"], c["method"], c["noise"], c["epsilon"]): _shown(c) for c in cells}
+    methods = {(c.method, c.noise, c.epsilon): _named(c) for c in cells}
+    attacks = {(c.attack, c.adversary): _attacked(c) for c in cells}
+    place = {(c.attack, c.adversary, c.method, c.noise, c.epsilon): _shown(c) for c in cells}
     table = Table(title="damage: 0 what needs no attack, 1 a perfect one", title_justify="left")
     # Whichever there are fewer of stands across: a terminal is narrow.
     across, down = (methods, attacks) if len(methods) <= len(attacks) else (attacks, methods)
@@ -272,11 +282,11 @@ def _table(output: Output, cells: list[dict[str, Any]]) -> None:
     print_table(console, _worst(cells) if wide else table)
 
 
-def _worst(cells: list[dict[str, Any]]) -> Table:
+def _worst(cells: Sequence[Cell]) -> Table:
     """The cells of most damage, one a row."""
     from rich.table import Table
 
-    worst = sorted((c for c in cells if c["state"] == "measured"), key=lambda c: -c["damage"])[:WORST]
+    worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -(c.damage or 0.0))[:WORST]
     words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
     table = Table(title=words, title_justify="left")
     for title in ("attack, adversary", "method", "damage"):
@@ -287,16 +297,16 @@ def _worst(cells: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _attacked(cell: dict[str, Any]) -> str:
-    return f"{cell['attack']}, {cell['adversary']}"
+def _attacked(cell: Cell) -> str:
+    return f"{cell.attack}, {cell.adversary}"
 
 
-def _named(cell: dict[str, Any]) -> str:
-    name = cell["method"] if cell["noise"] is None else f"{cell['method']} + {cell['noise']} noise"
-    return name if cell["epsilon"] is None else f"{name} ε={cell['epsilon']:g}"
+def _named(cell: Cell) -> str:
+    name = cell.method if cell.noise is None else f"{cell.method} + {cell.noise} noise"
+    return name if cell.epsilon is None else f"{name} ε={cell.epsilon:g}"
 
 
-def _shown(cell: dict[str, Any]) -> str:
+def _shown(cell: Cell) -> str:
     """A cell in a few letters; an exclamation mark for a control whose interval misses its value."""
-    words = {"failed": "FAILED", "does not apply": "–"}.get(cell["state"])
-    return words or f"{cell['damage']:.2f}{'' if cell['controls_hold'] else '!'}"
+    words = {"failed": "FAILED", "does not apply": "–"}.get(cell.state)
+    return words or f"{cell.damage:.2f}{'' if cell.controls_hold else '!'}"

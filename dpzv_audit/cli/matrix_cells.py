@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
@@ -18,8 +18,8 @@ from dpzv_audit.cli.names import flag
 from dpzv_audit.cli.options import choose
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evaluation import AuditPlan, attack_result
-from dpzv_audit.evaluation.matrix import measured_cell, unmeasured_cell
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.evaluation.matrix import measured_cell
+from dpzv_audit.results import AttackResult, Cell
 from dpzv_audit.runs import environment, slug, write_run
 from dpzv_audit.stopping import leave_to_parent
 from dpzv_audit.store import Store, checksummed, private_folder
@@ -27,6 +27,15 @@ from mechanisms import method_named
 from reports.render import write_report
 
 CELL_FILE = "cell.json"
+
+
+class ControlCell(Cell):
+    """The positive control of an attack as a cell: what it is, what it found and what it must find."""
+
+    what: str = ""
+    value: float | None = None
+    expected: float | None = None
+    holds: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,32 +75,27 @@ def check_task(task: CellTask) -> None:
         _setting(task)
 
 
-def run_cell(task: CellTask) -> dict[str, Any]:
+def run_cell(task: CellTask) -> Cell:
     """The cell of `task`: read back where it is finished, else run; a failure is a cell that says so.
 
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """
-    named = {
-        "attack": task.attack,
-        "adversary": task.adversary,
-        "method": task.method,
-        "noise": task.noise,
-        "epsilon": task.epsilon,
-        "positive": task.positive,
-    }
-    kept = stored_cell(Path(task.folder) / task.name / CELL_FILE, named)
+    named = Cell(
+        attack=task.attack, adversary=task.adversary, method=task.method, noise=task.noise, epsilon=task.epsilon
+    )
+    kept = stored_cell(Path(task.folder) / task.name / CELL_FILE, named, positive=task.positive)
     if kept is not None:
         return kept
     clear_cell(task)
     try:
         result = None if task.positive else _result(task)
-        cell = {**named, **(_positive(task) if result is None else measured_cell(result, _report_of(task)))}
+        cell = _positive(task, named) if result is None else measured_cell(named, result, _report_of(task))
     except DoesNotApply as error:
-        result, cell = None, {**named, **unmeasured_cell("does not apply", error.said(str, flag))}
+        result, cell = None, _unmeasured(named, "does not apply", error.said(str, flag))
     except AuditError as error:
-        return {**named, **unmeasured_cell("failed", error.said(str, flag))}
+        return _unmeasured(named, "failed", error.said(str, flag))
     except Exception as error:
-        return {**named, **unmeasured_cell("failed", f"{type(error).__name__}: {error}")}
+        return _unmeasured(named, "failed", f"{type(error).__name__}: {error}")
     # The folder appears whole or not at all, so a cell that was killed leaves nothing that looks finished.
     with suppress(OSError):  # a disk that refuses is named below
         for folder in (Path(task.folder).parent, Path(task.folder)):
@@ -101,20 +105,25 @@ def run_cell(task: CellTask) -> dict[str, Any]:
             run.write_json("result.json", result)
             run.write_json("environment.json", environment([]))
             write_report(run.path)
-        run.write_text(CELL_FILE, checksummed(to_jsonable(cell)))
+        run.write_text(CELL_FILE, checksummed({**cell.to_json(), "positive": task.positive}))
     return cell
 
 
-def run_cell_apart(task: CellTask) -> dict[str, Any]:
+def run_cell_apart(task: CellTask) -> Cell:
     """`run_cell` in a worker, which leaves signals to its parent."""
     leave_to_parent()
     return run_cell(task)
 
 
-def stored_cell(path: Path, named: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The finished cell at `path`, the one that is `named`; None where there is none, or a damaged or another one."""
-    cell = Store(path.parent).read(path.name, again="the cell is run again")
-    return cell if cell is not None and named.items() <= cell.items() else None
+def stored_cell(path: Path, named: Cell, *, positive: bool) -> Cell | None:
+    """Return the finished cell at `path`, the one that is `named`; None where there is none, or a damaged one."""
+    kept = Store(path.parent).read(path.name, again="the cell is run again")
+    if kept is None or not {**named.to_json(), "positive": positive}.items() <= kept.items():
+        return None
+    try:
+        return (ControlCell if positive else Cell).model_validate({k: v for k, v in kept.items() if k != "positive"})
+    except ValidationError:
+        return None
 
 
 def clear_cell(task: CellTask) -> None:
@@ -167,19 +176,19 @@ def _check_channel(method: str, noise: str) -> None:
         raise DoesNotApply(f"{noise} noise does not apply to {method}: {error.words}") from error
 
 
-def _result(task: CellTask) -> dict[str, Any]:
+def _result(task: CellTask) -> AttackResult:
     """The attack's result, without an audit: a matrix shows what each attack finds."""
     plan = AuditPlan(runs=0, confidence=task.confidence)
     return attack_result(attack_named(task.attack), _setting(task), plan)
 
 
-def _positive(task: CellTask) -> dict[str, Any]:
+def _positive(task: CellTask, named: Cell) -> Cell:
     """The attack where it must succeed: the same whatever the method."""
     found = attack_named(task.attack).positive_control(_setting(task))
-    return {
-        "state": "measured",
-        "what": found.what,
-        "value": found.value,
-        "expected": found.expected,
-        "holds": found.holds,
-    }
+    facts = {"what": found.what, "value": found.value, "expected": found.expected, "holds": found.holds}
+    return ControlCell(**named.to_json(), state="measured").model_copy(update=facts)
+
+
+def _unmeasured(named: Cell, state: str, reason: str) -> Cell:
+    """A cell without a number: the attack does not apply, or something failed, and why."""
+    return named.model_copy(update={"state": state, "reason": " ".join(reason.split())})

@@ -155,15 +155,14 @@ def train(
         files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}
         saved = save(result, out, "train", seed, files=files)
         checkpoints.remove()
-    shown = {**saved, **measured}
-    output.result(shown)
-    train_table(output.console, shown)
-    output.say(result["sentence"])
-    output.say(f"What the noise protects: {result['protects']}.")
-    output.noise(result)
-    output.say(result["published"]["words"])
-    output.memory(result)
-    output.path(saved["run"])
+    output.result({**saved.to_json(), **measured})
+    train_table(output.console, result, measured)
+    output.say(result.sentence)
+    output.say(f"What the noise protects: {result.protects}.")
+    output.noise(result.noise)
+    output.say(result.published.words or "")
+    output.memory(result.compute)
+    output.path(saved.run)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,10 +32,10 @@ from dpzv_audit.errors import InputError, Interrupted, check_positive
 
 if TYPE_CHECKING:
     from dpzv_audit.claims.gate import Gate
-    from dpzv_audit.claims.ledger import Refutation
     from dpzv_audit.claims.ledger_file import LedgerMemory
     from dpzv_audit.claims.load import ClaimsFile
     from dpzv_audit.claims.progress import ClaimRun
+    from dpzv_audit.results import Refutation
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
 
@@ -232,17 +232,17 @@ def verify(
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
     output.result({**saved, "cached": cached, "not_cached": not_cached})
-    print_table(output.console, verdict_table(result["claims"]))
-    for entry, run in zip(result["claims"], runs, strict=True):
-        print_sentence(output.console, entry, cached=run.cached, not_cached=not_cached.get(entry["name"], ""))
-    output.say(result["sentence"])
-    output.noise(result)
+    print_table(output.console, verdict_table(result.claims))
+    for entry, run in zip(result.claims, runs, strict=True):
+        print_sentence(output.console, entry, cached=run.cached, not_cached=not_cached.get(entry.name, ""))
+    output.say(result.sentence)
+    output.noise(result.noise)
     if begins:
         output.say(f"A new ledger begins in {ledger}: keep it as you keep the claims file.")
     output.path(saved["run"])
     if interrupted:
         raise Interrupted("--no-cache kept nothing to go on from" if no_cache else GO_ON)
-    if result["failed"]:
+    if result.failed:
         raise typer.Exit(1)
 
 
@@ -280,7 +280,7 @@ class _Settled:
     alone: tuple[bool, ...]
     level: float
     earlier: tuple[Refutation | None, ...] | None = None
-    state: dict[str, Any] | None = None
+    state: dict[str, str | int] | None = None
 
 
 def _settled(path: Path, memory: LedgerMemory, file: ClaimsFile, runs: Sequence[ClaimRun], *, new: bool) -> _Settled:
@@ -312,6 +312,6 @@ def _settled(path: Path, memory: LedgerMemory, file: ClaimsFile, runs: Sequence[
             book = append_entry(path, book, entry, memory)
         elif book.entries:
             memory.remember(path, book)
-    state = {"ledger": book.name, "entries": len(book.entries), "head": head_of(book)}
+    state: dict[str, str | int] = {"ledger": book.name, "entries": len(book.entries), "head": head_of(book)}
     alone = tuple(look.claim in entry.decisions and not entry.decisions[look.claim].given for look in looks)
     return _Settled(refuted, alone, entry.level, earlier, state)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.result import shown_path
 from dpzv_audit.cli.common import repeatable_command_line
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.results import VerifyResult
 from dpzv_audit.runs import MEASURED_FILE, RESULT_FILE, environment, run_name, write_run
 from dpzv_audit.store import write_atomically
 
@@ -36,19 +36,18 @@ def summary_file() -> Path | None:
 
 
 def save(
-    result: Mapping[str, Any],
+    result: VerifyResult,
     measured: Mapping[str, float],
     out: Path,
     cache: Cache,
     *,
     junit: Path | None,
     sarif: Path | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Write the run folder, then JUnit, SARIF and the step summary; return what goes out as JSON.
 
     `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
     """
-    from dpzv_audit.results import VerifyResult
     from reports.junit import to_junit
     from reports.render import write_report
     from reports.sarif import to_sarif
@@ -56,22 +55,21 @@ def save(
 
     facts = environment([])
     versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
-    stored = {**result, "command_line": _command_line(), "versions": versions}
-    verdicts = VerifyResult.model_validate({key: value for key, value in stored.items() if key != "schema"})
-    name = run_name("verify", Path(str(result["claims_file"])).stem, seed=int(result["seed"]))
+    stored = result.model_copy(update={"command_line": _command_line(), "versions": versions})
+    name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
     with write_run(out, name) as folder:
         folder.write_json(RESULT_FILE, stored)
         folder.write_json(MEASURED_FILE, measured)
         folder.write_json("environment.json", environment())
         write_report(folder.path, drawings=cache)
     if junit is not None:
-        _write("--junit", junit, to_junit(verdicts, measured))
+        _write("--junit", junit, to_junit(stored, measured))
     if sarif is not None:
-        _write("--sarif", sarif, to_sarif(verdicts))
+        _write("--sarif", sarif, to_sarif(stored))
     summary = summary_file()
     if summary is not None:
-        _append(summary, to_summary(verdicts))
-    return {**stored, "measured": dict(measured), "run": str(folder.path)}
+        _append(summary, to_summary(stored))
+    return {**stored.to_json(), "measured": dict(measured), "run": str(folder.path)}
 
 
 def _command_line() -> list[str]:

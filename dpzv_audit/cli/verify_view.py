@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from dpzv_audit.results import ClaimResult
+
 STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
 
 
@@ -52,7 +54,7 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Any]:
         yield show
 
 
-def verdict_table(claims: Sequence[dict[str, Any]]) -> Table:
+def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     """Return the verdicts in one glance: claim, verdict, claimed, measured, proved, p-value over the file."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -66,28 +68,26 @@ def verdict_table(claims: Sequence[dict[str, Any]]) -> Table:
     for title in ("claimed", "measured", "proved", "p (Holm)"):
         table.add_column(title, justify="right", no_wrap=True)
     for entry in claims:
-        if entry["form"] == "attack":
-            claimed = f"≤ {100 * entry['claim']['success_at_most']:g}%"
-            measured = f"{100 * entry['attack']['success']:.1f}%" if entry["rates"] else "–"
+        if entry.form == "attack":
+            claimed = f"≤ {100 * entry.claimed:g}%"
+            measured = f"{100 * (entry.attack.success or 0.0):.1f}%" if entry.rates else "–"
             proved = ""
         else:
-            claimed = f"≤ {entry['claim']['epsilon']:g}"
-            measured = "–" if entry["epsilon_lower"] is None else f"≥ {down(entry['epsilon_lower'])}"
-            proved = "–" if entry["upper"] is None else f"≤ {up(entry['upper'])}"
-        words = verdict_words(entry["verdict"], entry["verdict_given"])
-        verdict = Text(words + (" *" if entry["missing"] else ""), style=STYLES[entry["verdict"]])
-        table.add_row(
-            Text(inert(entry["name"])), verdict, claimed, measured, proved, f"{entry['adjusted_p_value']:.1g}"
-        )
+            claimed = f"≤ {entry.claimed:g}"
+            measured = "–" if entry.epsilon_lower is None else f"≥ {down(entry.epsilon_lower)}"
+            proved = "–" if entry.upper is None else f"≤ {up(entry.upper)}"
+        words = verdict_words(entry.verdict, entry.verdict_given)
+        verdict = Text(words + (" *" if entry.missing else ""), style=STYLES[entry.verdict])
+        table.add_row(Text(inert(entry.name)), verdict, claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
     return table
 
 
-def print_sentence(console: Console, entry: dict[str, Any], *, cached: bool, not_cached: str) -> None:
+def print_sentence(console: Console, entry: ClaimResult, *, cached: bool, not_cached: str) -> None:
     """Print what was found of one claim as a sentence, with whether it was `cached`, or why it could not be."""
     from rich.text import Text
 
-    text = Text(inert(f"{entry['name']}: {entry['sentence']}"))
-    text.stylize("bold", 0, len(inert(entry["name"])))
+    text = Text(inert(f"{entry.name}: {entry.sentence}"))
+    text.stylize("bold", 0, len(inert(entry.name)))
     if cached:
         text.append(" [from the cache]", style="dim")
     if not_cached:

@@ -1,7 +1,7 @@
 """Whole evaluations as data: train, attack, audit and account one configuration, and say what follows.
 
-Each function returns the `result.json` of a command as a plain dictionary: a function of its arguments and the seed,
-free of times and paths. Reports are drawn from it.
+Each function returns the result of a command as its model (`dpzv_audit.results`): a function of its arguments and the
+seed, free of times and paths. Reports are drawn from it.
 """
 
 from dpzv_audit.evaluation.attacking import attack_result

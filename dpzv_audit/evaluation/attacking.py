@@ -8,17 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from attacks import AttackSpec
-from attacks.core.contract import AttackOutcome, AttackSetting
+from attacks.core.contract import AttackSetting, CoinGame, Pictures
 from attacks.core.run import continuous
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
-from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
+from dpzv_audit.evaluation.sections import bytes_of, control_section, provenance, utility_section
 from dpzv_audit.evaluation.sentences import attack_sentence
-from dpzv_audit.evidence import to_jsonable
-from dpzv_audit.halving import shortage
+from dpzv_audit.results import AttackResult, CertifiedBound, ControlAccuracy, PictureRow, Reconstructions
 from mechanisms.controls import frozen_clients
 from mechanisms.training_data import TrainingData, dtype_of
 
@@ -27,7 +26,7 @@ NO_GAME = "its scores are about no coin: it does not ask which of two neighbouri
 
 def attack_result(
     spec: AttackSpec, setting: AttackSetting, audit: AuditPlan, *, reporter: Reporter | None = None
-) -> Result:
+) -> AttackResult:
     """Train, attack, audit and account; schema `dpzv-audit/attack/1`.
 
     Raises:
@@ -37,7 +36,6 @@ def attack_result(
     setting = _with_progress(spec, setting, reporter)
     outcome = spec.mount(setting)
     trained_on = outcome.dataset or setting.dataset
-    certified = _certified(outcome, setting)
     privacy, tradeoff = privacy_sections(
         setting.method,
         setting.config,
@@ -50,34 +48,34 @@ def attack_result(
         device=setting.device,
         reporter=reporter,
     )
-    facts = provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk)
-    facts["compute"] |= shortage(outcome.at_once)
-    result = {
-        "schema": "dpzv-audit/attack/1",
-        "method": setting.method.name,
-        "dataset": setting.dataset.name,
-        "attack": spec.name,
-        "adversary": setting.adversary,
-        "metric": outcome.metric,
-        "success": to_jsonable(outcome.success),
-        "baselines": to_jsonable(outcome.baselines),
-        "controls": to_jsonable(outcome.controls),
-        "measures": to_jsonable(outcome.measures),
-        "curves": to_jsonable(outcome.curves),
-        **_pictures(outcome),
-        **certified,
-        "privacy": privacy,
-        "noise": noise_section(setting.method, setting.config, None, setting.seed),
-        "sentence": attack_sentence(spec.name, setting.adversary, outcome, certified["certified"], privacy),
-        "tradeoff": tradeoff,
-        "utility": utility_section(
+    game = outcome.game
+    certified = None if game is None else _certified(game, setting)
+    result = AttackResult(
+        method=setting.method.name,
+        dataset=setting.dataset.name,
+        attack=spec.name,
+        adversary=setting.adversary,
+        metric=outcome.metric,
+        success=outcome.success,
+        baselines=dict(outcome.baselines),
+        controls=dict(outcome.controls),
+        measures=dict(outcome.measures),
+        curves=dict(outcome.curves),
+        certified=certified,
+        privacy=privacy,
+        noise=noise_section(setting.method, setting.config, None, setting.seed),
+        sentence=attack_sentence(spec.name, setting.adversary, outcome, certified, privacy),
+        tradeoff=tradeoff,
+        utility=utility_section(
             outcome.trained,
             setting.dataset,
             _frozen_control(setting, trained_on, outcome.at_once),
             setting.confidence,
         ),
-        **costs(outcome.trained, setting.method, setting.config),
-        "attack_setting": {
+        bytes=bytes_of(outcome.trained),
+        rounds=outcome.trained.rounds,
+        protects=setting.method.protects(setting.config),
+        attack_setting={
             "queries": setting.queries,
             "rule": "argmin",
             "estimator": "ridge",
@@ -85,25 +83,23 @@ def attack_result(
             **spec.own_options(setting),
             **_set_up(spec),
         },
-        **facts,
-    }
-    return {**result, "published": published_by_simulation(result)}
+        **vars(provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk, outcome.at_once)),
+    )
+    further: dict[str, object] = {} if game is not None else {"not_certified": outcome.no_game or NO_GAME}
+    if outcome.pictures is not None:
+        further["reconstructions"] = _pictures(outcome.pictures)
+    result = result.model_copy(update=further)
+    return result.model_copy(update={"published": published_by_simulation(result, setting.config)})
 
 
-def _pictures(outcome: AttackOutcome) -> Result:
-    """Pictures of an attack as `reconstructions`, greys to three digits; nothing where it makes none."""
-    found = outcome.pictures
-    if found is None:
-        return {}
-    rows = [{"what": what, "records": np.round(greys, 3).tolist()} for what, greys in found.rows.items()]
-    return {"reconstructions": {"shape": list(found.shape), "rows": rows}}
+def _pictures(found: Pictures) -> Reconstructions:
+    """Return pictures of an attack, greys to three digits."""
+    rows = [PictureRow(what=what, records=np.round(greys, 3).tolist()) for what, greys in found.rows.items()]
+    return Reconstructions(shape=list(found.shape), rows=rows)
 
 
-def _certified(outcome: AttackOutcome, setting: AttackSetting) -> Result:
-    """The epsilon that the attack's own scores certify, where they are about fair coins, or why they are not."""
-    game = outcome.game
-    if game is None:
-        return {"certified": None, "not_certified": outcome.no_game or NO_GAME}
+def _certified(game: CoinGame, setting: AttackSetting) -> CertifiedBound:
+    """Return the epsilon that the attack's own scores certify, which are about fair coins."""
     (bound,) = audit_scores(
         game.on_one,
         game.on_zero,
@@ -113,7 +109,7 @@ def _certified(outcome: AttackOutcome, setting: AttackSetting) -> Result:
         coin_flips=True,
         seed=setting.seed,
     )
-    return {"certified": {**to_jsonable(bound), "neighbours": game.neighbours, "game": game.what}}
+    return CertifiedBound(**vars(bound), neighbours=game.neighbours, game=game.what)
 
 
 def _set_up(spec: AttackSpec) -> Mapping[str, str]:
@@ -124,7 +120,9 @@ def _set_up(spec: AttackSpec) -> Mapping[str, str]:
     return {"set_up": f"trained with {listed}: {spec.requires_because}"}
 
 
-def _frozen_control(setting: AttackSetting, dataset: VerticalDataset, at_once: int | None) -> Result:
+def _frozen_control(
+    setting: AttackSetting, dataset: VerticalDataset, at_once: int | None
+) -> dict[str, ControlAccuracy]:
     """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
     control = frozen_clients(
         TrainingData.of(dataset, dtype=dtype_of(setting.config), device=setting.device),

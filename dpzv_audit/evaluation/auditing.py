@@ -11,7 +11,7 @@ from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, check_noise, noised, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, check_noise, noised, silent
 from dpzv_audit.evaluation.lower import (
     bounds_by_runs,
     collected,
@@ -22,8 +22,9 @@ from dpzv_audit.evaluation.lower import (
 )
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
-from dpzv_audit.evaluation.sections import provenance, versions
+from dpzv_audit.evaluation.sections import Provenance, provenance, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
+from dpzv_audit.results import AuditResult, Data, Plain
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
 from mechanisms.plan import scalar_release
@@ -33,7 +34,7 @@ from mechanisms.plan import scalar_release
 class AuditOutcome:
     """A result, further files of its run folder by name, and what forgets the stored chunks once that is written."""
 
-    result: Result
+    result: AuditResult
     files: dict[str, bytes]
     forget: Callable[[], None]
 
@@ -48,7 +49,7 @@ def audit_result(
     seed: int = 0,
     device: str = "cpu",
     reporter: Reporter | None = None,
-) -> Result:
+) -> AuditResult:
     """Play a game on real trainings and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
     return audit_outcome(
         method, config, dataset, adversary=adversary, audit=audit, seed=seed, device=device, reporter=reporter
@@ -98,13 +99,13 @@ def simulated_outcome(
     the_plan = method.scalar_plan(config, replace(deployment, seed=seed))
     check_noise(the_plan.sigma)
     trials = SimulatedTrials.of(game, the_plan, deployment.records, seed)
-    facts = {
-        "config": config.model_dump(mode="json"),
-        "seed": seed,
-        "compute": {"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
-        "data": {"partition": f"simulated: {deployment.records:,} records, {deployment.clients} clients"},
-        "versions": versions(),
-    }
+    facts = Provenance(
+        config=config.model_dump(mode="json"),
+        seed=seed,
+        compute={"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
+        data=Data(partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients"),
+        versions=versions(),
+    )
     return _outcome(method, trials, the_plan, audit, "simulated", facts, seed=seed, reporter=reporter)
 
 
@@ -114,7 +115,7 @@ def _outcome(
     the_plan: Plan,
     audit: AuditPlan,
     dataset: str,
-    facts: Result,
+    facts: Provenance,
     *,
     seed: int,
     reporter: Reporter | None,
@@ -138,39 +139,39 @@ def _outcome(
         why_not="",
         seed=seed,
     )
-    compute = {**facts["compute"], "workers": audit.workers.words(), **memory_section(done)}
-    result = {
-        "schema": "dpzv-audit/audit/1",
-        "method": method.name,
-        "dataset": dataset,
-        "adversary": game.adversary,
-        "game": game_section(game, scores, trials.worlds.labels if isinstance(trials, RealTrials) else None)
-        | ({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
-        "privacy": privacy,
-        "noise": noise_section(method, game.config, None, seed),
-        "sentence": f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}"
+    compute = {**facts.compute, "workers": audit.workers.words(), **memory_section(done)}
+    claimed, delta = game.config.epsilon, game.config.delta
+    labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
+    stopped = {"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}
+    result = AuditResult(
+        method=method.name,
+        dataset=dataset,
+        adversary=game.adversary,
+        game={**game_section(game, scores, labels), **stopped},
+        privacy=privacy,
+        noise=noise_section(method, game.config, None, seed),
+        sentence=f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}"
         + "".join(f" Warning: {warning}." for warning in warnings),
-        "warnings": warnings,
-        "tradeoff": tradeoff,
-        "by_runs": bounds_by_runs(scores, delta=game.config.delta, confidence=audit.confidence, seed=seed),
-        "wealth": None
-        if game.config.epsilon is None
-        else wealth_by_pairs(scores, epsilon=game.config.epsilon, delta=game.config.delta, confidence=audit.confidence),
-        "protects": method.protects(game.config),
-        **facts,
-        "compute": compute,
-    }
-    result["published"] = published_by_simulation(result)
+        warnings=warnings,
+        tradeoff=tradeoff,
+        by_runs=bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
+        wealth=None
+        if claimed is None
+        else wealth_by_pairs(scores, epsilon=claimed, delta=delta, confidence=audit.confidence),
+        protects=method.protects(game.config),
+        **vars(replace(facts, compute=compute)),
+    )
+    result = result.model_copy(update={"published": published_by_simulation(result, game.config)})
     keep = done.stopped is not None
     return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
 
 
-def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> Result:
+def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
     """What was played, in words and numbers; all five parts of the game stand in it. Without `labels`: simulated."""
     canary = f"{game.canary} (record {game.record}: {CANARIES[game.canary]}"
     if game.canary == "worst-case":
         canary += f"; the others contribute {'0' if game.others == 'zero' else '+C'}"
-    section: Result = {
+    section: dict[str, Plain] = {
         "mechanism": "scalars simulated without training" if labels is None else "real trainings",
         "canary": canary + ")",
         "neighbours": game.neighbours,

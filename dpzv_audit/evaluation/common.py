@@ -1,11 +1,11 @@
-"""What every evaluation shares: the result as a dictionary, where progress goes, how an audit is sought."""
+"""What every evaluation shares: where progress goes, how an audit is sought."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpzv_audit.auditing.games.definition import DEFAULT_NORM
 from dpzv_audit.auditing.workers import Workers
@@ -14,7 +14,6 @@ from dpzv_audit.evidence import NeighbourRelation
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.dpzv import scalar_config
 
-Result = dict[str, Any]
 NEIGHBOURS: NeighbourRelation = "replace-label"
 
 

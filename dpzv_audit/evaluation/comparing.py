@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from dpzv_audit.evidence import Interval, OverTrainings
+from dpzv_audit.evidence import Interval
 
 Side = Literal["above", "below"]
 
@@ -59,16 +58,3 @@ def _side(ours: tuple[float, float], theirs: tuple[float, float]) -> Side | None
     if ours[0] > theirs[1]:
         return "above"
     return "below" if ours[1] < theirs[0] else None
-
-
-def interval_of(found: Mapping[str, Any]) -> Interval:
-    """Return a measurement that a result holds as JSON."""
-    over = found.get("over_trainings")
-    return Interval(
-        value=found["value"],
-        low=found["low"],
-        high=found["high"],
-        n=found["n"],
-        confidence=found["confidence"],
-        over_trainings=OverTrainings(**over) if over else None,
-    )

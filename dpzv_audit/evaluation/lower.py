@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter
 from dpzv_audit.evidence import EmpiricalBound
 from dpzv_audit.halving import shortage
+from dpzv_audit.results import BoundByRuns, Wealth
 
 _LEAST_RUNS = 50
 _SIZES = 8
@@ -106,21 +106,21 @@ def _of_the_whole(bound: EmpiricalBound, part: GaussianPart, delta: float) -> Em
     return replace(bound, delta=delta, threshold_rule=rule)
 
 
-def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> list[dict[str, Any]]:
-    """Return what ever more of the runs prove, by estimator: rows of runs, estimator, epsilon_lower and assumes.
+def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> list[BoundByRuns]:
+    """Return what ever more of the runs prove, by estimator.
 
     Each point is an audit of its own at `confidence`; the best of them is no bound.
     """
     total = min(len(scores.in_scores), len(scores.out_scores))
     sizes = sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
     return [
-        {"runs": n, "estimator": bound.name, "epsilon_lower": bound.epsilon_lower, "assumes": bound.assumes}
+        BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
         for n in sizes
         for bound in lower_bounds(_first(scores, n / total), delta=delta, confidence=confidence, seed=seed)
     ]
 
 
-def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> dict[str, Any] | None:
+def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> Wealth | None:
     """Return the wealth of the betting test against the claim, pair by pair in the order of the runs; None without one.
 
     Another order would have another path and refute at another pair: the order is that of the runs, whatever they show.
@@ -137,13 +137,13 @@ def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confide
     goal = -math.log10(1.0 - confidence)
     reached = np.flatnonzero(path >= goal)
     kept = np.unique(np.r_[np.linspace(0, pairs - 1, _WEALTH_POINTS).astype(np.intp), int(path.argmax())])
-    return {
-        "epsilon": epsilon,
-        "pairs": (kept + 1).tolist(),
-        "log10_wealth": path[kept].tolist(),
-        "goal": goal,
-        "refuted_at": int(reached[0]) + 1 if reached.size else None,
-    }
+    return Wealth(
+        epsilon=epsilon,
+        pairs=(kept + 1).tolist(),
+        log10_wealth=path[kept].tolist(),
+        goal=goal,
+        refuted_at=int(reached[0]) + 1 if reached.size else None,
+    )
 
 
 def _first(scores: GameScores, share: float) -> GameScores:

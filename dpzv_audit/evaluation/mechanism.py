@@ -16,7 +16,7 @@ from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.auditing.verdict import largest_gating, refuted_given, verdict_on
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.lower import (
     bounds_by_runs,
     collected,
@@ -29,7 +29,8 @@ from dpzv_audit.evaluation.privacy import given
 from dpzv_audit.evaluation.published import published_by_simulation
 from dpzv_audit.evaluation.sections import versions
 from dpzv_audit.evaluation.sentences import down
-from dpzv_audit.evidence import EmpiricalBound, to_jsonable
+from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.results import AuditResult, Plain, Privacy, Tradeoff
 from dpzv_audit.trees import Undigested
 from reports.text import percent
 
@@ -67,7 +68,7 @@ def mechanism_outcome(
     warnings = warnings_of(scores)
     curve = empirical_tradeoff(inside, outside, confidence=audit.confidence)
     verdict = None if epsilon is None else verdict_on(epsilon, lower, None, theory=False)
-    game: Result = {
+    game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
         "neighbours": "as the mechanism has it",
@@ -79,54 +80,54 @@ def mechanism_outcome(
         **({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
     }
     gating = [bound for bound in bounds if can_refute(bound)]
-    result: Result = {
-        "schema": "dpzv-audit/audit/1",
-        "method": path,
-        "dataset": "its own",
-        "adversary": "the view's owner",
-        "game": game,
-        "privacy": {
-            "claimed": epsilon,
-            "upper": None,
-            "gap": None,
-            "empirical_lower": lower,
-            "delta": delta,
-            "confidence": audit.confidence,
-            "adversary": "whoever sees the view",
-            "neighbours": "its own",
-            "verdict": None if epsilon is None else ("refuted" if verdict == "refuted" else "not refuted"),
-            "conclusion": verdict,
-            "given": given(gating),
-            "verdict_given": None if epsilon is None else refuted_given(epsilon, gating),
-            "bounds": [],
-            "estimators": to_jsonable(bounds),
-            "gap_explanations": {},
-        },
-        "exactly_gaussian": exactly_gaussian,
-        "sentence": _sentence(path, gating, epsilon, audit) + "".join(f" Warning: {warning}." for warning in warnings),
-        "warnings": warnings,
-        "tradeoff": {
-            "alpha": list(curve.alpha),
-            "claimed": claimed_curve(curve.alpha, epsilon, delta, of_method=False),
-            "recomputed": None,
-            "empirical": list(curve.beta),
-            "empirical_low": list(curve.beta_low),
-            "empirical_high": list(curve.beta_high),
-            "confidence": curve.confidence,
-            "note": "the claimed curve is the least that an (epsilon, delta) mechanism may have",
-        },
-        "by_runs": bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
-        "seed": seed,
-        "compute": {
+    privacy = Privacy(
+        claimed=epsilon,
+        upper=None,
+        gap=None,
+        empirical_lower=lower,
+        delta=delta,
+        confidence=audit.confidence,
+        adversary="whoever sees the view",
+        neighbours="its own",
+        verdict=None if epsilon is None else ("refuted" if verdict == "refuted" else "not refuted"),
+        conclusion=verdict,
+        given=given(gating),
+        verdict_given=None if epsilon is None else refuted_given(epsilon, gating),
+        bounds=[],
+        estimators=list(bounds),
+        gap_explanations={},
+    )
+    result = AuditResult(
+        method=path,
+        dataset="its own",
+        adversary="the view's owner",
+        game=game,
+        privacy=privacy,
+        exactly_gaussian=exactly_gaussian,
+        sentence=_sentence(path, gating, epsilon, audit) + "".join(f" Warning: {warning}." for warning in warnings),
+        warnings=warnings,
+        tradeoff=Tradeoff(
+            alpha=list(curve.alpha),
+            claimed=claimed_curve(curve.alpha, epsilon, delta, of_method=False),
+            recomputed=None,
+            empirical=list(curve.beta),
+            empirical_low=list(curve.beta_low),
+            empirical_high=list(curve.beta_high),
+            confidence=curve.confidence,
+            note="the claimed curve is the least that an (epsilon, delta) mechanism may have",
+        ),
+        by_runs=bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
+        seed=seed,
+        compute={
             "device": "cpu",
             "audit_chunk": audit.chunk,
             "workers": audit.workers.words(),
             **memory_section(done),
             **({"not_kept": not_kept} if not_kept else {}),
         },
-        "versions": versions(),
-    }
-    result["published"] = published_by_simulation(result)
+        versions=versions(),
+    )
+    result = result.model_copy(update={"published": published_by_simulation(result, None)})
     keep = store is None or done.stopped is not None
     return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
 

@@ -15,6 +15,7 @@ from dpzv_audit.evaluation.privacy import privacy_of
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
 from dpzv_audit.evaluation.sections import provenance
 from dpzv_audit.evaluation.sentences import privacy_sentence
+from dpzv_audit.results import AuditResult
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment
 from mechanisms.plan import scalar_release
@@ -73,12 +74,11 @@ def one_run_outcome(
         seed=seed,
         estimators=bounds,
     )
-    result = {
-        "schema": "dpzv-audit/audit/1",
-        "method": method.name,
-        "dataset": dataset.name,
-        "adversary": adversary,
-        "game": {
+    result = AuditResult(
+        method=method.name,
+        dataset=dataset.name,
+        adversary=adversary,
+        game={
             "mechanism": "one real training",
             "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",
             "neighbours": audit.neighbours,
@@ -90,12 +90,12 @@ def one_run_outcome(
             "rounds_seen": played.rounds_seen,
             "saturated": "yes" if played.saturated else "no: the server undid it",
         },
-        "privacy": privacy,
-        "noise": noise_section(method, config, None, seed),
-        "sentence": privacy_sentence(privacy),
-        "tradeoff": None,  # the canaries of one training depend on each other, so their scores have no band
-        "protects": method.protects(config),
-        **provenance(config, dataset, seed, device, None),
-    }
-    result["published"] = published_by_simulation(result)
+        privacy=privacy,
+        noise=noise_section(method, config, None, seed),
+        sentence=privacy_sentence(privacy),
+        tradeoff=None,  # the canaries of one training depend on each other, so their scores have no band
+        protects=method.protects(config),
+        **vars(provenance(config, dataset, seed, device, None)),
+    )
+    result = result.model_copy(update={"published": published_by_simulation(result, config)})
     return AuditOutcome(result, score_files(scores), lambda: None)

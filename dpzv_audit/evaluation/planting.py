@@ -11,15 +11,16 @@ from dpzv_audit.auditing.games.fitted import fitted_facts
 from dpzv_audit.auditing.games.outcome import outcome_of
 from dpzv_audit.auditing.planted.definition import Case, Planted
 from dpzv_audit.auditing.verdict import largest_gating, verdict_on
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds
 from dpzv_audit.evaluation.sections import versions
-from dpzv_audit.evidence import EmpiricalBound, UpperBound, to_jsonable
+from dpzv_audit.evidence import EmpiricalBound, UpperBound
+from dpzv_audit.results import PlantedGame, PlantedResult, PlantedRow
 
 
 def planted_row(
     planted: Planted, audit: AuditPlan, *, runs: int | None = None, seed: int = 0, reporter: Reporter | None = None
-) -> Result:
+) -> PlantedRow:
     """Audit one planted mechanism: the claim, both bounds, the verdict found and the ones that are right.
 
     `runs` in each world replace the mechanism's own number; `audit` gives confidence, chunk, workers and folder.
@@ -27,7 +28,7 @@ def planted_row(
     case = planted.build(seed)
     shared = 1.0 - (1.0 - audit.confidence) / len(case.games)
     estimators: list[EmpiricalBound] = []
-    games: Result = {}
+    games: dict[str, PlantedGame] = {}
     number = runs or planted.runs
     for name, trials in case.games.items():
         # Vectorised draws are cheap: a chunk of theirs is as large as their blocks.
@@ -37,34 +38,33 @@ def planted_row(
         scores = outcome_of(trials, done.arrays)
         bounds = lower_bounds(scores, delta=case.delta, confidence=shared, seed=seed)
         estimators += bounds
-        games[name or "the game"] = {
-            "empirical_lower": largest_gating(bounds),
-            "estimators": to_jsonable(bounds),
-            **fitted_facts(scores.fitted),
-        }
+        facts = fitted_facts(scores.fitted)
+        games[name or "the game"] = PlantedGame(
+            empirical_lower=largest_gating(bounds), estimators=list(bounds), **facts
+        )
     bounds_above = _above(planted, case)
     tightest = tightest_sound(bounds_above)
     upper = tightest.epsilon.upper if tightest and tightest.epsilon else None
     lower = largest_gating(estimators)
     verdict = verdict_on(case.epsilon, lower, upper)
     gaps = [bound.gap for bound in bounds_above if bound.gap]
-    return {
-        "name": planted.name,
-        "bug": planted.summary,
-        "adversary": planted.adversary,
-        "neighbours": planted.neighbours,
-        "score": planted.score,
-        "runs": number,
-        "claimed": case.epsilon,
-        "delta": case.delta,
-        "empirical_lower": lower,
-        "upper": upper,
-        "gap": None if tightest else (gaps[0] if gaps else None),
-        "expected": list(planted.expected),
-        "verdict": verdict,
-        "as_expected": verdict in planted.expected,
-        "games": games,
-    }
+    return PlantedRow(
+        name=planted.name,
+        bug=planted.summary,
+        adversary=planted.adversary,
+        neighbours=planted.neighbours,
+        score=planted.score,
+        runs=number,
+        claimed=case.epsilon,
+        delta=case.delta,
+        empirical_lower=lower,
+        upper=upper,
+        gap=None if tightest else (gaps[0] if gaps else None),
+        expected=list(planted.expected),
+        verdict=verdict,
+        as_expected=verdict in planted.expected,
+        games=games,
+    )
 
 
 def planted_result(
@@ -74,24 +74,23 @@ def planted_result(
     runs: int | None = None,
     seed: int = 0,
     reporter: Reporter | None = None,
-) -> Result:
+) -> PlantedResult:
     """Audit every mechanism of `chosen`; schema `dpzv-audit/planted/1`."""
     rows = [planted_row(planted, audit, runs=runs, seed=seed, reporter=reporter) for planted in chosen]
-    return {
-        "schema": "dpzv-audit/planted/1",
-        "method": "planted",
-        "rows": rows,
-        "sentence": planted_sentence(rows),
-        "confidence": audit.confidence,
-        "seed": seed,
-        "versions": versions(),
-    }
+    return PlantedResult(
+        method="planted",
+        rows=rows,
+        sentence=planted_sentence(rows),
+        confidence=audit.confidence,
+        seed=seed,
+        versions=versions(),
+    )
 
 
-def planted_sentence(rows: Iterable[Result]) -> str:
+def planted_sentence(rows: Iterable[PlantedRow]) -> str:
     """How many verdicts are right, and which are not."""
     rows = list(rows)
-    wrong = [row["name"] for row in rows if not row["as_expected"]]
+    wrong = [row.name for row in rows if not row.as_expected]
     right = f"{len(rows) - len(wrong)} of {len(rows)} mechanisms got the verdict they must get"
     return f"{right}{': not ' + ', '.join(wrong) if wrong else ''}."
 

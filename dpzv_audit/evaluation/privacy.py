@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, largest_gating, refuted_given, verdict_on
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.channels import channel_section
-from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds
-from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound, to_jsonable
+from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound
+from dpzv_audit.results import Privacy, Tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
 from mechanisms.dpzv import scalar_config
@@ -51,7 +52,7 @@ def privacy_sections(
     device: str = "cpu",
     reporter: Reporter | None = None,
     seeded_noise: bool = False,
-) -> tuple[Result, Result | None]:
+) -> tuple[Privacy, Tradeoff | None]:
     """The claim, the upper bounds and the lower bound against one adversary, and the trade-off curves of all three.
 
     `seeded_noise` says that the training is released and its noise is not: see `dpzv_audit.accounting.Release`.
@@ -116,7 +117,7 @@ def privacy_of(
     why_not: str,
     seed: int = 0,
     estimators: tuple[EmpiricalBound, ...] | None = None,
-) -> tuple[Result, Result | None]:
+) -> tuple[Privacy, Tradeoff | None]:
     """The privacy section and the trade-off curves from a release and, if there was an audit, its scores.
 
     `estimators` are the lower bounds where they do not follow from the scores by `lower_bounds`.
@@ -135,46 +136,46 @@ def privacy_of(
         estimators = lower_bounds(scores, delta=config.delta, confidence=confidence, seed=seed) if scores else ()
     gating = [bound for bound in estimators if can_refute(bound)]
     lower = largest_gating(estimators)
-    privacy: Result = {
-        "claimed": config.epsilon,
-        "upper": upper,
-        "gap": None if tightest else _gap_of(bounds),
-        "empirical_lower": lower,
-        "delta": config.delta,
-        "confidence": confidence,
-        "adversary": adversary,
-        "neighbours": neighbours,
-        "verdict": _verdict(lower, config.epsilon),
-        "conclusion": None if config.epsilon is None else verdict_on(config.epsilon, lower, upper),
-        "given": given(gating),
-        "verdict_given": None if config.epsilon is None else refuted_given(config.epsilon, gating),
-        "bounds": to_jsonable(bounds),
-        "estimators": to_jsonable(estimators),
-        "gap_explanations": _explained(bounds),
-        "release": _release_facts(release, the_plan, relation),
-    }
+    privacy = Privacy(
+        claimed=config.epsilon,
+        upper=upper,
+        gap=None if tightest else _gap_of(bounds),
+        empirical_lower=lower,
+        delta=config.delta,
+        confidence=confidence,
+        adversary=adversary,
+        neighbours=neighbours,
+        verdict=_verdict(lower, config.epsilon),
+        conclusion=None if config.epsilon is None else verdict_on(config.epsilon, lower, upper),
+        given=given(gating),
+        verdict_given=None if config.epsilon is None else refuted_given(config.epsilon, gating),
+        bounds=bounds,
+        estimators=list(estimators),
+        gap_explanations=_explained(bounds),
+        release=_release_facts(release, the_plan, relation),
+    )
     if scores is None:
-        privacy["not_audited"] = why_not
+        privacy = privacy.model_copy(update={"not_audited": why_not})
     return privacy, _tradeoff(config, tightest, scores, confidence)
 
 
-def _without_noise(config: DPZVConfig | None, adversary: str) -> Result:
-    return {
-        "claimed": config.epsilon if config is not None and config.calibration != "none" else None,
-        "upper": None,
-        "gap": NO_NOISE,
-        "empirical_lower": None,
-        "delta": config.delta if config is not None else None,
-        "adversary": adversary,
-        "neighbours": NEIGHBOURS,
-        "verdict": None,
-        "bounds": [],
-        "estimators": [],
-        "gap_explanations": {NO_NOISE: _NO_NOISE_WHY},
-    }
+def _without_noise(config: DPZVConfig | None, adversary: str) -> Privacy:
+    return Privacy(
+        claimed=config.epsilon if config is not None and config.calibration != "none" else None,
+        upper=None,
+        gap=NO_NOISE,
+        empirical_lower=None,
+        delta=config.delta if config is not None else None,
+        adversary=adversary,
+        neighbours=NEIGHBOURS,
+        verdict=None,
+        bounds=[],
+        estimators=[],
+        gap_explanations={NO_NOISE: _NO_NOISE_WHY},
+    )
 
 
-def _release_facts(release: Release, the_plan: Plan, neighbours: NeighbourRelation) -> Result:
+def _release_facts(release: Release, the_plan: Plan, neighbours: NeighbourRelation) -> dict[str, object]:
     return {
         "sigma": the_plan.sigma,
         "noise": release.noise,
@@ -195,7 +196,7 @@ def _explained(bounds: list[UpperBound]) -> dict[str, str]:
     return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}
 
 
-def _verdict(lower: float | None, claimed: float | None) -> str | None:
+def _verdict(lower: float | None, claimed: float | None) -> Literal["refuted", "not refuted"] | None:
     if lower is None or claimed is None:
         return None
     return "refuted" if lower > claimed else "not refuted"
@@ -209,7 +210,7 @@ def given(gating: Sequence[EmpiricalBound]) -> str | None:
 
 def _tradeoff(
     config: DPZVConfig, tightest: UpperBound | None, scores: GameScores | None, confidence: float
-) -> Result | None:
+) -> Tradeoff | None:
     """Curves on one grid of false positive rates; None without an audit."""
     if scores is None:
         return None
@@ -221,17 +222,17 @@ def _tradeoff(
         recomputed = gaussian_tradeoff(alpha, tightest.mu).tolist()
     elif tightest is not None and tightest.epsilon is not None:
         recomputed = epsilon_delta_tradeoff(alpha, tightest.epsilon.upper, config.delta).tolist()
-    return {
-        "alpha": list(curve.alpha),
-        "claimed": claimed,
-        "recomputed": recomputed,
-        "empirical": list(curve.beta),
-        "empirical_low": list(curve.beta_low),
-        "empirical_high": list(curve.beta_high),
-        "confidence": curve.confidence,
-        "note": "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), "
+    return Tradeoff(
+        alpha=list(curve.alpha),
+        claimed=claimed,
+        recomputed=recomputed,
+        empirical=list(curve.beta),
+        empirical_low=list(curve.beta_low),
+        empirical_high=list(curve.beta_high),
+        confidence=curve.confidence,
+        note="the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), "
         f"as theorem 5.1 claims it; {seen_in_words(scores)}, and the recomputed curve counts the rounds of all clients",
-    }
+    )
 
 
 def seen_in_words(scores: GameScores) -> str:

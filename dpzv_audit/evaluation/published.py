@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dpzv_audit.evaluation.common import Result
-from dpzv_audit.seeds import noise_of_simulation
+from dpzv_audit.results import AttackResult, AuditResult, Noise, Privacy, Published
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.training import NoiseSource
 
@@ -65,7 +64,7 @@ _OF_AUDITS = {
 _SCORE_FILES = {"in.npz": _AUDIT, "out.npz": _AUDIT}
 
 
-def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSource | None, seed: int) -> Result | None:
+def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSource | None, seed: int) -> Noise | None:
     """Return where a training's noise came from and what that means for a bound; None where there is no noise.
 
     `source` is that of `mechanisms.train`: None for a simulation, whose noise follows from the run's `seed`.
@@ -74,14 +73,14 @@ def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSourc
         return None
     if source == "os":
         words = "Its noise came from the operating system, and the key is destroyed: nobody can draw it again."
-        return {"from": "operating system", "seed": None, "words": words}
+        return Noise(source="operating system", seed=None, words=words)
     if source is None:
-        return noise_of_simulation(seed)
+        return Noise.of_simulation(seed)
     words = f"Its noise follows from the noise seed {source}: whoever learns that can subtract it."
-    return {"from": "noise-seed", "seed": source, "words": words}
+    return Noise(source="noise-seed", seed=source, words=words)
 
 
-def published_by_training(privacy: Result, *, trainings: int, sampler: str | None) -> Result:
+def published_by_training(privacy: Privacy, *, trainings: int, sampler: str | None) -> Published:
     """Return `published` of a result of `train`: a sound bound on one training covers its models."""
     outside = {
         **_seed_of(sampler),
@@ -90,15 +89,15 @@ def published_by_training(privacy: Result, *, trainings: int, sampler: str | Non
         "measured.json": "times and memory, which can depend on the records",
     }
     public = (*_OF_NO_RECORD, "/privacy", "/tradeoff", "/staleness", "environment.json")
-    if privacy["upper"] is None:
-        why = f"no sound bound exists, gap: {privacy['gap']}"
+    if privacy.upper is None:
+        why = f"no sound bound exists, gap: {privacy.gap}"
     elif trainings > 1:
         why = f"it holds {trainings} trainings on the same records, and the bound is on one"
     else:
-        upper = np.ceil(privacy["upper"] * 1000.0) / 1000.0
+        upper = np.ceil(privacy.upper * 1000.0) / 1000.0
         bound = (
-            f"epsilon at most {upper:.3f} at delta {privacy['delta']:g}, {privacy['neighbours']}, "
-            f"against the {privacy['adversary']}"
+            f"epsilon at most {upper:.3f} at delta {privacy.delta:g}, {privacy.neighbours}, "
+            f"against the {privacy.adversary}"
         )
         words = (
             f"The bound ({bound}) covers {MODELS}, which may leave. It covers nothing else here: accuracies, controls "
@@ -112,13 +111,13 @@ def published_by_training(privacy: Result, *, trainings: int, sampler: str | Non
     return _section(words, {}, {MODELS: why, **outside}, public)
 
 
-def published_by_simulation(result: Mapping[str, object]) -> Result:
+def published_by_simulation(result: AttackResult | AuditResult, config: TrainingConfig | None) -> Published:
     """Return `published` of a result of `attack` or `audit`, whose trainings are simulations: nothing may leave."""
-    config = result.get("config")
-    seed = _seed_of(config.get("sampler") if isinstance(config, Mapping) else None)
+    seed = _seed_of(getattr(config, "sampler", None))
+    found = result.model_fields_set
     words = "No bound covers anything in this folder: it is for the auditor alone."
-    outside = {**_OF_ATTACKS, **_UTILITY, **_OF_AUDITS, **_OUTSIDE, **(_SCORE_FILES if "game" in result else {})}
-    there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in result}
+    outside = {**_OF_ATTACKS, **_UTILITY, **_OF_AUDITS, **_OUTSIDE, **(_SCORE_FILES if "game" in found else {})}
+    there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in found}
     there |= seed
     public = (*_OF_NO_RECORD, "/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
     return _section(words, {}, there, public)
@@ -129,6 +128,6 @@ def _seed_of(sampler: str | None) -> dict[str, str]:
     return dict(_WITH_SEED) if sampler in ("poisson", "uniform") else {}
 
 
-def _section(words: str, inside: Mapping[str, str], outside: Mapping[str, str], public: tuple[str, ...]) -> Result:
+def _section(words: str, inside: Mapping[str, str], outside: Mapping[str, str], public: tuple[str, ...]) -> Published:
     of_no_record = [part for part in public if part not in outside]
-    return {"words": words, "inside_bound": dict(inside), "not_inside": dict(outside), "of_no_record": of_no_record}
+    return Published(words=words, inside_bound=dict(inside), not_inside=dict(outside), of_no_record=of_no_record)

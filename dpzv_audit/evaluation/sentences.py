@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from attacks.core.contract import AttackOutcome
-from dpzv_audit.evaluation.common import Result
-from dpzv_audit.evaluation.comparing import compared, interval_of
+from dpzv_audit.evaluation.comparing import compared
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evidence import LEAST_TRAININGS, Interval
+from dpzv_audit.results import Accuracy, CertifiedBound, Privacy
 from reports.text import percent as confidence_percent
 
 
 def attack_sentence(
-    attack: str, adversary: str, outcome: AttackOutcome, certified: Result | None, privacy: Result
+    attack: str, adversary: str, outcome: AttackOutcome, certified: CertifiedBound | None, privacy: Privacy
 ) -> str:
     """What the numbers of an attack mean, in words: success against the best that needs no attack, then the claim."""
     success = outcome.success
@@ -32,9 +32,9 @@ def attack_sentence(
         if not control.holds:
             text += f"; its {control.kind} control ({name.replace('_', ' ')}) FAILED at {control.value:.3f}"
     if certified is not None:
-        bound = certified["epsilon_lower"]
+        bound = certified.epsilon_lower
         words = (
-            f"epsilon of at least {down(bound)} ({certified['neighbours']})" if bound >= 0.005 else "no epsilon above 0"
+            f"epsilon of at least {down(bound)} ({certified.neighbours})" if bound >= 0.005 else "no epsilon above 0"
         )
         text += f". Its own scores certify {words}"
     return f"{text}. {privacy_sentence(privacy)}"
@@ -92,40 +92,43 @@ def _compared(success: Interval, other: float | Interval) -> str:
     return f"in this training {found.side}" if over.count == 1 else f"in each of these trainings {found.side}"
 
 
-def train_sentence(method: str, utility: Result, privacy: Result) -> str:
-    """Whether training beat its controls, in words, and what its privacy claim is worth."""
-    accuracy = utility["test_accuracy"]
-    reaches = "diverged (its test loss is no finite number) at" if utility["final_loss"] is None else "reaches"
-    text = f"{method} {reaches} {100 * accuracy['value']:.1f}% test accuracy"
-    if accuracy["trainings"] == 1:
+def train_sentence(
+    method: str,
+    accuracy: Accuracy,
+    tuned: Interval | None,
+    privacy: Privacy,
+    *,
+    diverged: bool,
+) -> str:
+    """Say whether training beat its tuned frozen clients, in words, and what its privacy claim is worth."""
+    reaches = "diverged (its test loss is no finite number) at" if diverged else "reaches"
+    text = f"{method} {reaches} {100 * accuracy.value:.1f}% test accuracy"
+    if accuracy.trainings == 1:
         text += " in this one training"
-    tuned = utility["controls"].get("frozen-clients-tuned")
-    if tuned:
-        ahead = compared(interval_of(accuracy), interval_of(tuned)).side == "above"
-        if ahead:
+    if tuned is not None:
+        if compared(accuracy, tuned).side == "above":
             verb, verdict = "beats", ""
-        elif accuracy["value"] > tuned["value"]:
+        elif accuracy.value > tuned.value:
             verb = "is above"
-            what = "these test records" if accuracy["trainings"] == 1 else "these trainings and test records"
+            what = "these test records" if accuracy.trainings == 1 else "these trainings and test records"
             verdict = f", by less than {what} can tell from chance"
         else:
             verb, verdict = "does not beat", ": the clients have learnt nothing worth their downlink"
-        text = f"{text} and {verb} its tuned frozen-clients control ({100 * tuned['value']:.1f}%){verdict}"
+        text = f"{text} and {verb} its tuned frozen-clients control ({100 * tuned.value:.1f}%){verdict}"
     return f"{text}. {privacy_sentence(privacy)}"
 
 
-def privacy_sentence(privacy: Result) -> str:
+def privacy_sentence(privacy: Privacy) -> str:
     """What is known about epsilon against the adversary, in one sentence."""
-    if privacy["gap"] == NO_NOISE:
+    if privacy.gap == NO_NOISE:
         return "No noise is added to what the server sends, so no upper bound is known."
-    adversary, claimed, lower = privacy["adversary"], privacy["claimed"], privacy["empirical_lower"]
-    upper = privacy["upper"]
+    claimed, lower, upper = privacy.claimed, privacy.empirical_lower, privacy.upper
     parts = []
     if lower is not None:
-        verdict = {"refuted": "refutes", "not refuted": "does not refute"}.get(privacy["verdict"] or "")
+        verdict = {"refuted": "refutes", "not refuted": "does not refute"}.get(privacy.verdict or "")
         claim = f" and {verdict} the claimed epsilon of {claimed:g}" if verdict else ""
-        level = confidence_percent(privacy["confidence"])
-        given = f", {privacy['given']}" if privacy["given"] else ""
+        level = confidence_percent(privacy.confidence)
+        given = f", {privacy.given}" if privacy.given else ""
         given += "," if given and claim else ""
         parts.append(f"the audit certifies epsilon of at least {down(lower)} at {level} confidence{given}{claim}")
     elif claimed is not None:
@@ -133,8 +136,8 @@ def privacy_sentence(privacy: Result) -> str:
     if upper is not None:
         parts.append(f"the sound upper bound is {_up(upper)}")
     else:
-        parts.append(f"no sound upper bound exists (gap: {privacy['gap']})")
-    return f"Against the {adversary}, {'; '.join(parts)}."
+        parts.append(f"no sound upper bound exists (gap: {privacy.gap})")
+    return f"Against the {privacy.adversary}, {'; '.join(parts)}."
 
 
 def down(value: float) -> str:

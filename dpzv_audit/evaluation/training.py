@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, Result, silent
+from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.published import noise_section, published_by_training
-from dpzv_audit.evaluation.sections import control_section, costs, provenance, utility_section
+from dpzv_audit.evaluation.sections import bytes_of, control_section, provenance, utility_section
 from dpzv_audit.evaluation.sentences import train_sentence
-from dpzv_audit.halving import shortage
+from dpzv_audit.results import Accuracy, ControlAccuracy, TrainResult
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment
 from mechanisms.controls import rates_tried, tuned_frozen_clients
@@ -53,7 +51,7 @@ def train_result(
     checkpoints: FileCheckpoints | None = None,
     reporter: Reporter | None = None,
     noise_seed: int | None = None,
-) -> tuple[Result, TrainedStack]:
+) -> tuple[TrainResult, TrainedStack]:
     """Train alone, with both frozen-client controls; schema `dpzv-audit/train/1`. Also returns the models.
 
     What is returned is meant to leave, so noise comes from the operating system, and results differ between runs of one
@@ -94,7 +92,7 @@ def train_result(
         checkpoints=lambda first, last: checkpoints.of_stack(first, last, trials) if checkpoints else None,
         noise_from=source,
     )
-    compared: dict[str, Any] = {}
+    compared: dict[str, ControlAccuracy] = {}
     if controls:
         at_rate, tuned = tuned_frozen_clients(
             data,
@@ -121,20 +119,28 @@ def train_result(
         seeded_noise=noise_seed is not None,
     )
     utility = utility_section(trained, dataset, compared, confidence)
-    facts = provenance(config, dataset, seed, device, None)
-    facts["compute"] |= shortage(at_once)
-    result = {
-        "schema": "dpzv-audit/train/1",
-        "method": method.name,
-        "dataset": dataset.name,
-        "utility": utility,
-        "privacy": privacy,
-        "noise": noise_section(method, config, source, seed),
-        "published": published_by_training(privacy, trainings=trials, sampler=getattr(config, "sampler", None)),
-        "sentence": train_sentence(method.name, utility, privacy),
-        "tradeoff": tradeoff,
-        "staleness": staleness[0].summary(),
-        **costs(trained, method, config),
-        **facts,
-    }
+    accuracy = utility.test_accuracy
+    assert isinstance(accuracy, Accuracy)
+    sampler = getattr(config, "sampler", None)
+    result = TrainResult(
+        method=method.name,
+        dataset=dataset.name,
+        utility=utility,
+        privacy=privacy,
+        noise=noise_section(method, config, source, seed),
+        published=published_by_training(privacy, trainings=trials, sampler=sampler),
+        sentence=train_sentence(
+            method.name,
+            accuracy,
+            compared.get("frozen-clients-tuned"),
+            privacy,
+            diverged=utility.final_loss is None,
+        ),
+        tradeoff=tradeoff,
+        staleness=staleness[0].summary(),
+        bytes=bytes_of(trained),
+        rounds=trained.rounds,
+        protects=method.protects(config),
+        **vars(provenance(config, dataset, seed, device, None, at_once)),
+    )
     return result, trained

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from attacks.core.intervals import rates_difference
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.evaluation.comparing import compared, interval_of
+from dpzv_audit.evaluation.comparing import compared
 from dpzv_audit.evidence import LEAST_TRAININGS, Interval
 from dpzv_audit.reproduce.attacked import FALSE_ALARM, attacked_part, control_text
 from dpzv_audit.reproduce.table import Setting, Trained
-from dpzv_audit.reproduce.text import Row, listed, say
+from dpzv_audit.reproduce.text import Row, interval_of, listed, say
 from dpzv_audit.reproduce.training import controls_part
 
 CONFIDENCE = 0.95

@@ -146,7 +146,7 @@ class Federated:
             "sound": bound.sound,
             "gap": bound.gap,
             "epsilon": None if bound.epsilon is None else bound.epsilon.upper,
-            "lower": audited.result["privacy"]["empirical_lower"],
+            "lower": audited.result.privacy.empirical_lower,
         }
 
     def variants(self, options: Options) -> Mapping[str, Options]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpzv_audit.evaluation.comparing import compared, interval_of
-from dpzv_audit.reproduce.text import Row, say
+from dpzv_audit.evaluation.comparing import compared
+from dpzv_audit.reproduce.text import Row, interval_of, say
 
 
 def upper(row: Row) -> str:

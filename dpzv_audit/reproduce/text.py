@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from dpzv_audit.evidence import Interval, OverTrainings
+
 Row = Mapping[str, Any]
 """A row of a result: plain JSON values by name."""
 
@@ -84,3 +86,10 @@ def cell(template: str, derived: Mapping[str, Callable[[Row], object]]) -> Calla
 def listed(names: Sequence[str]) -> str:
     """Return names with semicolons between them: labels hold commas."""
     return "; ".join(names)
+
+
+def interval_of(found: Mapping[str, Any]) -> Interval:
+    """Return the measurement that a row holds as JSON."""
+    fields = {key: found[key] for key in ("value", "low", "high", "n", "confidence")}
+    over = found.get("over_trainings")
+    return Interval(**fields, over_trainings=OverTrainings(**over) if over else None)

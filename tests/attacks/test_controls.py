@@ -1,6 +1,6 @@
 """Every attack's controls: the rules of attacks.md hold for all in the registry, and controls can fail."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ from attacks.core.contract import DoesNotApply, LabelGuesses
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.matrix import measured_cell, negative_controls
-from dpzv_audit.evidence import ADVERSARIES, Control
+from dpzv_audit.evidence import ADVERSARIES, Control, Interval
+from dpzv_audit.results import AttackResult, Cell, Utility
 from mechanisms import METHODS
 
 from .conftest import small_setting
@@ -57,10 +58,10 @@ def test_negative_controls_are_at_chance_by_one_test_of_all_together(digits):
         outcome = spec.mount(setting)
         (control,) = (c for c in outcome.controls.values() if c.kind == "negative")
         assert control.p_value is not None, name
-        cells.append({"attack": name, "adversary": "", "method": "", "control_p": control.p_value})
+        cells.append(Cell(attack=name, control_p=control.p_value))
     found = negative_controls(cells)
-    assert found["tests"] == len(ATTACKS)
-    assert found["hold"], found
+    assert found.tests == len(ATTACKS)
+    assert found.hold, found
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -107,8 +108,8 @@ def test_an_attack_that_peeks_at_the_truth_fails_its_negative_control(method, di
     assert outcome.success.value == 1.0
     shuffled = outcome.controls["shuffled_labels"]
     assert not shuffled.holds
-    cells = [{"attack": "a", "adversary": "", "method": "", "control_p": p} for p in (shuffled.p_value, *[0.5] * 99)]
-    assert not negative_controls(cells)["hold"]
+    cells = [Cell(attack="a", control_p=p) for p in (shuffled.p_value, *[0.5] * 99)]
+    assert not negative_controls(cells).hold
 
 
 def test_an_attack_that_guesses_fails_its_positive_control(digits):
@@ -171,6 +172,6 @@ def test_a_control_holds_where_its_p_value_or_its_value_says_so(kind, value, p, 
     shown = {"value": value, "low": 0.0, "high": 1.0, "n": 9, "confidence": 0.95}
     made = Control(**shown, what="", kind=kind, expected=expected, p_value=p)
     assert made.holds is holds
-    result = {"success": shown, "baselines": {}, "metric": "labels found"}
-    result |= {"controls": {"it": asdict(made)}, "utility": {"test_accuracy": {"value": 0.5}}}
-    assert measured_cell(result, "run")["controls_hold"] is holds
+    rate = Interval(**shown)
+    result = AttackResult(success=rate, controls={"it": made}, utility=Utility(test_accuracy=rate))
+    assert measured_cell(Cell(), result, "run").controls_hold is holds

@@ -8,6 +8,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.parts import TableParts
+from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_run
 from dpzv_audit.store import Store, checksummed
 
@@ -42,7 +43,7 @@ def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
     part.parent.mkdir()
     for path in (cell, part):
         path.write_bytes(content)
-    assert stored_cell(cell, {}) is None
+    assert stored_cell(cell, Cell(), positive=False) is None
     assert caplog.messages[0].startswith(f"{cell}: is damaged: {says}")
     assert caplog.messages[0].endswith("; the cell is run again")
     with pytest.raises(InputError) as caught:

@@ -26,9 +26,9 @@ def test_strict(privacy_audit):
 
 def test_fine(privacy_audit):
     found = privacy_audit(mechanism=dull, epsilon=1.0, max_trials=500)
-    assert found.entry["level"] == 0.03 / 3 / 3.1055473
+    assert found.entry.level == 0.03 / 3 / 3.1055473
     again = privacy_audit(mechanism=dull, epsilon=1.0, max_trials=500)
-    assert again.entry["level"] == 0.03 / 3 / (3.1055473 * 2**1.4)
+    assert again.entry.level == 0.03 / 3 / (3.1055473 * 2**1.4)
 
 def test_wrong(request):
     assert request.config.getini("dpzv_audit_alpha") == "0.03"

@@ -2,14 +2,16 @@
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.results import read
+from dpzv_audit.results import read, schema_of_results
 
 SCHEMA = {"schema": "dpzv-audit/attack/1"}
 INTERVAL = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 100, "confidence": 0.95, "over_trainings": None}
@@ -25,6 +27,16 @@ BOUND = {
     "mu": None,
 }
 CURVES = {"alpha": [0.0, 0.5, 1.0], "claimed": [1.0, 0.3, 0.0], "empirical": None, "confidence": 0.95}
+WHOLE: dict[str, Any] = {
+    **SCHEMA,
+    "method": "dpzv",
+    "success": INTERVAL,
+    "baselines": {"majority": 0, "prior": 0.5, "with less": INTERVAL},
+    "privacy": {"claimed": 1, "upper": None, "bounds": [BOUND]},
+    "noise": {"from": "seed", "seed": 0, "words": "x"},
+    "tradeoff": CURVES,
+    "seed": 0,
+}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=8), children, max_size=4),
@@ -45,19 +57,20 @@ def leaves(value: Any) -> list[str]:
 
 
 def test_a_result_reads_back_to_the_same_text() -> None:
-    whole = {
-        **SCHEMA,
-        "method": "dpzv",
-        "success": INTERVAL,
-        "baselines": {"majority": 0, "prior": 0.5, "with less": INTERVAL},
-        "privacy": {"claimed": 1, "upper": None, "bounds": [BOUND]},
-        "noise": {"from": "seed", "seed": 0, "words": "x"},
-        "tradeoff": CURVES,
-        "seed": 0,
-    }
-    model, other = read(whole)
+    model, other = read(WHOLE)
     assert other == {}
-    assert json.dumps(model.to_json()) == json.dumps(whole)
+    assert json.dumps(model.to_json()) == json.dumps(WHOLE)
+
+
+def test_the_published_schema_is_that_of_the_models() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "results.schema.json"
+    made = json.dumps(schema_of_results(), indent=1) + "\n"
+    command = "python -m dpzv_audit.results > docs/reference/results.schema.json"
+    assert page.read_text(encoding="utf-8") == made, f"run: {command}"
+    validator = Draft202012Validator(schema_of_results())
+    assert validator.is_valid(WHOLE)
+    for wrong in ({**WHOLE, "x": 1}, {**WHOLE, "seed": "0"}, {**WHOLE, "schema": "dpzv-audit/attack/2"}, {}):
+        assert not validator.is_valid(wrong)
 
 
 def test_unknown_and_misplaced_values_are_left_over() -> None:

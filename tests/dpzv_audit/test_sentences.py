@@ -9,8 +9,9 @@ from attacks.core.contract import AttackOutcome
 from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
 from dpzv_audit.evidence import Control, Interval, OverTrainings
+from dpzv_audit.results import Accuracy, Privacy
 
-PRIVACY = {"gap": NO_NOISE}
+PRIVACY = Privacy(gap=NO_NOISE)
 
 
 def interval(value, low, high):
@@ -126,7 +127,7 @@ def test_what_few_trainings_say_is_kept_apart_from_what_they_say_of_others(succe
 def test_one_training_says_nothing_of_others():
     found = said(trained(0.5, 0.4, 0.6, 1, 0.5, 0.5), {}, metric="area under the ROC curve", chance=0.5)
     assert "by too few trainings to be told from the 0.500 of knowing nothing; one training is too few" in found
-    accuracy = {"value": 0.9, "low": 0.8, "high": 0.95, "n": 50, "confidence": 0.95, "trainings": 1}
-    utility = {"test_accuracy": accuracy, "controls": {}, "final_loss": 0.1}
-    assert train_sentence("m", utility, PRIVACY).startswith("m reaches 90.0% test accuracy in this one training. ")
-    assert "one training" not in train_sentence("m", utility | {"test_accuracy": accuracy | {"trainings": 2}}, PRIVACY)
+    one, two = (Accuracy(value=0.9, low=0.8, high=0.95, n=50, trainings=count) for count in (1, 2))
+    text = train_sentence("m", one, None, PRIVACY, diverged=False)
+    assert text.startswith("m reaches 90.0% test accuracy in this one training. ")
+    assert "one training" not in train_sentence("m", two, None, PRIVACY, diverged=False)

@@ -21,6 +21,7 @@ from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.parts import TableParts
+from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
 from dpzv_audit.store import checksummed
 from mechanisms import METHODS
@@ -108,12 +109,12 @@ def test_stored_chunks_count_as_absent_where_they_are_damaged(withstands):
 
 
 def test_stored_cells_count_as_absent_where_they_are_damaged(withstands):
-    named = {"attack": "a", "adversary": "client", "method": "dpzv", "epsilon": None, "positive": False}
-    cell = checksummed({**named, "state": "does not apply", "reason": "no"}).encode()
+    named = Cell(attack="a", adversary="client", method="dpzv", epsilon=None)
+    cell = checksummed({**named.to_json(), "positive": False, "state": "does not apply", "reason": "no"}).encode()
 
     def read(path):
-        found = stored_cell(path, named)
-        assert found is None or found["attack"] == "a"
+        found = stored_cell(path, named, positive=False)
+        assert found is None or found.attack == "a"
 
     withstands(read, cell, name="cell.json")
 

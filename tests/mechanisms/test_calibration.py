@@ -246,14 +246,14 @@ def test_what_is_not_noised_is_not_released():
 def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options, adversary, sound, make_dataset):
     config = configure(method, **options, epsilon=3.0)
     result, _ = train_result(METHODS[method], config, make_dataset(records=RECORDS, clients=CLIENTS), controls=False)
-    privacy = result["privacy"]
-    assert (privacy["claimed"], privacy["adversary"]) == (3.0, adversary)
-    assert privacy["neighbours"] == ("replace-label" if options["dp"] == "gradient" else "replace-record")
-    assert (privacy["upper"] is not None) == sound == (privacy["gap"] is None)
-    assert not sound or privacy["upper"] <= 3.0
-    assert f"Against the {adversary}" in result["sentence"]
-    assert ("labels" if options["dp"] == "gradient" else "embeddings sent to the server") in result["protects"]
-    assert privacy["release"]["sigma"] > 0
+    privacy = result.privacy
+    assert (privacy.claimed, privacy.adversary) == (3.0, adversary)
+    assert privacy.neighbours == ("replace-label" if options["dp"] == "gradient" else "replace-record")
+    assert (privacy.upper is not None) == sound == (privacy.gap is None)
+    assert not sound or privacy.upper <= 3.0
+    assert f"Against the {adversary}" in result.sentence
+    assert ("labels" if options["dp"] == "gradient" else "embeddings sent to the server") in result.protects
+    assert privacy.release["sigma"] > 0
 
 
 def test_a_baselines_release_is_what_account_describes():

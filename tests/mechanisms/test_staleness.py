@@ -39,7 +39,7 @@ def observed(make_dataset, **options):
     data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
     fast, slow = StalenessObserver(20, 3, 24), SlowCount(20, 3)
     train(data, VAFLConfig(**SMALL, **options), seed=0, observers=(fast, slow))
-    return fast.summary(), slow.ages
+    return fast.summary().to_json(), slow.ages
 
 
 def test_ages_are_those_of_a_slow_count(make_dataset):

@@ -288,10 +288,10 @@ def test_a_diverging_training_is_reported(method, make_dataset):
     result, _ = train_result(
         METHODS[method], config, make_dataset(), seed=0, trials=1, controls=False, device="cpu", confidence=0.95
     )
-    loss = result["utility"]["final_loss"]
+    loss = result.utility.final_loss
     assert loss is None or loss > 10
-    assert ("diverged" in result["sentence"]) == (loss is None)
-    assert 0 <= result["utility"]["test_accuracy"]["value"] <= 1
+    assert ("diverged" in result.sentence) == (loss is None)
+    assert 0 <= result.utility.test_accuracy.value <= 1
 
 
 @pytest.mark.parametrize(

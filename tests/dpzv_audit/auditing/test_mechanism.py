@@ -223,7 +223,7 @@ def test_what_is_kept_is_not_taken_for_that_of_edited_code(tmp_path, monkeypatch
 
     with pytest.raises(MechanismFailed, match="kept for resume"):
         audited(LEAKS)
-    assert audited(QUIET)["privacy"]["empirical_lower"] == 0.0
+    assert audited(QUIET).privacy.empirical_lower == 0.0
     audited(QUIET, NOISE.replace("rng.normal()", "100.0 + rng.normal()"))
     assert len([path for path in (tmp_path / "audits").iterdir() if path.is_dir()]) == 3
 
@@ -247,7 +247,7 @@ def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch)
         importlib.invalidate_caches()
         plan = AuditPlan(**{"runs": 60, "chunk": 64, "folder": tmp_path / "audits", "resume": True, **changes})
         result = mechanism_outcome("scaled_mechanism:made", plan, epsilon=1.0, delta=1e-5, trial_seconds=30.0).result
-        return result["privacy"]["conclusion"], result["compute"].get("not_kept")
+        return result.privacy.conclusion, result.compute.get("not_kept")
 
     assert audited(6) == ("inconclusive", None)
     assert audited(0.01) == ("refuted", None)

@@ -6,6 +6,8 @@ import pytest
 
 from dpzv_audit.cli import main
 from dpzv_audit.evaluation.matrix import matrix_sentence, measured_cell, negative_controls
+from dpzv_audit.evidence import Control, Interval, OverTrainings
+from dpzv_audit.results import AttackResult, Cell, Utility
 
 SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--seeds", "2", "--epochs", "1", "--quiet")
 
@@ -173,83 +175,91 @@ REACH = {"trainings": 3, "least": 0.45, "most": 0.55, "over_low": None, "over_hi
 
 
 def rate(value, by_low, by_high, **over):
-    found = {"value": value, "low": by_low, "high": by_high, "n": 100, "confidence": 0.95}
-    return {**found, "over_trainings": {"low": None, "high": None} | over if over else None}
+    over_trainings = OverTrainings(**over) if over else None
+    return Interval(value=value, low=by_low, high=by_high, n=100, over_trainings=over_trainings)
+
+
+ACCURACY = Utility(test_accuracy=rate(0.9, 0.8, 0.95))
 
 
 def test_damage_is_measured_from_the_best_that_needs_no_attack():
-    result = {
-        "metric": "labels found",
-        "success": rate(0.8, 0.7, 0.9),
-        "baselines": {"majority": 0.1, "raw features": rate(0.6, 0.4, 0.75)},
-        "controls": {"shuffled": {"kind": "negative", "value": 0.12, "expected": 0.1, "confidence": 0.95}},
-        "utility": {"test_accuracy": {"value": 0.9}},
-    }
-    control = result["controls"]["shuffled"]
-    control["p_value"] = None
-    cell = measured_cell(result, "cells/x/report.html")
-    assert cell["damage"] == pytest.approx(0.5)
-    assert (cell["reference"], cell["reference_high"]) == (0.6, 0.75)
-    assert cell["controls_hold"]
-    assert cell["control"] == result["controls"]["shuffled"]["value"]
-    control["p_value"] = 0.06
-    assert measured_cell(result, "x")["controls_hold"]
-    control["p_value"] = 0.04
-    assert not measured_cell(result, "x")["controls_hold"]
+    def cell(p_value):
+        shuffled = Control(**vars(rate(0.12, 0.1, 0.2)), what="", kind="negative", expected=0.1, p_value=p_value)
+        result = AttackResult(
+            success=rate(0.8, 0.7, 0.9),
+            baselines={"majority": 0.1, "raw features": rate(0.6, 0.4, 0.75)},
+            controls={"shuffled": shuffled},
+            utility=ACCURACY,
+        )
+        return measured_cell(Cell(method="m"), result, "cells/x/report.html")
+
+    found = cell(None)
+    assert found.method == "m"
+    assert found.damage == pytest.approx(0.5)
+    assert (found.reference, found.reference_high) == (0.6, 0.75)
+    assert found.controls_hold
+    assert found.control == 0.12
+    assert cell(0.06).controls_hold
+    assert not cell(0.04).controls_hold
 
 
 def test_a_cell_is_clear_in_all_its_trainings_or_over_further_ones():
     def cell(success, raw):
         baselines = {"majority": 0.1, "raw features": raw}
-        result = {"metric": "m", "success": success, "baselines": baselines, "controls": {}}
-        return measured_cell({**result, "utility": {"test_accuracy": {"value": 0.9}}}, "x")
+        return measured_cell(Cell(), AttackResult(success=success, baselines=baselines, utility=ACCURACY), "x")
 
     few = rate(0.8, 0.7, 0.9, count=3, least=0.5, most=0.95)
-    assert cell(few, rate(0.3, 0.25, 0.35, count=3, least=0.2, most=0.45))["clear"]
-    assert not cell(few, rate(0.3, 0.25, 0.35, count=3, least=0.2, most=0.55))["clear"]  # one training did as well
-    assert not cell(few, rate(0.6, 0.5, 0.72, count=3, least=0.6, most=0.6))["clear"]  # by records it may be
+    assert cell(few, rate(0.3, 0.25, 0.35, count=3, least=0.2, most=0.45)).clear
+    assert not cell(few, rate(0.3, 0.25, 0.35, count=3, least=0.2, most=0.55)).clear  # one training did as well
+    assert not cell(few, rate(0.6, 0.5, 0.72, count=3, least=0.6, most=0.6)).clear  # by records it may be
     many = rate(0.8, 0.79, 0.81, count=9, least=0.1, most=1.0, low=0.5, high=0.95)
     found = cell(many, rate(0.3, 0.29, 0.31, count=9, least=0.2, most=0.9, low=0.2, high=0.49))
-    assert found["clear"]
-    assert (found["over_low"], found["reference_high"], found["trainings"]) == (0.5, 0.9, 9)
-    assert not cell(many, rate(0.3, 0.29, 0.31, count=9, least=0.2, most=0.3, low=0.2, high=0.51))["clear"]
+    assert found.clear
+    assert (found.over_low, found.reference_high, found.trainings) == (0.5, 0.9, 9)
+    assert not cell(many, rate(0.3, 0.29, 0.31, count=9, least=0.2, most=0.3, low=0.2, high=0.51)).clear
     all_of_nine = rate(1.0, 0.999, 1.0, count=9, least=1.0, most=1.0, low=0.6, high=1.0)
-    assert cell(all_of_nine, rate(0.8, 0.79, 0.81, count=9, least=0.75, most=0.85, low=0.5, high=0.97))["clear"]
+    assert cell(all_of_nine, rate(0.8, 0.79, 0.81, count=9, least=0.75, most=0.85, low=0.5, high=0.97)).clear
+
+
+def sentence(cells, seeds):
+    return matrix_sentence([Cell(**cell) for cell in cells], seeds)
+
+
+def controls_of(cells):
+    return negative_controls([Cell(**cell) for cell in cells])
 
 
 def test_the_sentence_counts_failures():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "controls_hold": True}
     measured = {**cell, "state": "measured", "success": 0.5, "low": 0.4, "high": 0.6, "damage": 0.4}
     measured |= {"reference": 0.1, "clear": True, **REACH}
-    text = matrix_sentence([measured, {**cell, "state": "failed", "reason": "x"}], 3)
+    text = sentence([measured, {**cell, "state": "failed", "reason": "x"}], 3)
     assert "1 cells measured, 0 do not apply, 1 FAILED" in text
     assert "a by the client on m: 0.500 (0.400 to 0.600 by records, 0.450 to 0.550 by training)" in text
     many = {**measured, "trainings": 9, "over_low": 0.3, "over_high": 0.7}
-    assert "to 0.550 by training, 0.300 to 0.700 over 9 trainings)" in matrix_sentence([many], 9)
+    assert "to 0.550 by training, 0.300 to 0.700 over 9 trainings)" in sentence([many], 9)
     unsure = {**measured, "method": "n", "success": 1.0, "damage": 1.0, "clear": False}
-    assert "The worst is a by the client on m" in matrix_sentence([unsure, measured], 3)
+    assert "The worst is a by the client on m" in sentence([unsure, measured], 3)
     assert "negative controls" not in text
-    assert "the 1 negative controls together are at chance, p = 0.3" in matrix_sentence(
-        [{**measured, "control_p": 0.3}], 3
-    )
-    some = matrix_sentence([{**measured, "control_p": 0.3}, measured], 3)
+    assert "the 1 negative controls together are at chance, p = 0.3" in sentence([{**measured, "control_p": 0.3}], 3)
+    some = sentence([{**measured, "control_p": 0.3}, measured], 3)
     assert "the 1 of 2 negative controls that so many trainings allow to test together are at chance, p = 0.3" in some
-    off = matrix_sentence([{**measured, "control_p": 1e-6}], 3)
+    off = sentence([{**measured, "control_p": 1e-6}], 3)
     assert "are NOT at chance (worst: a by the client on m), p = 1e-06" in off
 
 
 def test_the_sentence_says_what_few_trainings_allow_to_say():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None, "state": "measured"}
     clear = {**cell, "success": 0.5, "low": 0.4, "high": 0.6, "damage": 0.4, "reference": 0.3, "clear": True, **REACH}
-    text = matrix_sentence([clear, {**clear, "clear": False}], 3)
+    text = sentence([clear, {**clear, "clear": False}], 3)
     assert (
         "In 1 of them the attack finds more than all that needs no attack, in all 3 trainings and by their records"
         in text
     )
     assert text.endswith("3 trainings a cell are too few to tell of others: give 8 trials.")
-    one = matrix_sentence([{**clear, "trainings": 1}], 1)
+    one = sentence([{**clear, "trainings": 1}], 1)
     assert one.endswith("One training a cell is too few to tell of others: give 8 trials.")
-    many = matrix_sentence([clear], 8)
+    many = sentence([clear], 8)
     assert "in all 8 trainings and by their records or on average over trainings" in many
     assert "--seeds" not in many
 
@@ -257,15 +267,15 @@ def test_the_sentence_says_what_few_trainings_allow_to_say():
 def test_negative_controls_are_one_test_of_all_together():
     cell = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None}
     cells = [{**cell, "control_p": p} for p in (0.2, 2e-5, None, 0.9)] + [{**cell, "state": "does not apply"}]
-    found = negative_controls(cells)
-    assert found["tests"] == 3
-    assert found["together_p"] == pytest.approx(6e-5)
-    assert not found["hold"]
+    found = controls_of(cells)
+    assert found.tests == 3
+    assert found.together_p == pytest.approx(6e-5)
+    assert not found.hold
     # What is rare alone is not among many: 1e-3 is for all of them.
-    many = negative_controls(cells[1:2] + [{**cell, "control_p": 0.5}] * 99)
-    assert many["together_p"] == pytest.approx(2e-3)
-    assert many["hold"]
-    assert negative_controls([{**cell, "control_p": None}]) is None
+    many = controls_of(cells[1:2] + [{**cell, "control_p": 0.5}] * 99)
+    assert many.together_p == pytest.approx(2e-3)
+    assert many.hold
+    assert controls_of([{**cell, "control_p": None}]) is None
 
 
 def test_a_matrix_whose_controls_are_off_fails(tmp_path, capsys, monkeypatch):

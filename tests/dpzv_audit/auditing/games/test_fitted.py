@@ -116,7 +116,7 @@ class Views:
 def test_verify_fits_a_score_to_views_and_names_it():
     found = verify_claim(mechanism=Views(views.early_stop), epsilon=1.0, delta=1e-5)
     assert found.verdict == "refuted"
-    facts = found.entry["facts"]
+    facts = found.entry.facts
     assert facts["fitted_score"].startswith("boosted: ")
     assert facts["fitted_on"] == "400 further runs in each world"
     assert "linear 0." in facts["chosen_by"]
@@ -129,7 +129,7 @@ def test_a_view_that_is_vouched_to_be_gaussian_gets_a_linear_score():
     found = verify_claim(
         mechanism=Views(views.sound_view), epsilon=1.0, delta=1e-5, exactly_gaussian=True, max_trials=1000
     )
-    assert found.entry["facts"]["fitted_score"].startswith("linear: ")
+    assert found.entry.facts["fitted_score"].startswith("linear: ")
     assert found.verdict == "inconclusive"
 
 

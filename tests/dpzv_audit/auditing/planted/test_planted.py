@@ -7,6 +7,7 @@ from dpzv_audit.auditing.planted import PLANTED, planted_named
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan
 from dpzv_audit.evaluation.planting import planted_result, planted_row, planted_sentence
+from dpzv_audit.results import PlantedRow
 
 CONFIDENCE = 1.0 - 1e-5
 """A true claim is refuted with this error at most: 5 rows have one, so a false alarm of the table is below 1e-4."""
@@ -60,21 +61,21 @@ def test_the_registry_holds_every_row_with_its_verdict():
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mechanism_gets_its_verdict(name):
     row = planted_row(PLANTED[name], AuditPlan(confidence=CONFIDENCE, chunk=64), runs=SMALLER.get(name))
-    assert row["verdict"] in PLANTED[name].expected, row
-    assert row["as_expected"]
+    assert row.verdict in PLANTED[name].expected, row
+    assert row.as_expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mechanism_gets_its_verdict_at_its_own_size(name):
     """At 95%, with the runs that the command takes."""
-    assert planted_row(PLANTED[name], AuditPlan())["as_expected"]
+    assert planted_row(PLANTED[name], AuditPlan()).as_expected
 
 
 def test_the_wrong_divisor_shows_only_where_the_others_saturate():
     row = planted_row(PLANTED["actual-divisor"], AuditPlan(confidence=CONFIDENCE), runs=10_000)
-    assert row["games"]["others at +C"]["empirical_lower"] > row["claimed"]
-    assert row["games"]["others at 0"]["empirical_lower"] < row["claimed"]
+    assert row.games["others at +C"].empirical_lower > row.claimed
+    assert row.games["others at 0"].empirical_lower < row.claimed
 
 
 def test_verdicts_are_computed():
@@ -87,20 +88,20 @@ def test_verdicts_are_computed():
     def claiming(epsilon):
         return replace(sound, build=lambda seed: replace(sound.build(seed), epsilon=epsilon))
 
-    assert planted_row(claiming(0.2), plan)["verdict"] == "refuted"
-    assert planted_row(claiming(0.95), plan)["verdict"] == "overclaimed"
-    assert planted_row(sound, plan)["verdict"] == "supported"
+    assert planted_row(claiming(0.2), plan).verdict == "refuted"
+    assert planted_row(claiming(0.95), plan).verdict == "overclaimed"
+    assert planted_row(sound, plan).verdict == "supported"
 
 
 def test_numbers_follow_from_the_seed():
     chosen = [PLANTED["noise-over-b"], PLANTED["sound"]]
     first, again, other = (planted_result(chosen, AuditPlan(), runs=500, seed=seed) for seed in (1, 1, 2))
     assert first == again
-    assert first["rows"][1]["games"] != other["rows"][1]["games"]
+    assert first.rows[1].games != other.rows[1].games
 
 
 def test_the_sentence_names_what_went_wrong():
-    rows = [{"name": "a", "as_expected": True}, {"name": "b", "as_expected": False}]
+    rows = [PlantedRow.model_construct(name=name, as_expected=right) for name, right in (("a", True), ("b", False))]
     assert planted_sentence(rows) == "1 of 2 mechanisms got the verdict they must get: not b."
 
 
