@@ -145,13 +145,12 @@ def _spread(ends: Sequence[float], low: float, high: float) -> list[tuple[int, f
     return [(i, heights[i]) for i in range(len(ends))]
 
 
-def interval_figure(result: Row, rows: Sequence[tuple[str, Series]], *, x_label: str, subject: str) -> str:
+def interval_figure(result: Row, rows: Sequence[tuple[str, Series]], subject: str) -> str:
     """Intervals on one scale from 0 to 1 below their row's name: the first series filled, others open; chance dashed.
 
     Args:
         result: What is drawn; its first row says what guessing gives.
         rows: Name and series of each row; a series may be missing in some.
-        x_label: What the scale is.
         subject: First words of the drawing's accessible name.
     """
     chance = result["rows"][0]["baselines"]["prior"]
@@ -184,7 +183,7 @@ def interval_figure(result: Row, rows: Sequence[tuple[str, Series]], *, x_label:
         axes.spines["left"].set_visible(False)
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.3 - 0.2 * len(names), len(rows) - 0.2)
-        axes.set(xlabel=x_label)
+        axes.set(xlabel="share of labels found; dashed: guessing")
         if len(names) > 1:
             axes.legend(
                 loc="lower center",
@@ -207,12 +206,7 @@ def both_adversaries(result: Row) -> str:
     lines: dict[str, dict[str, Mapping[str, float]]] = {}
     for row in result["rows"]:
         lines.setdefault(row["line"], {})[CALLED[row["adversary"]]] = row["success"]
-    return interval_figure(
-        result,
-        list(lines.items()),
-        x_label="share of labels found; dashed: guessing",
-        subject=f"Direct label inference, {result['source']}",
-    )
+    return interval_figure(result, list(lines.items()), f"Direct label inference, {result['source']}")
 
 
 def beside_baselines(result: Row) -> str:
@@ -228,33 +222,26 @@ def beside_baselines(result: Row) -> str:
         )
         for row in result["rows"]
     ]
-    return interval_figure(
-        result,
-        lines,
-        x_label="share of labels found; dashed: guessing",
-        subject=f"Label inference by model completion, {result['source']}",
-    )
+    return interval_figure(result, lines, f"Label inference by model completion, {result['source']}")
 
 
 def memory_bars(result: Row) -> str:
     """Peaks as multiples of the model, a bar a method; the dashed line is the model itself."""
-    rows = result["rows"]
+    bars = [(row["label"], peak_of_model(row)) for row in result["rows"]]
+    heights = list(range(len(bars)))[::-1]
 
     def paint(axes: Axes) -> None:
-        heights = list(range(len(rows)))[::-1]
-        axes.barh(heights, [peak_of_model(row) for row in rows], color=svg.MUTED, height=0.55)
+        axes.barh(heights, [peak for _, peak in bars], color=svg.MUTED, height=0.55)
         axes.axvline(1.0, color=svg.ACCENT, linestyle="--", linewidth=1.4)
-        for height, row in zip(heights, rows, strict=True):
-            axes.annotate(
-                f" {peak_of_model(row):.2f}", (peak_of_model(row), height), va="center", fontsize=9, color=svg.INK
-            )
-        axes.set_yticks(heights, [row["label"] for row in rows])
-        axes.set_xlim(0, 1.15 * max(peak_of_model(row) for row in rows))
+        for height, (_, peak) in zip(heights, bars, strict=True):
+            axes.annotate(f" {peak:.2f}", (peak, height), va="center", fontsize=9, color=svg.INK)
+        axes.set_yticks(heights, [label for label, _ in bars])
+        axes.set_xlim(0, 1.15 * max(peak for _, peak in bars))
         axes.set(xlabel="peak of a round / client model")
 
-    said = "; ".join(f"{row['label']} {peak_of_model(row):.2f}" for row in rows)
+    said = "; ".join(f"{label} {peak:.2f}" for label, peak in bars)
     alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
-    return _drawn(result, alt, 0.42 * len(rows) + 1.0, paint)
+    return _drawn(result, alt, 0.42 * len(bars) + 1.0, paint)
 
 
 def tried_settings(result: Row) -> str:

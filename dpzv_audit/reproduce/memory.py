@@ -2,7 +2,7 @@
 
 Everything is counted that lives between the making of a run and its second round: every tensor that an operation
 makes, followed until it is freed, and what numpy and Python allocate. There is one client, a ResNet-18 on random
-images; the small server and its table count too. Figures are the same on every run; memory does not depend on what is
+images; the small server and its table count too. Runs differ by kilobytes that Python allocates, not by what is
 learnt.
 """
 

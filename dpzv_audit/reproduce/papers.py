@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from dpzv_audit.evidence import to_jsonable
@@ -17,7 +15,7 @@ from dpzv_audit.reproduce.memory import PeakMemory, peak_of_both, peak_of_model
 from dpzv_audit.reproduce.private_trainings import Federated, FrozenClients
 from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.table import Column, Item, PaperTable
-from dpzv_audit.reproduce.text import Row, cell, shared
+from dpzv_audit.reproduce.text import Row, cell, data
 
 FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness")
 """The papers, in the order in which their tables are listed."""
@@ -79,10 +77,8 @@ KINDS: Mapping[str, Callable[..., Item]] = {
 def tables() -> Iterator[PaperTable]:
     """Yield every table, in order."""
     for name in FILES:
-        text = (files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8")
-        paper = tomllib.loads(text)
-        for entry in paper["table"]:
-            yield _table(entry, paper)
+        for entry in data(name)["table"]:
+            yield _table(entry, data(name))
 
 
 def _table(entry: Mapping[str, Any], paper: Mapping[str, Any]) -> PaperTable:
@@ -91,9 +87,9 @@ def _table(entry: Mapping[str, Any], paper: Mapping[str, Any]) -> PaperTable:
     for key, known in (("figure", FIGURES), ("remark", REMARKS), ("lead", REMARKS)):
         if key in values:
             values[key] = known[values[key]]
-    columns = [column for name in values.pop("columns") for column in shared("columns")[name]]
+    columns = [column for name in values.pop("columns") for column in data("text")["columns"][name]]
     return PaperTable(
-        about=" ".join(shared("about").get(part, part) for part in values.pop("about")),
+        about=" ".join(data("text")["about"].get(part, part) for part in values.pop("about")),
         columns=tuple(Column(heading, cell(template, DERIVED)) for heading, template in columns),
         items=tuple(make(**_row(each, row, paper)) for row in values.pop("rows")),
         notes=tuple(values.pop("notes", ())),

@@ -61,16 +61,14 @@ def interval_text(found: Row | float, form: str) -> str:
 
 
 @cache
-def shared(part: str) -> Mapping[str, Any]:
-    """Return a part of `tables/text.toml`: `about`, `columns` or `sentences`, by name."""
-    content = (files("dpzv_audit.reproduce") / "tables" / "text.toml").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = tomllib.loads(content)[part]
-    return found
+def data(name: str) -> Mapping[str, Any]:
+    """Return what stands in `tables/NAME.toml`."""
+    return tomllib.loads((files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def say(sentence: str, **values: object) -> str:
     """Return the sentence of that name with its `values`."""
-    return filled(shared("sentences")[sentence], values)
+    return filled(data("text")["sentences"][sentence], values)
 
 
 def cell(template: str, derived: Mapping[str, Callable[[Row], object]]) -> Callable[[Row], str]:

@@ -1,8 +1,6 @@
 """A reproduced table holds what was run beside what was printed, and its costs are those of the messages."""
 
 import json
-import tomllib
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.papers import FILES
 from dpzv_audit.reproduce.search import Searched
-from dpzv_audit.reproduce.text import filled, shared
+from dpzv_audit.reproduce.text import data, filled
 from dpzv_audit.reproduce.training import Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
@@ -50,7 +48,7 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
 def test_everything_that_a_file_of_tables_names_is_there_and_used():
     used = {"columns": set(), "about": set()}
     for name in FILES:
-        paper = tomllib.loads((files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text("utf-8"))
+        paper = data(name)
         rows = [{**table["each"], **row} for table in paper["table"] for row in table["rows"]]
         named = [
             setting
@@ -61,8 +59,8 @@ def test_everything_that_a_file_of_tables_names_is_there_and_used():
         assert {row["dataset"] for row in rows if "dataset" in row} == set(paper["datasets"]), name
         for table in paper["table"]:
             used["columns"] |= set(table["columns"])
-            used["about"] |= set(table["about"]) & set(shared("about"))
-    assert used == {"columns": set(shared("columns")), "about": set(shared("about"))}
+            used["about"] |= set(table["about"]) & set(data("text")["about"])
+    assert used == {"columns": set(data("text")["columns"]), "about": set(data("text")["about"])}
 
 
 def test_what_is_missing_is_a_dash_and_shares_are_in_percent():
