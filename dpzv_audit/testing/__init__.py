@@ -1,0 +1,19 @@
+"""Contract tests for methods, attacks and data sets: what this package's own keep, and those of others must.
+
+Each check takes what a registry holds and raises `AssertionError` in one line that names the object and the rule that
+it breaks:
+
+    from dpzv_audit.testing import check_method
+    from my_package.laplace import SPEC
+
+    def test_the_contract():
+        check_method(SPEC)
+"""
+
+from __future__ import annotations
+
+from dpzv_audit.testing.attacks import check_attack
+from dpzv_audit.testing.datasets import check_dataset
+from dpzv_audit.testing.methods import check_method
+
+__all__ = ["check_attack", "check_dataset", "check_method"]

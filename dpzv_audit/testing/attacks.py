@@ -1,0 +1,164 @@
+"""The contract of an attack: it says whom it is for, reads its view and changes nothing, and its controls hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks import AttackSetting, AttackSpec
+from attacks.core.contract import DoesNotApply, Knowledge, LabelGuesses
+from attacks.feature.reconstruction import Reconstruction
+from attacks.gradient.estimation import GradientEstimates
+from dpzv_audit.data import DATASETS
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence import ADVERSARIES
+from dpzv_audit.testing.rules import check_words, require
+from mechanisms import METHODS
+from mechanisms.views import View
+
+CONFIDENCE = 1.0 - 5e-4
+"""A negative control of a correct attack fails once in 2,000 settings; of one setting always, or never."""
+
+
+def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None:
+    """Check an attack against what every one keeps: mounts it once, with its controls.
+
+    Args:
+        spec: The attack.
+        setting: What it is mounted on; by default the first of digits and breast-cancer, under dpzv without noise and
+            under split, that it applies to, with 16 trials of 4 epochs.
+
+    Raises:
+        AssertionError: It breaks a rule, which is named in one line.
+    """
+    check_words(spec)
+    _check_declaration(spec)
+    setting = replace(_fitting(spec) if setting is None else setting, confidence=CONFIDENCE)
+    for method in METHODS:
+        _check_reason(spec, setting.on(method, {}))
+    outcome = replace(spec, infer=_checked(spec, setting.dataset.classes)).mount(setting)
+    for name, control in outcome.controls.items():
+        found = f"{name.replace('_', ' ')} is {control.value:.3f} (p = {control.p_value})"
+        rule = f"must be at {control.expected:.3f}: it reads what its adversary may not know, or counts it wrongly"
+        if control.kind == "positive":
+            rule = f"must reach {control.expected:.3f}: it misses a leak that is planted for it"
+        require(control.holds, spec, f"{found}, {rule}")
+    negative = [control for control in outcome.controls.values() if control.kind == "negative"]
+    require(bool(negative), spec, "has no negative control: nothing shows that it reads no truth")
+    low = spec.least_success
+    require(low <= outcome.success.value <= 1.0, spec, f"success is {outcome.success.value}, must be {low} to 1")
+
+
+def _check_declaration(spec: AttackSpec) -> None:
+    unknown = sorted(set(spec.adversaries) - set(ADVERSARIES))
+    require(bool(spec.adversaries) and not unknown, spec, f"adversaries must be of {', '.join(ADVERSARIES)}: {unknown}")
+    require(bool(spec.requires) == bool(spec.requires_because), spec, "requires and requires_because go together")
+    require(spec.least_success < spec.positive.least <= 1.0, spec, "positive.least must lie between chance and 1")
+    for key, allowed in spec.choices.items():
+        require(spec.options.get(key) in allowed, spec, f"choices of {key} must hold the default of that option")
+    try:
+        spec.check("nobody", {})
+    except InputError:
+        return
+    raise AssertionError(f"{spec.name}: an adversary that it does not name must raise InputError, is taken")
+
+
+def _check_reason(spec: AttackSpec, setting: AttackSetting) -> None:
+    reason = spec.unfit(setting)
+    one_line = reason is None or (bool(reason.strip()) and "\n" not in reason)
+    require(one_line, spec, f"unfit must say in one line why it does not apply to {setting.method.name}: {reason!r}")
+
+
+def _fitting(spec: AttackSpec) -> AttackSetting:
+    """Return a setting that `spec` applies to."""
+    for name in ("digits", "breast-cancer"):
+        for method in ("dpzv", "split"):
+            options: dict[str, object] = {"batch_size": 32, "epochs": 4}
+            if method == "dpzv":
+                options["calibration"] = "none"
+            chosen = METHODS[method].configure(**{**spec.suggests, **options, **spec.requires})
+            setting = AttackSetting(
+                method=METHODS[method],
+                config=chosen,
+                dataset=DATASETS[name].load(),
+                adversary=spec.adversaries[0],
+                queries=min(spec.queries, 16),
+                trials=16,
+            )
+            if spec.unfit(setting) is None:
+                return setting
+    raise DoesNotApply(f"{spec.name} applies to none of digits and breast-cancer under dpzv and split: give a setting")
+
+
+def _checked(spec: AttackSpec, classes: int) -> Callable[[View, Knowledge], Any]:
+    """Return `spec.infer` with a check of each answer: of its shape, that it comes again, and that the view stays."""
+
+    def infer(view: View, known: Knowledge) -> Any:
+        before = _digest(view)
+        found, again = spec.infer(view, known), spec.infer(view, known)
+        require(_digest(view) == before, spec, "infer changes the messages of its view, must leave them as they are")
+        for key, value in _arrays(found).items():
+            other = _arrays(again)[key]
+            same = value.shape == other.shape and np.array_equal(value, other, equal_nan=True)
+            require(same, spec, f"{key} of two answers to one view differ: draw from dpzv_audit.seeds.stream alone")
+        _check_shapes(spec, found, known)
+        return found
+
+    return infer
+
+
+def _arrays(found: Any) -> Mapping[str, np.ndarray]:
+    """Return what an answer holds, by name, as arrays."""
+    parts: dict[str, Any] = {"scores": found} if isinstance(found, np.ndarray) else dict(vars(found))
+    parts |= {str(key): value for key, value in parts.pop("by_queries", {}).items()}
+    return {
+        key: value.cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        for key, value in parts.items()
+        if value is not None
+    }
+
+
+def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
+    if isinstance(found, LabelGuesses):
+        _check_guesses(spec, found, known)
+    elif isinstance(found, np.ndarray):
+        shape = (len(known.replicas), 2) if known.population is None else known.population.confidence.shape
+        require(found.shape == shape, spec, f"scores have shape {found.shape}, must be {shape}: one per record")
+        require(bool(np.isfinite(found).all()), spec, "scores must be finite")
+    elif isinstance(found, Reconstruction):
+        right = found.features.dim() == 3 and found.features.shape[1] == len(found.ids)
+        shapes = f"{tuple(found.features.shape)} and {tuple(found.ids.shape)}"
+        require(right, spec, f"features and ids have shapes {shapes}, must be (K, n, d) and (n,)")
+    else:
+        kind = type(found).__name__
+        require(isinstance(found, GradientEstimates), spec, f"infer returns a {kind}, which no mount function scores")
+
+
+def _check_guesses(spec: AttackSpec, found: LabelGuesses, known: Knowledge) -> None:
+    shape, stack = tuple(found.labels.shape), len(known.replicas)
+    right = len(shape) == 3 and shape[1] == stack and found.labels.dtype == torch.int64
+    require(right, spec, f"labels are {found.labels.dtype} {shape}, must be int64 (answers, K = {stack}, B)")
+    within = bool(((found.labels >= 0) & (found.labels < known.classes)).all())
+    require(within, spec, f"labels must lie in 0 .. {known.classes - 1}")
+    if found.ids is not None:
+        require(tuple(found.ids.shape) == shape, spec, f"ids have shape {tuple(found.ids.shape)}, must be {shape}")
+        require(bool((found.ids < known.records).all()), spec, f"ids must lie below the {known.records} records")
+    if found.scores is not None:
+        shown, wanted = tuple(found.scores.shape), (*shape, known.classes)
+        require(shown == wanted, spec, f"scores have shape {shown}, must be {wanted}: one per class of each guess")
+
+
+def _digest(view: View) -> str:
+    """Return a digest of all messages of `view`."""
+    digest = hashlib.sha256()
+    for message in view.messages:
+        for part in (message.payload, message.ids):
+            if part is not None:
+                digest.update(np.ascontiguousarray(part.cpu().numpy()).data.cast("B"))
+    return digest.hexdigest()

@@ -1,0 +1,239 @@
+"""The contract of a training method: seeds, replicas, messages as the only channel, resuming, and noise as stated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from dpzv_audit.accounting import Release
+from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit.testing.rules import check_words, require, small_dataset
+from mechanisms import MethodSpec, TrainingConfig, train
+from mechanisms.context import Deployment
+from mechanisms.messages import SERVER, Channel, Message
+from mechanisms.method import Run
+from mechanisms.trained import TrainedStack
+from mechanisms.training import History
+from mechanisms.training_data import TrainingData, dtype_of
+
+RECORDS, CLIENTS = 24, 3
+SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
+AS_STACK = 1e-9
+"""How far parameters of a replica may be from those of its run alone: products of another shape round otherwise."""
+CERTAIN = 6.0
+"""Standard errors by which the deviation of noise may differ from what is stated."""
+_KINDS = {"scalar": ("scalar",), "gradient": ("gradient",), "embedding": ("embeddings", "table")}
+
+
+def check_method(spec: MethodSpec, **options: object) -> None:
+    """Check a method against what every one keeps: trains it a dozen times on 24 random records.
+
+    Args:
+        spec: The method.
+        options: Settings that the checks run under beside those of the method, such as noise that is off by itself.
+
+    Raises:
+        AssertionError: It breaks a rule, which is named in one line.
+        InputError: The settings do not go together.
+    """
+    check_words(spec)
+    for name, setting in spec.config.model_fields.items():
+        require(bool(setting.description), spec, f"setting {name} has no description")
+    config = spec.configure(**{**SMALL, **options})
+    with _one_thread():
+        _check_seeds(spec, config)
+        _check_replicas(spec, config)
+        _check_messages(spec, config)
+        _check_channel(spec, config)
+        _check_resuming(spec, config)
+        _check_noise(spec, config, options)
+
+
+@dataclass
+class _Log:
+    """Every message of a training as it was sent, and the models that came of it."""
+
+    messages: list[Message] = field(default_factory=list)
+    payloads: list[Tensor] = field(default_factory=list)
+    trained: TrainedStack | None = None
+
+    def on_message(self, message: Message) -> None:
+        self.messages.append(message)
+        self.payloads.append(message.payload.clone())
+
+    def models(self) -> list[Tensor]:
+        """Parameters (K, d) of the clients and of the server."""
+        assert self.trained is not None
+        return [stack.flat for stack in (*self.trained.clients, self.trained.server)]
+
+    def equals(self, other: _Log) -> bool:
+        """Whether the same was sent, and the same models came of it."""
+        mine, theirs = [*self.payloads, *self.models()], [*other.payloads, *other.models()]
+        return len(mine) == len(theirs) and all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def _trained(
+    spec: MethodSpec,
+    config: TrainingConfig,
+    *,
+    seed: int = 7,
+    replicas: Sequence[int] = (0, 1),
+    noise_from: int | None = None,
+    features: int = 0,
+    labels_moved_by: int = 0,
+) -> _Log:
+    log = _Log()
+    dataset = small_dataset(records=RECORDS, clients=CLIENTS, seed=features, labels_moved_by=labels_moved_by)
+    data = TrainingData.of(dataset, dtype=dtype_of(config), device="cpu")
+    log.trained = train(spec, data, config, seed=seed, replicas=replicas, observers=(log,), noise_from=noise_from)
+    return log
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: sums are then of one order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _check_seeds(spec: MethodSpec, config: TrainingConfig) -> None:
+    first, again, other = (_trained(spec, config, seed=seed) for seed in (7, 7, 8))
+    rule = "two runs of one seed differ: every number must be drawn from dpzv_audit.seeds.stream, or the run's context"
+    require(first.equals(again), spec, rule)
+    require(not first.equals(other), spec, "runs of seeds 7 and 8 are equal: it draws nothing from its seed")
+
+
+def _check_replicas(spec: MethodSpec, config: TrainingConfig) -> None:
+    stack = (4, 0, 2)
+    together = _trained(spec, config, replicas=stack)
+    for place, replica in enumerate(stack):
+        alone = _trained(spec, config, replicas=(replica,))
+        for number, (many, one) in enumerate(zip(together.models(), alone.models(), strict=True), start=1):
+            far = float((many[place] - one[0]).abs().max()) if one.numel() else 0.0
+            who = f"client {number}" if number <= CLIENTS else "the server"
+            rule = f"replica {replica} in a stack of {len(stack)} and alone differ by {far:.2g} at {who}"
+            require(far <= AS_STACK, spec, f"{rule}: replicas must draw by their number, and not reach each other")
+    first = together.models()[0]
+    require(not torch.equal(first[0], first[1]), spec, "replicas of a stack are equal: each must draw its own start")
+
+
+def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
+    log = _trained(spec, config)
+    down = {message.kind for message in log.messages if message.sender == SERVER}
+    require(down == {spec.downlink}, spec, f"the server sends {sorted(down)}, downlink says {spec.downlink!r}")
+    assert log.trained is not None
+    answered = {message.round for message in log.messages if message.sender == SERVER}
+    silent = sorted(set(range(log.trained.rounds)) - answered)
+    require(not silent, spec, f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message")
+    for message, sent in zip(log.messages, log.payloads, strict=True):
+        require(torch.equal(message.payload, sent), spec, f"a payload of {message.kind!r} is changed after it was sent")
+
+
+def _check_channel(spec: MethodSpec, config: TrainingConfig) -> None:
+    """Check that nothing passes between parties but messages: where those are made equal, all that follows is."""
+    for what, from_server, of in (
+        ("labels reach a client", True, slice(0, CLIENTS)),
+        ("features reach the server", False, slice(CLIENTS, None)),
+    ):
+        with _delivering_alike(from_server):
+            one = _trained(spec, config)
+            two = _trained(spec, config, labels_moved_by=int(from_server), features=int(not from_server))
+        equal = all(torch.equal(a, b) for a, b in zip(one.models()[of], two.models()[of], strict=True))
+        require(equal, spec, f"{what} otherwise than by a message: send it by channel.send, and use what that returns")
+
+
+@contextmanager
+def _delivering_alike(from_server: bool) -> Iterator[None]:
+    """Have `Channel.send` deliver the same numbers whatever the server, or the clients, send."""
+    send = Channel.send
+
+    def deliver(channel: Channel, message: Message) -> Tensor:
+        received = send(channel, message)
+        if (message.sender == SERVER) != from_server:
+            return received
+        return torch.linspace(-0.3, 0.5, received.numel(), dtype=received.dtype).view(received.shape)
+
+    with patch.object(Channel, "send", deliver):
+        yield
+
+
+class _CutOff(Exception):
+    """Stands for whatever ends a run."""
+
+
+class _StopsAfterOne:
+    """Checkpoints that end the run after an epoch."""
+
+    def __init__(self, inner: FileCheckpoints) -> None:
+        self._inner = inner
+
+    def load(self, run: Run) -> History:
+        return self._inner.load(run)
+
+    def save(self, run: Run, history: History) -> None:
+        self._inner.save(run, history)
+        raise _CutOff
+
+
+def _check_resuming(spec: MethodSpec, config: TrainingConfig) -> None:
+    data = TrainingData.of(small_dataset(records=RECORDS, clients=CLIENTS), dtype=dtype_of(config), device="cpu")
+    whole = train(spec, data, config, seed=7, evaluate_epochs=True)
+    with TemporaryDirectory() as folder:
+        files = FileCheckpoints(Path(folder), "run", resume=True)
+        with suppress(_CutOff):
+            train(spec, data, config, seed=7, evaluate_epochs=True, checkpoints=_StopsAfterOne(files))
+        resumed = train(spec, data, config, seed=7, evaluate_epochs=True, checkpoints=files)
+    pairs = zip((*whole.clients, whole.server), (*resumed.clients, resumed.server), strict=True)
+    same = all(torch.equal(a.flat, b.flat) for a, b in pairs) and whole.ledger == resumed.ledger
+    require(same, spec, "a run that is taken up after an epoch ends otherwise: own_tensors or skip_to leaves state out")
+
+
+def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, object]) -> None:
+    """Check that noise is drawn from its origin where a release is stated, and nowhere else, in the size stated."""
+    deployment = Deployment(records=RECORDS, clients=CLIENTS, seed=7)
+    stated = [release for release in spec.releases(config, deployment) if release.channel in _KINDS]
+    worlds = [_trained(spec, config, noise_from=origin) for origin in (1, 2)]
+    moved = not worlds[0].equals(worlds[1])
+    if not stated:
+        require(not moved, spec, "draws noise and states no release: `releases` must say where, and how much")
+        require(not spec.protection(config).draws, spec, "protection says that noise is drawn; no release is stated")
+        return
+    require(moved, spec, "states a release and draws no noise from its origin (`context.origin`)")
+    require(spec.protection(config).draws, spec, "states a release, and protection says that no noise is drawn")
+    # Models that stand still send the same numbers in both worlds, but for the noise.
+    still = spec.configure(**{**SMALL, **options, "client_rate": 0.0, "server_rate": 0.0, "epochs": 100})
+    for release in spec.releases(still, deployment):
+        if release.channel in _KINDS:
+            _check_size(spec, still, release)
+
+
+def _check_size(spec: MethodSpec, config: TrainingConfig, release: Release) -> None:
+    """Check that the noise on messages of a channel has the standard deviation that `release` states."""
+    kinds = _KINDS[release.channel]
+    one, two = (_trained(spec, config, replicas=range(8), noise_from=origin) for origin in (1, 2))
+    differences = torch.cat(
+        [
+            (a - b).flatten()
+            for message, a, b in zip(one.messages, one.payloads, two.payloads, strict=True)
+            if message.kind in kinds
+        ]
+    )
+    # What is released of a record's gradient is B times its part of the batch mean.
+    unit = config.batch_size if release.channel == "gradient" else 1
+    found = float(differences.square().mean().sqrt()) * unit / math.sqrt(2.0)
+    apart = abs(found - release.sigma) / release.sigma
+    allowed = CERTAIN / math.sqrt(2.0 * differences.numel())
+    sizes = f"noise on {release.channel} has deviation {found:.4g}, the release states sigma = {release.sigma:.4g}"
+    require(apart <= allowed, spec, sizes)

@@ -1,0 +1,33 @@
+"""Labels from the largest coordinate of per-record gradients, whatever its sign (a variant of Fu et al. 2022).
+
+At logits that the server sums the gradient is softmax - one-hot: 1 - p in size at the label, p elsewhere.
+"""
+
+from __future__ import annotations
+
+from attacks.core.contract import AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.label.direct import on_split
+from attacks.label.mount import mount_labels
+from attacks.label.norm import cut_layer, unfit_channel
+from mechanisms.views import View
+
+
+def infer(view: View, known: Knowledge) -> LabelGuesses:
+    """Guess every record of the first pass over the data, before the model is sure of anything."""
+    gradients, ids = cut_layer(view, known)
+    sizes = gradients[: known.batches].abs()
+    return LabelGuesses(sizes.argmax(3), ids[: known.batches], sizes)
+
+
+SPEC = AttackSpec(
+    name="label_largest",
+    summary="labels from the largest coordinate of per-record gradients, whatever its sign",
+    adversaries=("client",),
+    infer=infer,
+    mounted_by=mount_labels,
+    positive=Positive("label_largest on split without a top model: must be 0.95 at least", on_split, 0.95),
+    requires={"top_model": False},
+    requires_because="the attack reads the gradient at logits that the server only sums",
+    unfit=unfit_channel,
+    trials=16,
+)

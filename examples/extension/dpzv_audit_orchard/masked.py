@@ -1,0 +1,140 @@
+"""Masked VAFL: every record's gradient is clipped and noised before it goes down to a client.
+
+A record's row of a message is clip_C(g_i) + N(0, sigma^2 I), which is what `releases` states.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from dpzv_audit.accounting import Release
+from dpzv_audit.seeds import Purpose
+from mechanisms.config import AsyncConfig
+from mechanisms.context import Deployment, RunContext
+from mechanisms.federation import Federation
+from mechanisms.grid import ROW_BITS, Grid, truncated_steps
+from mechanisms.messages import SERVER, Message
+from mechanisms.method import MethodSpec, Protection
+from mechanisms.noise import gaussian
+from mechanisms.plan import active_clients, check_plan
+from mechanisms.training_data import TrainingData
+
+
+class MaskedConfig(AsyncConfig):
+    """VAFL whose gradients are noised."""
+
+    client_rate: float = Field(0.05, ge=0, description="Learning rate of the clients; 0 freezes them.")
+    server_rate: float = Field(0.05, ge=0, description="Learning rate of the server.")
+    clip: float = Field(1.0, gt=0, description="L2 norm to which a record's gradient is clipped, C.")
+    sigma: float = Field(2.0, ge=0, description="Standard deviation of the noise on every coordinate; 0: none.")
+    noise: Literal["grid"] = Field("grid", description="Gradients and noise are whole steps of a public grid.")
+
+    @model_validator(mode="after")
+    def _in_turn(self) -> Self:
+        if self.sampler != "shuffled" or self.activation != "cyclic" or self.compute_times is not None:
+            raise ValueError("sampler must be shuffled and activation cyclic: the release counts passes")
+        return self
+
+
+class MaskedRun:
+    """One stack of K trainings in progress."""
+
+    def __init__(self, data: TrainingData, config: MaskedConfig, context: RunContext) -> None:
+        self.config = config
+        self.federation = Federation(data, config, context)
+        self._active = active_clients(config, len(data.features), context.seed)
+        self._context = context
+        self.round = 0
+        self.federation.fill_table()
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """Return no state: noise is drawn by the number of the round."""
+        return {}
+
+    def skip_to(self, rounds: int) -> None:
+        """Set the counters to where `rounds` rounds are done."""
+        self.round = rounds
+        for _ in range(rounds):
+            next(self._active)
+
+    def step(self) -> None:
+        """Run the next round: the active client sends embeddings, the server answers with noised gradients."""
+        fed, number = self.federation, next(self._active)
+        client = fed.clients[number - 1]
+        batch = client.next_batch(1, fed.steps_per_pass)
+        output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
+        rows = fed.refresh(number, batch, fed.upload(number, self.round, batch, output))
+        server_gradient, at_rows = fed.server_gradients(rows, fed.data.batch_labels(batch), batch.weights)
+        fed.step_server(server_gradient)
+        masked = self._masked(at_rows[:, :, fed.slots[number - 1]])
+        answer = fed.channel.send(Message(self.round, SERVER, number, "gradient", masked, batch.members))
+        client_gradient, _ = pullback(answer, at_inputs=False)
+        fed.step_client(number, client_gradient)
+        self.round += 1
+
+    def _masked(self, parts: Tensor) -> Tensor:
+        """Clip and noise the records' gradients, of which `parts` (K, B, width) are those of the batch mean."""
+        config, context = self.config, self._context
+        if config.sigma == 0.0:
+            return parts
+        grid = Grid.fit(config.clip, config.sigma, bits=ROW_BITS)
+        origin = context.seed if context.origin is None else context.origin
+        shape, std = tuple(parts.shape[1:]), grid.steps(config.sigma)
+        draws = [
+            gaussian(shape, std, origin, purpose=Purpose.NOISE, key=(k, self.round), rounded=True)
+            for k in context.replicas
+        ]
+        steps = truncated_steps(parts * config.batch_size, grid, (2,)) + torch.from_numpy(np.stack(draws))
+        return (steps * grid.step / config.batch_size).to(parts)
+
+
+def releases(config: MaskedConfig, deployment: Deployment) -> tuple[Release, ...]:
+    """Return what a training releases: one noised row per record of each round's batch."""
+    if config.sigma == 0.0:
+        return ()
+    return (
+        Release(
+            channel="gradient",
+            batch_size=config.batch_size,
+            dataset_size=deployment.records,
+            rounds=check_plan(config, records=deployment.records, clients=deployment.clients),
+            clients=deployment.clients,
+            sampler="shuffled",
+            clip=config.clip,
+            sigma=config.sigma,
+            server_update="sgd" if config.top_model and config.server_rate > 0 else "none",
+            client_update="first-order",
+            noise="grid",
+            seeded_noise=deployment.seeded_noise,
+            data_dependent_side=deployment.data_dependent_side,
+        ),
+    )
+
+
+def protection(config: MaskedConfig) -> Protection:
+    """Return what the noise protects."""
+    if config.sigma == 0.0:
+        return Protection()
+    return Protection(
+        words="gradients sent to clients, hence labels; features stay open to the server",
+        channel="gradient",
+        audience=("client", "colluding-clients", "all-but-one"),
+        neighbours="replace-label",
+        draws=True,
+    )
+
+
+SPEC = MethodSpec(
+    name="masked",
+    summary="vafl whose server clips and noises every record's gradient",
+    config=MaskedConfig,
+    run=MaskedRun,
+    releases=releases,
+    protection=protection,
+    downlink="gradient",
+)

@@ -1,0 +1,147 @@
+"""An outside package, installed beside this one: its method, attack and data set work in every command."""
+
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "extension"
+PACKAGE = "dpzv-audit-orchard 1.0"
+SMALL = ("--dataset", "orchard", "--epochs", "1", "--seed", "0")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Where the package is installed, by an installer, from a copy: building leaves files beside the source."""
+    pytest.importorskip("pip")
+    folder = tmp_path_factory.mktemp("extension")
+    shutil.copytree(EXAMPLE, folder / "source")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*install, "--target", str(folder / "site"), str(folder / "source")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "site"
+
+
+@pytest.fixture
+def here(site, tmp_path):
+    """A folder with a copy of what is installed and of the example's data and claims."""
+    shutil.copytree(site, tmp_path / "site")
+    shutil.copytree(EXAMPLE / "data", tmp_path / "data")
+    shutil.copy(EXAMPLE / "claims.toml", tmp_path)
+    return tmp_path
+
+
+def environment(folder):
+    return {"PYTHONPATH": str(folder / "site"), "DPZV_AUDIT_DATA": str(folder / "data")}
+
+
+@pytest.mark.parametrize(
+    ("what", "name"), [("methods", "masked"), ("attacks", "label_largest"), ("datasets", "orchard")]
+)
+def test_list_names_it_with_its_package(tool, here, what, name):
+    done = tool("list", what, env=environment(here))
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith(name + " "))
+    assert line.endswith(f"[{PACKAGE}]")
+    assert all(f"[{PACKAGE}]" not in other for other in done.stdout.splitlines() if other != line)
+
+
+def test_attack_accounts_its_noise_by_what_it_states(tool, here):
+    given = ("attack", "--method", "masked", "--attack", "label_largest", *SMALL, "--trials", "2", "--runs", "0")
+    clear = tool.json(*given, "--set", "sigma=0", cwd=here, env=environment(here))
+    assert (clear["method"], clear["attack"], clear["dataset"]) == ("masked", "label_largest", "orchard")
+    assert clear["success"]["value"] == 1.0
+    assert clear["controls"]["positive"]["value"] >= 0.95
+    assert clear["privacy"]["gap"] == "no-noise"
+    noised = tool.json(*given, "--set", "sigma=40", cwd=here, env=environment(here))
+    assert noised["success"]["value"] < 0.6
+    bound = next(bound for bound in noised["privacy"]["bounds"] if bound["accountant"] == "gdp-exact")
+    # Each of the three clients goes through the data once at most: a record takes part three times, and moves by 2C.
+    assert bound["sound"]
+    assert bound["mu"] == pytest.approx(math.sqrt(3) * 2.0 / 40.0)
+
+
+def test_audit_takes_the_data_set_and_says_where_a_method_has_no_game(tool, here, refused):
+    given = ("audit", *SMALL, "--runs", "40")
+    result = tool.json(*given, "--method", "dpzv", cwd=here, env=environment(here))
+    assert result["dataset"] == "orchard"
+    done = tool(*given, "--method", "masked", cwd=here, env=environment(here))
+    assert "masked" in refused(done, 2)
+
+
+def test_train_resumes(tool, here):
+    given = (
+        "train",
+        "--method",
+        "masked",
+        "--dataset",
+        "orchard",
+        "--epochs",
+        "3",
+        "--no-controls",
+        "--set",
+        "sigma=0",
+    )
+    whole = tool.json(*given, cwd=here, env=environment(here))
+    again = tool.json(*given, "--resume", cwd=here, env=environment(here))
+    assert again["utility"] == whole["utility"]
+
+
+def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
+    given = ("verify", "claims.toml", "--jobs", "2", "--cache", "cache")
+
+    def verified():
+        result = tool.json(*given, cwd=here, env=environment(here))
+        return result["cached"], {claim["name"]: claim["verdict"] for claim in result["claims"]}
+
+    cached, verdicts = verified()
+    assert not cached
+    assert verdicts["labels of masked gradients stay hidden"] != "refuted"
+    again, same = verified()
+    assert len(again) == len(verdicts)
+    assert same == verdicts
+    table = here / "data" / "orchard" / "orchard.csv"
+    table.write_text(table.read_text().replace(",plum", ",pear", 1))
+    assert verified()[0] == ["three passes under noise"]  # which trains on no data
+    code = here / "site" / "dpzv_audit_orchard" / "label_largest.py"
+    code.write_text(code.read_text() + "\n# changed\n")
+    assert not verified()[0]
+
+
+def test_a_matrix_holds_it_and_resumes(tool, here):
+    given = ("matrix", "--methods", "masked,vafl", "--attacks", "label_largest", *SMALL, "--seeds", "2", "--jobs", "2")
+    result = tool.json(*given, cwd=here, env=environment(here))
+    cells = {cell["method"]: cell for cell in result["cells"]}
+    assert {cell["state"] for cell in cells.values()} == {"measured"}
+    again = tool.json(*given, "--resume", cwd=here, env=environment(here))
+    assert again["cells"] == result["cells"]
+
+
+def test_a_broken_package_is_one_line_and_stops_no_other_command(tool, here, refused):
+    (here / "site" / "dpzv_audit_orchard" / "masked.py").write_text("import nowhere_at_all\n")
+    said = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)
+    assert said.startswith(
+        f"'masked' of {PACKAGE} (entry point masked = dpzv_audit_orchard.masked:SPEC in dpzv_audit.m"
+    )
+    assert said.endswith("cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'")
+    assert tool("train", "--epochs", "1", "--no-controls", cwd=here, env=environment(here)).returncode == 0
+    listed = tool("list", "methods", env=environment(here))
+    assert listed.returncode == 0
+    assert listed.stderr.strip() == said
+
+
+def test_two_packages_of_one_name_are_told_by_both(tool, here, refused):
+    second = here / "site" / "other-2.0.dist-info"
+    second.mkdir()
+    (second / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
+    (second / "entry_points.txt").write_text("[dpzv_audit.methods]\nmasked = dpzv_audit_orchard.masked:SPEC\n")
+    said = refused(tool("train", "--method", "masked", *SMALL, cwd=here, env=environment(here)), 2)
+    assert PACKAGE in said
+    assert "other 2.0" in said
