@@ -115,7 +115,7 @@ class NoiseKeyFile:
             ) from error
 
 
-def arithmetic(device: str) -> dict[str, Any]:
+def arithmetic(device: str) -> dict[str, str | int | bool | None]:
     """Return what the last bits of a training depend on: device, threads, processor features, versions.
 
     On a CUDA device also its libraries and whether products may round to TF32.
@@ -133,7 +133,7 @@ def arithmetic(device: str) -> dict[str, Any]:
     }
 
 
-def _cuda() -> dict[str, Any]:
+def _cuda() -> dict[str, str | int | bool | None]:
     import torch
 
     return {

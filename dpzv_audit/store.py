@@ -14,10 +14,12 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from dpzv_audit.errors import AuditError, InputError, one_line
+from dpzv_audit.evidence import to_jsonable
 
 T = TypeVar("T")
 
@@ -103,9 +105,12 @@ class Store:
 
     folder: Path
 
-    def read(self, name: str, *, again: str = "", cure: str = "") -> dict[str, Any] | None:
-        """Return the JSON object that `write` kept as `name`, None where there is none; see `load` for damaged ones."""
-        return self.load(name, _json_object, again=again, cure=cure)
+    def read(self, name: str, kind: type[T], *, again: str = "", cure: str = "") -> T | None:
+        """Return what `write` kept as `name`, a `kind` (`dict` or a dataclass); None where there is none.
+
+        See `load` for a damaged part, and for one that is of another kind.
+        """
+        return self.load(name, partial(_read_kind, kind), again=again, cure=cure)
 
     def load(self, name: str, loader: Callable[[Path], T], *, again: str = "", cure: str = "") -> T | None:
         """Return what `loader` reads from the part `name`, None where there is none.
@@ -128,20 +133,24 @@ class Store:
         return None
 
     def write(self, name: str, part: Any, *, cure: str) -> None:
-        """Keep `part` as `name`: bytes as they are, anything else as JSON with its digest.
+        """Keep `part` as `name`: bytes as they are, a dataclass or plain values as JSON with their digest.
 
         After a kill at any moment the file holds the part before or this one. Raises `AuditError`, which says the
         `cure`, where the disk refuses.
         """
+        content = part if isinstance(part, bytes) else checksummed(to_jsonable(part))
         try:
             private_folder(self.folder)
-            write_atomically(self.folder / name, part if isinstance(part, bytes) else checksummed(part))
+            write_atomically(self.folder / name, content)
         except OSError as error:
             raise AuditError(f"{self.folder / name}: cannot be written ({error.strerror or error}); {cure}") from error
 
 
-def _json_object(path: Path) -> dict[str, Any]:
-    match verified(path.read_bytes()):
-        case dict(value):
-            return value
-    raise ValueError("it holds no JSON object")
+def _read_kind(kind: type[T], path: Path) -> T:
+    from pydantic import TypeAdapter, ValidationError
+
+    value = verified(path.read_bytes())
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError:
+        raise ValueError(f"it holds no {kind.__name__}") from None

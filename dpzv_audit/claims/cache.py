@@ -107,7 +107,7 @@ class Cache:
     def _read(self, key: str, name: str) -> dict[str, Any] | None:
         if self.folder is None:
             return None
-        return Store(self._place(key)).read(f"{name}.json", again="what it kept is made again")
+        return Store(self._place(key)).read(f"{name}.json", dict, again="what it kept is made again")
 
     def _write(self, key: str, name: str, value: Mapping[str, Any]) -> None:
         if self.folder is not None:

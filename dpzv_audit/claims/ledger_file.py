@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -28,11 +28,29 @@ from dpzv_audit.locks import lock
 from dpzv_audit.plain_files import open_plain
 from dpzv_audit.store import Store, write_atomically
 
+T = TypeVar("T")
+
 SCHEMA = "dpzv-audit/ledger/2"
 _OLD_SCHEMA = "dpzv-audit/ledger/1"
 _ENTRY = TypeAdapter(Entry)
 LARGEST_LEDGER = 64_000_000
 _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastUsed:
+    """The ledger that was last used at a path, with its number of entries."""
+
+    ledger: str
+    entries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewestState:
+    """The newest state of a ledger: its number of entries, and the hash of its last line."""
+
+    entries: int
+    head: str
 
 
 @dataclass(frozen=True)
@@ -42,24 +60,24 @@ class LedgerMemory:
     folder: Path
     keeps: bool = True
 
-    def of_path(self, path: Path) -> dict[str, Any] | None:
-        """What was last used at `path`: {"ledger": name, "entries": number}."""
-        return self._read(os.path.realpath(path))
+    def of_path(self, path: Path) -> LastUsed | None:
+        """Return what was last used at `path`."""
+        return self._read(os.path.realpath(path), LastUsed)
 
-    def of_ledger(self, name: str) -> dict[str, Any] | None:
-        """The newest state of a ledger: {"entries": number, "head": hash}."""
-        return self._read(name)
+    def of_ledger(self, name: str) -> NewestState | None:
+        """Return the newest state of the ledger `name`."""
+        return self._read(name, NewestState)
 
     def remember(self, path: Path, ledger: Ledger) -> None:
         """Remember the state of `ledger`, which is at `path`; what cannot be written is not remembered."""
         entries = len(ledger.entries)
-        self._write(os.path.realpath(path), {"ledger": ledger.name, "entries": entries})
-        self._write(ledger.name, {"entries": entries, "head": head_of(ledger)})
+        self._write(os.path.realpath(path), LastUsed(ledger=ledger.name, entries=entries))
+        self._write(ledger.name, NewestState(entries=entries, head=head_of(ledger)))
 
-    def _read(self, key: str) -> dict[str, Any] | None:
-        return self._store.read(_name(key), again="nothing is remembered of the ledger that it was about")
+    def _read(self, key: str, kind: type[T]) -> T | None:
+        return self._store.read(_name(key), kind, again="nothing is remembered of the ledger that it was about")
 
-    def _write(self, key: str, value: Mapping[str, Any]) -> None:
+    def _write(self, key: str, value: LastUsed | NewestState) -> None:
         if self.keeps:
             with suppress(AuditError):
                 self._store.write(_name(key), value, cure="")
@@ -87,7 +105,7 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory | None = None, *,
     if text is None:
         if left is not None and not new:
             raise InputError(
-                f"‹ledger› {path}: is gone, but held {_entries(left['entries'])} when it was last used: put it back, "
+                f"‹ledger› {path}: is gone, but held {_entries(left.entries)} when it was last used: put it back, "
                 f"or give ‹new_ledger› to begin a new error rate"
             )
         return Ledger(alpha, name=secrets.token_hex(16))
@@ -97,16 +115,16 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory | None = None, *,
             f"‹ledger› {path}: holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a "
             "new ledger"
         )
-    if left is not None and left["ledger"] != ledger.name and not new:
+    if left is not None and left.ledger != ledger.name and not new:
         _refuse(
             path,
-            f"is not the ledger of {_entries(left['entries'])} that was last used here",
+            f"is not the ledger of {_entries(left.entries)} that was last used here",
             "give ‹new_ledger›",
         )
     newest = None if memory is None else memory.of_ledger(ledger.name)
-    if newest is not None and newest["entries"] > len(ledger.entries):
-        _refuse(path, f"holds {_entries(len(ledger.entries))}, but held {newest['entries']} when it was last used")
-    if newest is not None and hashes[newest["entries"]] != newest["head"]:
+    if newest is not None and newest.entries > len(ledger.entries):
+        _refuse(path, f"holds {_entries(len(ledger.entries))}, but held {newest.entries} when it was last used")
+    if newest is not None and hashes[newest.entries] != newest.head:
         _refuse(path, "is another history of the ledger that was last used here, as on another branch")
     return ledger
 

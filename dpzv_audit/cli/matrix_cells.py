@@ -117,7 +117,7 @@ def run_cell_apart(task: CellTask) -> Cell:
 
 def stored_cell(path: Path, named: Cell, *, positive: bool) -> Cell | None:
     """Return the finished cell at `path`, the one that is `named`; None where there is none, or a damaged one."""
-    kept = Store(path.parent).read(path.name, again="the cell is run again")
+    kept = Store(path.parent).read(path.name, dict, again="the cell is run again")
     if kept is None or not {**named.to_json(), "positive": positive}.items() <= kept.items():
         return None
     try:

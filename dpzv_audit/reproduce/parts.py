@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
-from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.store import Store
 
 Part = Mapping[str, Any]
@@ -50,7 +49,9 @@ class TableParts:
     def _read(self, key: str) -> Part | None:
         if self._folder is None or not self._resume:
             return None
-        return Store(self._folder).read(f"{key}.json", cure="remove it, or start without ‹resume›, which replaces it")
+        return Store(self._folder).read(
+            f"{key}.json", dict, cure="remove it, or start without ‹resume›, which replaces it"
+        )
 
     def _computed(self, key: str, compute: Callable[[FileCheckpoints | None], Part]) -> Part:
         if self._folder is None:
@@ -58,6 +59,6 @@ class TableParts:
         checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
         part = compute(checkpoints)
         cure = "make room and go on with ‹resume›"
-        Store(self._folder).write(f"{key}.json", to_jsonable(part), cure=cure)
+        Store(self._folder).write(f"{key}.json", part, cure=cure)
         checkpoints.remove()
         return part

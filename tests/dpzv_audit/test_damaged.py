@@ -5,6 +5,7 @@ import pytest
 
 from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.ledger_file import LastUsed, NewestState
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.parts import TableParts
@@ -55,7 +56,7 @@ def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
 def test_a_name_in_a_damaged_file_never_breaks_the_line(tmp_path, caplog):
     path = tmp_path / "a\n::error.json"
     path.write_bytes(b"")
-    assert Store(tmp_path).read(path.name, again="gone on without") is None
+    assert Store(tmp_path).read(path.name, dict, again="gone on without") is None
     assert "\n" not in caplog.messages[0]
 
 
@@ -87,3 +88,14 @@ def test_a_damaged_result_is_named_with_its_place(tmp_path):
     (tmp_path / "result.json").write_text('{\n  "schema": "dpzv-audit/attack/1",\n  "success": 0.\n}')
     with pytest.raises(InputError, match=r"result.json: is not JSON \(.*line 3 column 15 .*must be a result"):
         load_run(tmp_path)
+
+
+def test_a_part_of_another_kind_is_damaged(tmp_path, caplog):
+    store = Store(tmp_path)
+    store.write("a.json", NewestState(entries=3, head="h"), cure="")
+    assert store.read("a.json", NewestState) == NewestState(entries=3, head="h")
+    assert store.read("a.json", LastUsed, again="gone on without") is None
+    store.write("a.json", [1, 2], cure="")
+    assert store.read("a.json", dict, again="gone on without") is None
+    said = ("LastUsed", "dict")
+    assert caplog.messages == [f"{tmp_path}/a.json: is damaged: it holds no {kind}; gone on without" for kind in said]

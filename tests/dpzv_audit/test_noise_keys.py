@@ -126,8 +126,10 @@ def trained(case, folder, *, dies_at=None, resume=False):
 
 def killed(case, folder, dies_at):
     """What a process sent until it was killed in round `dies_at`."""
-    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]\n"
-    code += f"import test_noise_keys as t\nt.trained({case!r}, {str(folder)!r}, dies_at={dies_at})"
+    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
+    code += (
+        f"from tests.dpzv_audit import test_noise_keys as t\nt.trained({case!r}, {str(folder)!r}, dies_at={dies_at})"
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -26,7 +26,7 @@ from dpzv_audit.runs import load_measured
 from dpzv_audit.store import checksummed
 from mechanisms import METHODS
 from mechanisms.context import RunContext
-from mechanisms.training import DPZVRun
+from mechanisms.dpzv import DPZVRun
 from mechanisms.training_data import TrainingData
 from reports.render import write_report
 
