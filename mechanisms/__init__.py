@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mechanisms.config import DPZVConfig, ProtectedConfig, SplitConfig, TrainingConfig
+from mechanisms.compressed import SplitConfig
+from mechanisms.config import ProtectedConfig, TrainingConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.method import MethodSpec
 from mechanisms.registry import METHODS, method_named
 from mechanisms.training import train

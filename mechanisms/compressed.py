@@ -8,15 +8,44 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Self
 
 import torch
+from pydantic import Field, model_validator
 
+from dpzv_audit.limits import MOST_LOCAL_STEPS
 from mechanisms.baseline import BaselineRun
 from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import CompressedConfig, SplitConfig
+from mechanisms.config import BaselineConfig, Bits, refuse_schedule
 from mechanisms.messages import SERVER, Message
 from mechanisms.method import MethodSpec
 from mechanisms.quantise import message_bits, quantise
+
+
+class CompressedConfig(BaselineConfig):
+    """Compressed VFL; `split` is the case without compression."""
+
+    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
+    local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS, description="Local steps of a client in a round, Q.")
+
+    @model_validator(mode="after")
+    def _synchronous(self) -> Self:
+        refuse_schedule(self)
+        if self.forward_bits is not None and self.sampler == "poisson":
+            raise ValueError("sampler must be shuffled or uniform with forward_bits: batches of one size are quantised")
+        return self
+
+    @property
+    def all_at_once(self) -> bool:
+        """See `ProtectedConfig.all_at_once`."""
+        return True
+
+
+class SplitConfig(CompressedConfig):
+    """Split learning: synchronous, first order."""
+
+    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the clients' steps.")
+    server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
 
 
 class CompressedRun(BaselineRun[CompressedConfig]):

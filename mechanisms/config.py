@@ -1,4 +1,4 @@
-"""What a training run can be told: validated once, frozen, with the papers' values where they give one."""
+"""What every training run can be told, validated once and frozen; a method's own settings stand beside its run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ from dpzv_audit.limits import (
     LONGEST_TEXT,
     MOST_BATCH,
     MOST_CLIENTS,
-    MOST_DIRECTIONS,
     MOST_EMBEDDED,
     MOST_EPOCHS,
-    MOST_LOCAL_STEPS,
-    MOST_ROUNDS,
     MOST_WEIGHTS,
     WIDEST,
 )
-from mechanisms.directions import DirectionKind
 from mechanisms.models import ClientModel
-from mechanisms.noise import ClipRule, NoiseKind
+from mechanisms.noise import NoiseKind
 from mechanisms.schedules import SamplerName
 
-ServerUpdate = Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"]
 C = TypeVar("C", bound="TrainingConfig")
 
 
@@ -161,66 +156,6 @@ def refuse_schedule(config: AsyncConfig) -> None:
             raise ValueError(f"{name} does not apply: all clients take part in every round")
 
 
-class DPZVConfig(AsyncConfig):
-    """DPZV (paper 001, algorithm 1) with every reading that the paper leaves open; defaults are table 3's values."""
-
-    epsilon: float | None = Field(1.0, gt=0, description="Claimed epsilon, from which the noise follows.")
-    delta: float = Field(1e-5, gt=0, lt=1, description="Delta of the claim.")
-    calibration: Literal["paper", "sound", "none"] = Field(
-        "paper", description="How noise follows from the claim: theorem 5.1, the sound bound, or no noise."
-    )
-    sigma: float | None = Field(None, ge=0, description="Standard deviation of the scalar's noise; overrides the rest.")
-    clip: float = Field(10.0, gt=0, description="Clipping threshold of a record's difference, C.")
-    clip_rule: ClipRule = Field("symmetric", description="symmetric, or paper-one-sided: min(x, C) as eq. 8 prints.")
-    difference: Literal["central", "paper"] = Field(
-        "central", description="Divide by 2 lambda (eq. 3, unbiased) or by lambda (eq. 7 as printed)."
-    )
-    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter of the clients, lambda.")
-    server_smoothing: float = Field(1e-3, gt=0, description="Smoothing of the server, lambda_0, for zo and joint-zo.")
-    server_update: ServerUpdate = Field("sgd", description="How the server trains its top model.")
-    server_clip: float = Field(1.0, gt=0, description="Per-record gradient clip of dp-sgd.")
-    server_noise_multiplier: float = Field(
-        0.0,
-        ge=0,
-        description="dp-sgd: noise of this multiple of server_clip is added to the sum over the batch.",
-    )
-    perturbation: Literal["functional", "in-place"] = Field(
-        "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
-    )
-    directions: int = Field(
-        1,
-        ge=1,
-        le=MOST_DIRECTIONS,
-        description="Own rounds, each a direction and a release, that a party averages into one step, q.",
-    )
-    participation_cap: int | None = Field(
-        None, ge=1, le=MOST_ROUNDS, description="The server ignores a record past so many rounds."
-    )
-    distinct_ids: bool = Field(False, description="The server ignores repetitions of a record within a batch.")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.sigma is None and self.epsilon is None and self.calibration != "none":
-            raise ValueError(f"epsilon is missing: calibration {self.calibration} needs it (or give sigma)")
-        if self.sigma is None and self.calibration == "sound" and self.clip_rule == "paper-one-sided":
-            raise ValueError(
-                "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
-            )
-        if self.directions > 1 and self.perturbation == "in-place":
-            raise ValueError(
-                "directions above 1 needs perturbation functional: in place there is no store to average in"
-            )
-        if self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0:
-            raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")
-        return self
-
-    def check_sampler(self) -> None:
-        """Raise `InputError` where sound calibration does not know how often a record takes part."""
-        if self.calibration == "sound" and self.sigma is None and self.sampler != "shuffled":
-            rule = f" with sampler {self.sampler!r}, must be used with sampler shuffled"
-            raise InputError(rule, "calibration", self.calibration)
-
-
 Bits = Literal[1, 2, 4, 8]
 
 
@@ -302,105 +237,6 @@ class BaselineConfig(ProtectedConfig):
     server_rate: float = Field(0.05, ge=0, description="Learning rate of the server, eta_0.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
     server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
-
-
-class VAFLConfig(BaselineConfig):
-    """VAFL."""
-
-
-class CompressedConfig(BaselineConfig):
-    """Compressed VFL; `split` is the case without compression."""
-
-    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
-    local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS, description="Local steps of a client in a round, Q.")
-
-    @model_validator(mode="after")
-    def _synchronous(self) -> Self:
-        refuse_schedule(self)
-        if self.forward_bits is not None and self.sampler == "poisson":
-            raise ValueError("sampler must be shuffled or uniform with forward_bits: batches of one size are quantised")
-        return self
-
-    @property
-    def all_at_once(self) -> bool:
-        """See `ProtectedConfig.all_at_once`."""
-        return True
-
-
-class SplitConfig(CompressedConfig):
-    """Split learning: synchronous, first order."""
-
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the clients' steps.")
-    server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
-
-
-class ZerothOrderConfig(ProtectedConfig):
-    """ZOO-VFL, Syn-ZOO-VFL and VFL-Cascaded (papers 002, 003)."""
-
-    client_rate: float = Field(1e-3, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
-    server_rate: float = Field(1e-3, ge=0, description="Learning rate of the server, eta_0.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
-    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
-    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
-    direction: DirectionKind = Field("gaussian", description="Distribution of the directions.")
-    synchronous: bool = Field(False, description="All clients in every round, on one batch.")
-    server_first_order: bool = Field(False, description="The server steps by its exact gradient (VFL-Cascaded).")
-
-    @model_validator(mode="after")
-    def _synchronous(self) -> Self:
-        if self.synchronous:
-            refuse_schedule(self)
-        refuse_gradient(self)
-        return self
-
-    @property
-    def all_at_once(self) -> bool:
-        """See `ProtectedConfig.all_at_once`."""
-        return self.synchronous
-
-    @property
-    def uploads(self) -> int:
-        """See `ProtectedConfig.uploads`: h(w) and h(w + mu u)."""
-        return 2
-
-    @property
-    def server_step(self) -> Literal["zo", "sgd"]:
-        """See `ProtectedConfig.server_step`."""
-        return "sgd" if self.server_first_order else "zo"
-
-    @property
-    def client_step(self) -> Literal["zeroth-order", "first-order"]:
-        """See `ProtectedConfig.client_step`."""
-        return "zeroth-order"
-
-
-class CZOFOConfig(BaselineConfig):
-    """VFL-CZOFO (paper 003): q directions at the embedding, chained with first order at the client."""
-
-    directions: int = Field(10, ge=1, le=MOST_DIRECTIONS, description="Directions a round, q.")
-    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
-    direction: DirectionKind = Field("gaussian", description="Distribution of a record's direction.")
-    scalars: Literal["batch", "record"] = Field("batch", description="One difference a direction, or one a record too.")
-    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
-    backward_bits: Bits | None = Field(None, description="Bits a difference sent down; all 32 if not given.")
-
-    @model_validator(mode="after")
-    def _batches_have_one_size(self) -> Self:
-        if self.sampler == "poisson":
-            raise ValueError("sampler must be shuffled or uniform: directions are shared for batches of one size")
-        return self
-
-    @model_validator(mode="after")
-    def _no_gradient_travels(self) -> Self:
-        refuse_gradient(self)
-        return self
-
-    def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:
-        """See `TrainingConfig.sizes`: the directions of a batch as well."""
-        width = self.embedding if self.top_model else 1
-        sent = f"directions {self.directions} for batch_size {self.batch_size} and embedding {width}"
-        held = self.directions * self.batch_size * width
-        return [*super().sizes(records=records, clients=clients), (sent, held, MOST_EMBEDDED)]
 
 
 def build_config(kind: type[C], values: dict[str, object]) -> C:

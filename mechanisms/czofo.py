@@ -7,20 +7,53 @@ losses are taken before the server steps, as the algorithm says.
 
 from __future__ import annotations
 
+from typing import Literal, Self
+
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
+from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
 from mechanisms.baseline import BaselineRun
 from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import CZOFOConfig
+from mechanisms.config import BaselineConfig, Bits, refuse_gradient
 from mechanisms.context import RunContext
-from mechanisms.directions import Directions, dimension_factor
+from mechanisms.directions import DirectionKind, Directions, dimension_factor
 from mechanisms.messages import SERVER, Message
 from mechanisms.method import Differences, MethodSpec
 from mechanisms.quantise import message_bits, quantise
 from mechanisms.schedules import Batch
 from mechanisms.servers import cross_entropy
 from mechanisms.training_data import TrainingData
+
+
+class CZOFOConfig(BaselineConfig):
+    """VFL-CZOFO (paper 003): q directions at the embedding, chained with first order at the client."""
+
+    directions: int = Field(10, ge=1, le=MOST_DIRECTIONS, description="Directions a round, q.")
+    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
+    direction: DirectionKind = Field("gaussian", description="Distribution of a record's direction.")
+    scalars: Literal["batch", "record"] = Field("batch", description="One difference a direction, or one a record too.")
+    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
+    backward_bits: Bits | None = Field(None, description="Bits a difference sent down; all 32 if not given.")
+
+    @model_validator(mode="after")
+    def _batches_have_one_size(self) -> Self:
+        if self.sampler == "poisson":
+            raise ValueError("sampler must be shuffled or uniform: directions are shared for batches of one size")
+        return self
+
+    @model_validator(mode="after")
+    def _no_gradient_travels(self) -> Self:
+        refuse_gradient(self)
+        return self
+
+    def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:
+        """See `TrainingConfig.sizes`: the directions of a batch as well."""
+        width = self.embedding if self.top_model else 1
+        sent = f"directions {self.directions} for batch_size {self.batch_size} and embedding {width}"
+        held = self.directions * self.batch_size * width
+        return [*super().sizes(records=records, clients=clients), (sent, held, MOST_EMBEDDED)]
 
 
 class CZOFORun(BaselineRun[CZOFOConfig]):

@@ -4,29 +4,316 @@ Each round the active client sends its embeddings under w_m + lambda u and w_m -
 number, the mean of the records' clipped loss differences plus Gaussian noise; the client steps along u by it.
 `dpzv-sound` is the same with the server perturbed in the same two evaluations, so that one noised release pays for
 both updates and the server's state is a function of released values.
+
+The scalar (eqs. 7 and 8): with `grid` noise each record's clipped difference is a whole number of steps g = C / 2^20,
+the sum is exact, and the noise is a rounded Gaussian in steps; only the released sum is turned into a float. With
+`float` noise the mean of the clipped differences and a Gaussian are in the run's precision, whose low bits can prove a
+label. The server: `sgd` and `zo` step by true labels without noise (options i, ii); `joint-zo` perturbs the server in
+the same two evaluations and steps by the released scalar; `dp-sgd` clips and noises per-record gradients; `frozen` does
+nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
+from typing import Literal, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from dpzv_audit.accounting import Release
-from mechanisms.config import DPZVConfig, TrainingConfig
-from mechanisms.context import Deployment, RunContext, repeats_of
+from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
+from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
+from dpzv_audit.errors import InputError
+from dpzv_audit.limits import MOST_DIRECTIONS, MOST_ROUNDS
+from dpzv_audit.seeds import Purpose
+from mechanisms.config import AsyncConfig, TrainingConfig
+from mechanisms.context import Deployment, Plan, RunContext, repeats_of
 from mechanisms.directions import Directions
 from mechanisms.federation import ClientState, Federation
+from mechanisms.grid import GRADIENT_BITS, SCALAR_BITS, Grid, nearest_steps
 from mechanisms.messages import SERVER, Message
 from mechanisms.method import Differences, Games, MethodSpec, Protection
+from mechanisms.models import dimension
+from mechanisms.noise import ClipRule, GaussianNoise, clip
 from mechanisms.perturbation import AveragedSteps, TwoSided, shift_in_place
-from mechanisms.plan import plan, scalar_release
-from mechanisms.scalar_channel import ScalarChannel
+from mechanisms.plan import active_clients, check_plan, participations_of
 from mechanisms.schedules import Batch
-from mechanisms.server_updates import ServerTrainer
-from mechanisms.training_data import TrainingData
+from mechanisms.servers import clipped_gradient_steps, clipped_gradient_sum, loss_differences
+from mechanisms.training_data import TrainingData, dtype_of
+
+
+class DPZVConfig(AsyncConfig):
+    """DPZV (paper 001, algorithm 1) with every reading that the paper leaves open; defaults are table 3's values."""
+
+    epsilon: float | None = Field(1.0, gt=0, description="Claimed epsilon, from which the noise follows.")
+    delta: float = Field(1e-5, gt=0, lt=1, description="Delta of the claim.")
+    calibration: Literal["paper", "sound", "none"] = Field(
+        "paper", description="How noise follows from the claim: theorem 5.1, the sound bound, or no noise."
+    )
+    sigma: float | None = Field(None, ge=0, description="Standard deviation of the scalar's noise; overrides the rest.")
+    clip: float = Field(10.0, gt=0, description="Clipping threshold of a record's difference, C.")
+    clip_rule: ClipRule = Field("symmetric", description="symmetric, or paper-one-sided: min(x, C) as eq. 8 prints.")
+    difference: Literal["central", "paper"] = Field(
+        "central", description="Divide by 2 lambda (eq. 3, unbiased) or by lambda (eq. 7 as printed)."
+    )
+    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter of the clients, lambda.")
+    server_smoothing: float = Field(1e-3, gt=0, description="Smoothing of the server, lambda_0, for zo and joint-zo.")
+    server_update: Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"] = Field(
+        "sgd", description="How the server trains its top model."
+    )
+    server_clip: float = Field(1.0, gt=0, description="Per-record gradient clip of dp-sgd.")
+    server_noise_multiplier: float = Field(
+        0.0,
+        ge=0,
+        description="dp-sgd: noise of this multiple of server_clip is added to the sum over the batch.",
+    )
+    perturbation: Literal["functional", "in-place"] = Field(
+        "functional", description="Perturb copies, or in place with u drawn again from its seed (MeZO)."
+    )
+    directions: int = Field(
+        1,
+        ge=1,
+        le=MOST_DIRECTIONS,
+        description="Own rounds, each a direction and a release, that a party averages into one step, q.",
+    )
+    participation_cap: int | None = Field(
+        None, ge=1, le=MOST_ROUNDS, description="The server ignores a record past so many rounds."
+    )
+    distinct_ids: bool = Field(False, description="The server ignores repetitions of a record within a batch.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.sigma is None and self.epsilon is None and self.calibration != "none":
+            raise ValueError(f"epsilon is missing: calibration {self.calibration} needs it (or give sigma)")
+        if self.sigma is None and self.calibration == "sound" and self.clip_rule == "paper-one-sided":
+            raise ValueError(
+                "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
+            )
+        if self.directions > 1 and self.perturbation == "in-place":
+            raise ValueError(
+                "directions above 1 needs perturbation functional: in place there is no store to average in"
+            )
+        if self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0:
+            raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")
+        return self
+
+    def check_sampler(self) -> None:
+        """Raise `InputError` where sound calibration does not know how often a record takes part."""
+        if self.calibration == "sound" and self.sigma is None and self.sampler != "shuffled":
+            rule = f" with sampler {self.sampler!r}, must be used with sampler shuffled"
+            raise InputError(rule, "calibration", self.calibration)
+
+
+def plan(config: DPZVConfig, deployment: Deployment) -> Plan:
+    """Decide the schedule and the noise of a run; `InputError` where the configuration does not fit the data.
+
+    The noise is a property of the system that is deployed: whoever attacks or audits it, under whatever neighbour
+    relation, meets the same.
+    """
+    records, clients, repeats = deployment.records, deployment.clients, deployment.repeats
+    rounds = check_plan(config, records=records, clients=clients, rounds=deployment.rounds)
+    active = tuple(islice(active_clients(config, clients, deployment.seed), rounds))
+    counted = Counter(active)
+    by_client = tuple(counted[m] for m in range(1, clients + 1))
+    participations = participations_of(config, by_client, records=records, repeats=repeats)
+    if participations is None and any(r > 1 for r in repeats.values()):
+        raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
+    if config.participation_cap is not None and participations is not None:
+        participations = min(participations, config.participation_cap)
+    return Plan(active, by_client, participations, _sigma(config, records, rounds, participations))
+
+
+def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -> Release:
+    """Return the noised scalars of `the_plan` as an accountant takes them."""
+    # dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
+    stepped = config.server_update == "dp-sgd"
+    moved: ServerUpdate = "frozen" if config.server_rate == 0 else config.server_update
+    return Release(
+        batch_size=config.batch_size,
+        dataset_size=deployment.records,
+        rounds=len(the_plan.active),
+        clip=config.clip,
+        sigma=the_plan.sigma,
+        sampler=config.sampler,
+        sample_rate=config.sample_rate,
+        clients=len(the_plan.rounds_by_client),
+        secret_batches=batches_reach_further(config.sampler, len(the_plan.rounds_by_client)),
+        participations=the_plan.participations,
+        clip_rule=config.clip_rule,
+        server_update=moved if config.top_model else "none",
+        participation_cap=config.participation_cap,
+        distinct_ids=config.distinct_ids,
+        server_noise_multiplier=config.server_noise_multiplier if stepped else None,
+        seeded_noise=deployment.seeded_noise,
+        data_dependent_side=deployment.data_dependent_side,
+        noise=config.noise,
+    )
+
+
+def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | None) -> float:
+    """The scalar's noise; sound calibration is for a record's label (or features) replaced, the batches known."""
+    if config.sigma is not None:
+        return config.sigma
+    if config.calibration == "none" or config.epsilon is None:
+        return 0.0
+    if config.calibration == "paper" and config.sample_rate is not None:
+        # Noise that followed from D would differ between data sets of which one has a record more.
+        expected = config.batch_size / config.sample_rate
+        return (
+            sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=1, rounds=rounds) / expected
+        )
+    if config.calibration == "paper":
+        return sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=records, rounds=rounds)
+    assert participations is not None  # `check_sampler` refuses other samplers
+    return sigma_sound(
+        config.epsilon,
+        config.delta,
+        clip=config.clip,
+        batch_size=config.batch_size,
+        participations=participations,
+        neighbours="replace-label",
+        server_noise_multiplier=config.server_noise_multiplier if config.server_update == "dp-sgd" else None,
+    )
+
+
+class ScalarChannel:
+    """Clips, sums, noises and scales the scalars of K replicas; without noise (`sigma` 0) nothing is rounded."""
+
+    def __init__(self, config: DPZVConfig, sigma: float, context: RunContext) -> None:
+        """`sigma` is the standard deviation of the noise on the mean."""
+        self._config = config
+        self._dtype = dtype_of(config)
+        whole = config.noise == "grid" and sigma > 0.0
+        total = sigma * config.batch_size
+        self.grid = Grid.fit(config.clip, total, bits=SCALAR_BITS) if whole else None
+        """The grid of a record's difference; None where the channel computes in floating point."""
+        self.noise = GaussianNoise(
+            sigma if self.grid is None else self.grid.steps(total),
+            origin=context.origin,
+            rounded=whole,
+            **context.streams(self._dtype if self.grid is None else torch.float64),
+        )
+        """Noise in the unit of `sums`, one draw a round."""
+
+    def sums(self, differences: Tensor, scale: float, weights: Tensor | None) -> Tensor:
+        """Return what noise is added to, (K,): whole numbers of steps in float64; without a grid the clipped mean.
+
+        `differences` (K, B), which are changed in place, times `scale` are the delta_i; `weights` (K, B), 0 or 1, say
+        which records count. On the grid one record moves its sum by at most 2^(bits + 1) where it is replaced.
+        """
+        config = self._config
+        if self.grid is None:
+            clipped = clip(differences.mul_(scale), config.clip, config.clip_rule)
+            return (clipped if weights is None else clipped * weights).sum(1).mul_(1.0 / config.batch_size)
+        steps = nearest_steps(differences, scale, self.grid, config.clip_rule)
+        return (steps if weights is None else steps.mul_(weights)).sum(1, dtype=torch.float64)
+
+    def scalars(self, sums: Tensor) -> Tensor:
+        """Return noised sums (K,) as they are released: the mean, in the run's precision."""
+        if self.grid is None:
+            return sums
+        return sums.mul(self.grid.step / self._config.batch_size).to(self._dtype)
+
+
+class ServerTrainer:
+    """The server's part of a round beside the scalar: the loss differences it computes, and its own update."""
+
+    def __init__(self, federation: Federation, config: DPZVConfig) -> None:
+        self._fed = federation
+        self._config = config
+        self._classes = federation.data.classes
+        d = dimension(federation.server.layout)
+        self.update = config.server_update if d and config.server_rate > 0 else "frozen"
+        self._two_sided = TwoSided(federation.server_parameters)
+        joint = self.update == "joint-zo"
+        self._steps = AveragedSteps(
+            federation.server_parameters.flat,
+            federation.server_momentum,
+            count=config.directions if joint else 1,
+            rate=config.server_rate,
+            momentum=config.server_momentum,
+        )
+        self._directions = Directions(
+            "sphere", d, party=SERVER, purpose=Purpose.SERVER_DIRECTIONS, **federation.streams
+        )
+        std = config.server_noise_multiplier * config.server_clip if self.update == "dp-sgd" else 0.0
+        whole = config.noise == "grid" and std > 0.0
+        # A Poisson batch of so many that it matters never has twice the records it is expected to have.
+        self._grid = Grid.fit(config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size) if whole else None
+        self._noise = GaussianNoise(
+            std / config.batch_size if self._grid is None else self._grid.steps(std),
+            size=d,
+            purpose=Purpose.SERVER_NOISE,
+            origin=federation.context.origin,
+            rounded=whole,
+            **federation.context.streams(torch.float64 if whole else federation.dtype),
+        )
+
+    def skip_to(self, rounds: int) -> None:
+        """Go to where `rounds` rounds are done."""
+        if self.update == "dp-sgd":
+            self._noise.skip_to(rounds)
+
+    @property
+    def averaged(self) -> Tensor:
+        """What joint-zo has averaged since its last step, (K, d_0); empty where every estimate is a step."""
+        return self._steps.total
+
+    def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
+        """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
+
+        `rows` (K, B, M * width) are the table's rows, whose `slot` gives way to `uploads` (K, 2, B, width).
+        """
+        server, parameters = self._fed.server, self._fed.server_parameters
+        if self.update != "joint-zo":
+            return loss_differences(server.pair_logits(parameters, rows, uploads, slot), labels)
+        pair = rows.unsqueeze(1).repeat(1, 2, 1, 1)
+        pair[..., slot] = uploads
+        moved = self._two_sided.around(self._directions.at(round_), self._config.server_smoothing)
+        return loss_differences(server.forward(moved, pair.flatten(0, 1)).reshape(len(rows), -1, self._classes), labels)
+
+    def step(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None, scalar: Tensor) -> None:
+        """Update w_0; `weights` (K, B) say which records count, `scalar` (K,) is what this round releases."""
+        if self.update == "frozen":
+            return
+        fed, config = self._fed, self._config
+        if self.update == "joint-zo":
+            ratio = config.smoothing / config.server_smoothing
+            direction = self._directions.at(round_)
+            self._steps.add(round_, direction, scalar * ratio)
+            return
+        if self.update == "sgd":
+            gradient, _ = fed.server_gradients(rows, labels, weights, at_inputs=False)
+        elif self.update == "zo":
+            gradient = self._zeroth_order_gradient(round_, rows, labels, weights)
+        else:
+            gradient = self._private_gradient(rows, labels, weights)
+        fed.step_server(gradient)
+
+    def _zeroth_order_gradient(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+        """The server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
+        smoothing = self._config.server_smoothing
+        direction = self._directions.at(round_)
+        moved = self._two_sided.around(direction, smoothing)
+        logits = self._fed.server.forward(moved, rows.repeat_interleave(2, 0))
+        differences = loss_differences(logits.reshape(len(rows), -1, self._classes), labels)
+        if weights is not None:
+            differences = differences * weights
+        return direction * (differences.sum(1, keepdim=True) / (2.0 * smoothing * self._config.batch_size))
+
+    def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+        """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
+        config, grid = self._config, self._grid
+        server, parameters = self._fed.server, self._fed.server_parameters
+        if grid is not None:
+            steps = clipped_gradient_steps(server, parameters, rows, labels, grid, weights, self._noise.next())
+            return steps.mul_(grid.step / config.batch_size).to(self._fed.dtype)
+        total = clipped_gradient_sum(server, parameters, rows, labels, config.server_clip, weights)
+        return self._noise.next() + total / config.batch_size
 
 
 class DPZVRun:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from mechanisms.baseline import BaselineRun
 from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import VAFLConfig
+from mechanisms.config import BaselineConfig
 from mechanisms.context import RunContext
 from mechanisms.messages import SERVER, Message
 from mechanisms.method import MethodSpec
 from mechanisms.training_data import TrainingData
+
+
+class VAFLConfig(BaselineConfig):
+    """VAFL."""
 
 
 class VAFLRun(BaselineRun[VAFLConfig]):

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Literal, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose
 from mechanisms.baseline import BaselineRun
 from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import ZerothOrderConfig
+from mechanisms.config import ProtectedConfig, refuse_gradient, refuse_schedule
 from mechanisms.context import RunContext
-from mechanisms.directions import Directions, dimension_factor
+from mechanisms.directions import DirectionKind, Directions, dimension_factor
 from mechanisms.federation import ClientState
 from mechanisms.messages import SERVER, Message
 from mechanisms.method import Differences, MethodSpec
@@ -27,6 +29,46 @@ from mechanisms.perturbation import OneSided, step_along
 from mechanisms.schedules import Batch
 from mechanisms.servers import cross_entropy
 from mechanisms.training_data import TrainingData
+
+
+class ZerothOrderConfig(ProtectedConfig):
+    """ZOO-VFL, Syn-ZOO-VFL and VFL-Cascaded (papers 002, 003)."""
+
+    client_rate: float = Field(1e-3, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
+    server_rate: float = Field(1e-3, ge=0, description="Learning rate of the server, eta_0.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
+    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
+    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
+    direction: DirectionKind = Field("gaussian", description="Distribution of the directions.")
+    synchronous: bool = Field(False, description="All clients in every round, on one batch.")
+    server_first_order: bool = Field(False, description="The server steps by its exact gradient (VFL-Cascaded).")
+
+    @model_validator(mode="after")
+    def _synchronous(self) -> Self:
+        if self.synchronous:
+            refuse_schedule(self)
+        refuse_gradient(self)
+        return self
+
+    @property
+    def all_at_once(self) -> bool:
+        """See `ProtectedConfig.all_at_once`."""
+        return self.synchronous
+
+    @property
+    def uploads(self) -> int:
+        """See `ProtectedConfig.uploads`: h(w) and h(w + mu u)."""
+        return 2
+
+    @property
+    def server_step(self) -> Literal["zo", "sgd"]:
+        """See `ProtectedConfig.server_step`."""
+        return "sgd" if self.server_first_order else "zo"
+
+    @property
+    def client_step(self) -> Literal["zeroth-order", "first-order"]:
+        """See `ProtectedConfig.client_step`."""
+        return "zeroth-order"
 
 
 class ZOORun(BaselineRun[ZerothOrderConfig]):

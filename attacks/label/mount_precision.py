@@ -21,9 +21,8 @@ from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.context import Deployment, Plan, RunContext
-from mechanisms.dpzv import scalar_config
+from mechanisms.dpzv import ScalarChannel, scalar_config
 from mechanisms.federation import rounds_of
-from mechanisms.scalar_channel import ScalarChannel
 from mechanisms.trained import TrainedStack
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, View, ViewRecorder

@@ -19,8 +19,7 @@ from attacks.core.planted import labels_by_heart
 from attacks.label.mount_precision import labels_under, mount_precision, precision_rounds
 from dpzv_audit.errors import InputError
 from mechanisms.context import RunContext
-from mechanisms.dpzv import scalar_config
-from mechanisms.scalar_channel import ScalarChannel
+from mechanisms.dpzv import ScalarChannel, scalar_config
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import View
 

@@ -27,7 +27,7 @@ from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.results import AuditResult, Data, Plain
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
-from mechanisms.plan import scalar_release
+from mechanisms.dpzv import scalar_release
 
 
 @dataclass(frozen=True)

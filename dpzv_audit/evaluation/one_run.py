@@ -18,7 +18,7 @@ from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.results import AuditResult
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment
-from mechanisms.plan import scalar_release
+from mechanisms.dpzv import scalar_release
 
 ESTIMATORS = ("one-run", "one-run-fdp")
 _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}

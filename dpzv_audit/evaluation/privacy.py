@@ -29,8 +29,7 @@ from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation
 from dpzv_audit.results import Privacy, Tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
-from mechanisms.dpzv import scalar_config
-from mechanisms.plan import scalar_release
+from mechanisms.dpzv import scalar_config, scalar_release
 
 NO_NOISE = "no-noise"
 _NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"

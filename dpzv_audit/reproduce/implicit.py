@@ -23,7 +23,7 @@ from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
 from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
 from mechanisms import method_named, train
-from mechanisms.config import CZOFOConfig
+from mechanisms.czofo import CZOFOConfig
 from mechanisms.directions import dimension_factor, forward_difference
 from mechanisms.method import Run
 from mechanisms.servers import cross_entropy

@@ -19,7 +19,7 @@ from dpzv_audit.evaluation.common import AuditPlan, noised
 from dpzv_audit.reproduce.text import Row
 from mechanisms import DPZVConfig, method_named, train
 from mechanisms.context import Deployment
-from mechanisms.plan import scalar_release
+from mechanisms.dpzv import scalar_release
 from mechanisms.private_control import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.training_data import TrainingData
 

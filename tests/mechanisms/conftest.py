@@ -10,9 +10,8 @@ from torch.nn import functional
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import DPZVConfig
 from mechanisms.context import RunContext
-from mechanisms.dpzv import DPZVRun
+from mechanisms.dpzv import DPZVConfig, DPZVRun
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.schedules import BatchStream
 from mechanisms.training_data import TrainingData, dtype_of

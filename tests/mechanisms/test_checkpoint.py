@@ -7,7 +7,7 @@ import torch
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.staleness import StalenessObserver
 from mechanisms.training_data import TrainingData
 

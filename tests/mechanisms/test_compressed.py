@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mechanisms import METHODS
-from mechanisms.config import CompressedConfig
+from mechanisms.compressed import CompressedConfig
 from mechanisms.messages import SERVER
 from mechanisms.training_data import TrainingData
 

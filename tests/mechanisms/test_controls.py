@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from mechanisms.config import DPZVConfig, SplitConfig
+from mechanisms.compressed import SplitConfig
 from mechanisms.controls import RATE_GRID, frozen_clients, tuned_frozen_clients
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.training_data import TrainingData
 
 from ..built_in import train

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from mechanisms.config import CZOFOConfig
+from mechanisms.czofo import CZOFOConfig
 from mechanisms.directions import Directions
 from mechanisms.messages import SERVER
 from mechanisms.plan import active_clients

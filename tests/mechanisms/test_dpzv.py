@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.noise import GaussianNoise
 from mechanisms.schedules import BatchStream

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.schedules import Batch
 
 from .worlds import SMALL, saturated, two_worlds

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.messages import SERVER
 
 from .worlds import SMALL, Saturating, saturated, two_worlds

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.config import DPZVConfig
 from mechanisms.directions import Directions
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.training_data import TrainingData
 
 from ..built_in import train

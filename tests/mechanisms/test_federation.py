@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from mechanisms.config import DPZVConfig, TrainingConfig
+from mechanisms.config import TrainingConfig
 from mechanisms.context import RunContext
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.federation import Federation, rounds_of
 from mechanisms.parameters import module_of
 from mechanisms.training_data import TrainingData

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.grid import Grid, nearest_steps, outer_steps, summed_products, truncated_steps, unit_steps
 
 repeatable = settings(derandomize=True, deadline=None)

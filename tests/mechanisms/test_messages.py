@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from mechanisms import METHODS
-from mechanisms.config import DPZVConfig, SplitConfig
+from mechanisms.compressed import SplitConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.messages import SERVER, Channel, Ledger, Message
 from mechanisms.training_data import TrainingData
 

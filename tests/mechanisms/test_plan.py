@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sound, upper_bounds
 from dpzv_audit.errors import InputError
-from mechanisms.config import DPZVConfig, build_config
+from mechanisms.config import build_config
 from mechanisms.context import Deployment
-from mechanisms.plan import plan, scalar_release
+from mechanisms.dpzv import DPZVConfig, plan, scalar_release
 from mechanisms.schedules import BatchStream, by_compute_times, random_activation
 
 

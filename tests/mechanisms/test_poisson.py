@@ -6,7 +6,7 @@ import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.training_data import TrainingData
 
 from ..built_in import train

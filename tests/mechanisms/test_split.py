@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import SplitConfig
+from mechanisms.compressed import SplitConfig
 from mechanisms.models import default_architectures, initial_parameters, layout_of
 from mechanisms.schedules import BatchStream
 from mechanisms.training_data import TrainingData

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mechanisms import METHODS
-from mechanisms.config import VAFLConfig
 from mechanisms.staleness import StalenessObserver
 from mechanisms.training_data import TrainingData
+from mechanisms.vafl import VAFLConfig
 
 from ..built_in import train
 

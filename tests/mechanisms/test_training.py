@@ -9,8 +9,9 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS
-from mechanisms.config import AsyncConfig, BaselineConfig, DPZVConfig, TrainingConfig
+from mechanisms.config import AsyncConfig, BaselineConfig, TrainingConfig
 from mechanisms.context import RunContext
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.messages import SERVER, Channel
 from mechanisms.models import default_architectures, dimension, layout_of
 from mechanisms.training_data import TrainingData

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from mechanisms.config import VAFLConfig
 from mechanisms.messages import SERVER
 from mechanisms.plan import active_clients
 from mechanisms.training_data import TrainingData
+from mechanisms.vafl import VAFLConfig
 
 from ..built_in import train
 

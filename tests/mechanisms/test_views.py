@@ -4,7 +4,7 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence import ADVERSARIES
 from mechanisms import METHODS
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.messages import SERVER
 from mechanisms.training_data import TrainingData
 from mechanisms.views import Adversary, BatchLog, ViewRecorder

@@ -9,8 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from dpzv_audit.accounting.gaps import RATE_FOLLOWS
 from dpzv_audit.errors import InputError, check_positive, unknown_name
-from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZV
+from mechanisms.dpzv import DPZV, DPZVConfig
 from mechanisms.method import MethodSpec
 
 Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]

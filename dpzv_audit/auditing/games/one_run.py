@@ -18,8 +18,8 @@ from dpzv_audit.auditing.games.worst_case import CanaryClient, train_aimed
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.config import DPZVConfig
 from mechanisms.context import Deployment, Plan, RunContext, repeats_of
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.method import MethodSpec
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, ViewRecorder

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.auditing.games.definition import Game
-from mechanisms.config import DPZVConfig
 from mechanisms.context import RunContext
+from mechanisms.dpzv import DPZVConfig, ScalarChannel
 from mechanisms.messages import SERVER, Message
-from mechanisms.scalar_channel import ScalarChannel
 
 
 class Twins:

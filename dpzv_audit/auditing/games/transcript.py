@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 
 Floats = NDArray[np.float64]
 _EXPONENT = 60.0

@@ -16,7 +16,7 @@ from dpzv_audit.auditing.games.definition import Others
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.behaviours import Turn
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.federation import Federation
 from mechanisms.method import Run
 from mechanisms.parameters import ParameterStack

@@ -18,7 +18,7 @@ from dpzv_audit.auditing.games.transcript import Sampling, mixture_score
 from dpzv_audit.auditing.planted.channel import RUNS, SUM
 from dpzv_audit.auditing.planted.definition import Case, case
 from dpzv_audit.evidence import NeighbourRelation
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 from mechanisms.schedules import cyclic
 
 Floats = NDArray[np.float64]

@@ -6,9 +6,8 @@ from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.planted.definition import Case, case
 from dpzv_audit.data import load
-from mechanisms.config import DPZVConfig
 from mechanisms.context import Deployment
-from mechanisms.plan import scalar_release
+from mechanisms.dpzv import DPZVConfig, scalar_release
 
 _EPOCHS = 4
 _WITHOUT = "likelihood ratio of the rounds without the canary, played again"

@@ -19,10 +19,10 @@ from dpzv_audit.claims.load import MOST_CLAIMS, parse_claims
 from dpzv_audit.cli import main
 from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError
-from mechanisms.config import CZOFOConfig, DPZVConfig
 from mechanisms.context import Deployment
+from mechanisms.czofo import CZOFOConfig
+from mechanisms.dpzv import DPZVConfig, plan
 from mechanisms.federation import check_sizes
-from mechanisms.plan import plan
 
 HUGE = 10**12
 METHOD = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\n'

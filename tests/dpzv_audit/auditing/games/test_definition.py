@@ -8,7 +8,7 @@ import pytest
 from dpzv_audit.auditing.games.definition import CANARIES, GAME_ADVERSARIES, NEIGHBOURS, SCORES, Game, why_undefined
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.errors import InputError
-from mechanisms.config import DPZVConfig
+from mechanisms.dpzv import DPZVConfig
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 8, "hidden": 32, "sigma": 0.5, "clip": 2.0}
 PUBLIC = "poisson at a public rate"

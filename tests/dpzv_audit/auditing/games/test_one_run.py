@@ -6,8 +6,7 @@ from scipy import stats
 
 from dpzv_audit.auditing.games.one_run import coin_scores, play_one_run
 from dpzv_audit.errors import InputError
-from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZV
+from mechanisms.dpzv import DPZV, DPZVConfig
 from mechanisms.training_data import TrainingData
 
 LEVEL = 1e-4

@@ -7,9 +7,8 @@ import torch
 from dpzv_audit.auditing.games import real
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
-from mechanisms.config import DPZVConfig
 from mechanisms.context import RunContext
-from mechanisms.dpzv import DPZVRun
+from mechanisms.dpzv import DPZVConfig, DPZVRun
 from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, ViewRecorder
 

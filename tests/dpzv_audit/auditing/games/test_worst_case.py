@@ -15,8 +15,7 @@ from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.worst_case import CanaryClient, logit_directions
 from dpzv_audit.errors import InputError
-from mechanisms.config import DPZVConfig
-from mechanisms.dpzv import DPZV, DPZVRun
+from mechanisms.dpzv import DPZV, DPZVConfig, DPZVRun
 from mechanisms.models import MLP
 from mechanisms.parameters import ParameterStack, module_of
 from mechanisms.replicas import evaluator_for
