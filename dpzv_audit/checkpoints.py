@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.noise_keys import NoiseKeyFile
@@ -17,7 +16,7 @@ from mechanisms.method import Run
 from mechanisms.training import History
 
 
-def run_key(facts: Mapping[str, Any]) -> str:
+def run_key(facts: Mapping[str, object]) -> str:
     """A name for the run that `facts` (method, configuration, seed, data) describe: equal facts, equal key."""
     return hashlib.sha256(json_text(facts).encode()).hexdigest()[:16]
 

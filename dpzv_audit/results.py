@@ -667,6 +667,20 @@ class PlantedResult(Result):
     run: str | None = None
 
 
+class AccountResult(Result):
+    """The result of `account`, which has no report: a release, what accountants say of it, and its figures' numbers."""
+
+    SCHEMA = "dpzv-audit/account/1"
+    KIND = "Upper bounds"
+
+    command_line: list[str] | None = None
+    release: dict[str, object]
+    bounds: list[Annotated[UpperBound, Read]]
+    explanations: list[str] = []
+    figures: dict[str, object] = {}
+    run: str | None = None
+
+
 Reported = AttackResult | TrainResult | AuditResult | ScoresResult | MatrixResult | VerifyResult
 """The results that have a report."""
 REPORTED: Mapping[str, type[Reported]] = {model.SCHEMA: model for model in get_args(Reported)}

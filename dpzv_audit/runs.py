@@ -117,7 +117,7 @@ def write_run(out: Path, name: str) -> Iterator[RunFolder]:
             raise
 
 
-def load_run(path: Path) -> dict[str, Any]:
+def load_run(path: Path) -> dict[str, object]:
     """Return the `result.json` of the run folder `path` (or the JSON file `path`) as a dict.
 
     Raises `InputError` naming the file if it is missing, unreadable, no JSON object, or if its "schema"

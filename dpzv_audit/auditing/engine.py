@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.5
 class Trials(Protocol):
     """The trials of one game; must pickle, since every worker process gets a copy, once."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what decides the numbers, as plain values: runs with equal facts may share stored chunks."""
 
     def __call__(self, first: int, last: int) -> Arrays:

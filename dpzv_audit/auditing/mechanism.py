@@ -225,7 +225,7 @@ class MechanismTrials:
         """The mechanism, imported; `InputError` as `mechanism_from`."""
         return mechanism_from(self.path, self.folder)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """See `Trials.facts`; what an edited mechanism answers is not put with what it answered before."""
         with importable(self.folder):
             code = code_of(self.path)

@@ -144,7 +144,7 @@ def warnings_of(blocks: Sequence[Block]) -> tuple[str, ...]:
     return (found,) if found else ()
 
 
-def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, Any]:
+def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, object]:
     """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
     from dpzv_audit.auditing.tradeoff import empirical_tradeoff
 
@@ -165,7 +165,7 @@ def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, 
     }
 
 
-def attack_facts(blocks: Sequence[Block]) -> dict[str, Any]:
+def attack_facts(blocks: Sequence[Block]) -> dict[str, object]:
     """Return the mean success of an attack, of its baselines and of its controls over all blocks."""
     return {
         "success": float(np.mean([block["rate"] for block in blocks])),

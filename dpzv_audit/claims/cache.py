@@ -83,11 +83,11 @@ class Cache:
             for path in self._place(key).glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
-    def block(self, key: str, pool: str, number: int) -> Mapping[str, Any] | None:
+    def block(self, key: str, pool: str, number: int) -> Mapping[str, object] | None:
         """Block `number` of the trials of `pool`, of a run that did not end."""
         return self._read(key, _block_name(pool, number))
 
-    def keep_block(self, key: str, pool: str, number: int, block: Mapping[str, Any]) -> None:
+    def keep_block(self, key: str, pool: str, number: int, block: Mapping[str, object]) -> None:
         """Store a block, for `resume`."""
         self._write(key, _block_name(pool, number), block)
 
@@ -119,6 +119,6 @@ def _block_name(pool: str, number: int) -> str:
     return f"block-{pool.replace(' ', '-')}-{number}"
 
 
-def evidence_key(parts: Mapping[str, Any]) -> str:
+def evidence_key(parts: Mapping[str, object]) -> str:
     """SHA-256 of everything that decides the evidence about a claim."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -100,7 +100,7 @@ class Evidence:
         general = [look for look in self.looks if look.weight > 0 and look.test.claim_kind == "epsilon-delta"]
         return combined_p_value((look.p_value, look.weight) for look in general)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A dictionary of plain values, which `evidence_from_json` reads back."""
         value: dict[str, Any] = to_jsonable(self)
         return value

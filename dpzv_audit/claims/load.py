@@ -120,7 +120,7 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
     return ClaimsFile(path, defaults.alpha, placed)
 
 
-def one_claim(keys: Mapping[str, Any]) -> PlacedClaim:
+def one_claim(keys: Mapping[str, object]) -> PlacedClaim:
     """Return the claim that `keys` of a `[[claim]]` table say; `InputError` naming the key where one is wrong."""
     lines: dict[Place, int] = {(): 1, ("claim",): 1, ("claim", 0): 1}
     return _claim(dict(keys), 0, {}, lines, {}, "")

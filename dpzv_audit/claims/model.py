@@ -194,7 +194,7 @@ class Defaults(_Strict):
     config: Settings = Field(default_factory=dict)
 
 
-def form_of(keys: dict[str, Any]) -> str | None:
+def form_of(keys: dict[str, object]) -> str | None:
     """Return which form a claim of such keys has, None where no key tells."""
     if keys.get("kind") == "attack":
         return "attack"

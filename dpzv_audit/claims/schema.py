@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic.json_schema import models_json_schema
 
 from dpzv_audit.claims.model import FORMS, Defaults
 
 
-def claims_schema() -> dict[str, Any]:
+def claims_schema() -> dict[str, object]:
     """Return the JSON schema (draft 2020-12) of a claims file: `[defaults]` and the four forms of `[[claim]]`."""
     models = (*FORMS.values(), Defaults)
     places, definitions = models_json_schema([(model, "validation") for model in models], by_alias=True)

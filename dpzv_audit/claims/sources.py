@@ -180,7 +180,7 @@ def scores_block(inside: Scores, outside: Scores, *, exactly_gaussian: bool) -> 
 
 
 def scores_source(
-    draw: Callable[[str, int], Block], *, exactly_gaussian: bool, facts: Mapping[str, Any] | None = None
+    draw: Callable[[str, int], Block], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
 ) -> Source:
     """Return the source of scores that are there already: no further pair can be drawn, so one test takes them all."""
     return Source(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -16,11 +16,12 @@ from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
 from dpzv_audit.cli.names import flags_given
 from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation, UpperBound
+from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
 
 if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
     from dpzv_audit.accounting.release import AnyRelease
+    from dpzv_audit.results import AccountResult
 
 DEFAULT_DELTA = 1e-5
 
@@ -91,6 +92,8 @@ def account(
     --claim-epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
     """
     from dpzv_audit.accounting import Composition, upper_bounds
+    from dpzv_audit.evidence import to_jsonable
+    from dpzv_audit.results import AccountResult
 
     if documentation:
         others = [flag for flag in flags_given(ctx) if flag not in ("--table", "--quiet")]
@@ -141,17 +144,17 @@ def account(
     parts = releases.others(release, also)
     whole: AnyRelease = Composition(parts) if also else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
-    result: dict[str, Any] = {"release": whole, "bounds": bounds}
+    result = AccountResult(release=to_jsonable(whole), bounds=bounds)
     if explain:
         from dpzv_audit.cli.account_view import explained
 
-        result["explanations"] = explained(whole, bounds)
+        result = result.model_copy(update={"explanations": list(explained(whole, bounds))})
     if out is not None:
-        result["run"] = save(out, method, parts, result, delta=delta, fast=fast, seed=seed)
+        result = save(out, method, parts, whole, result, delta=delta, fast=fast, seed=seed)
     output = Output(as_json=as_json, quiet=quiet)
-    show(output, parts, result, delta=delta, claimed=claimed)
+    show(output, parts, whole, result, delta=delta, claimed=claimed)
     if out is not None:
-        output.path(result["run"])
+        output.path(result.run)
 
 
 def asked(
@@ -169,20 +172,22 @@ def asked(
     return cast("tuple[AdversaryName, ...]", whom), relations
 
 
-def _refuse(flags: dict[str, Any], why: str) -> None:
+def _refuse(flags: Mapping[str, object], why: str) -> None:
     """Raise `InputError` for the first of `flags` that was given, and say `why` it cannot be."""
     for flag, value in flags.items():
         if value is not None:
             raise InputError(why, flag, str(value) if isinstance(value, Path) else value)
 
 
-def refuse_unused(method: str | None, sizes: given.SizeFlags, whose: dict[str, Any], settings: dict[str, Any]) -> None:
+def refuse_unused(
+    method: str | None, sizes: given.SizeFlags, whose: Mapping[str, object], settings: Mapping[str, object]
+) -> None:
     """Raise `InputError` for a flag that would say nothing: of a method where there is none, or of data not looked at.
 
     `whose` are the flags that name a data set, `settings` those that configure a method; None where not given.
     """
     if method is None:
-        _refuse(whose | settings, "which goes with --method alone")
+        _refuse({**whose, **settings}, "which goes with --method alone")
     elif sizes.dataset_size is not None:
         _refuse(whose, "which says nothing beside --dataset-size, give one of them")
 
@@ -210,7 +215,8 @@ def method_release(
 def show(
     output: Output,
     parts: Sequence[Release],
-    result: dict[str, Any],
+    whole: AnyRelease,
+    result: AccountResult,
     *,
     delta: float,
     claimed: float | None,
@@ -222,9 +228,11 @@ def show(
     from dpzv_audit.cli import account_view as view
     from dpzv_audit.cli.tables import print_table
 
-    bounds: list[UpperBound] = result["bounds"]
-    output.result(result)
-    if output.quiet and "run" not in result:
+    bounds = result.bounds
+    # What is printed has never had the schema and the command line that the file begins with.
+    shown_keys = {"release", "bounds", "explanations", "run"}
+    output.result(result.model_dump(include=shown_keys, exclude_unset=True))
+    if output.quiet and result.run is None:
         for line in view.tightest(bounds):
             output.answer(line)
     console = output.console
@@ -238,7 +246,7 @@ def show(
             else:
                 print_table(console, shown)
     console.print()
-    for line in (*view.legend(result["release"], bounds), *result.get("explanations", ())):
+    for line in (*view.legend(whole, bounds), *result.explanations):
         console.print(line, soft_wrap=True, markup=False)
 
 
@@ -246,31 +254,32 @@ def save(
     out: Path,
     method: str | None,
     parts: Sequence[Release],
-    result: dict[str, Any],
+    whole: AnyRelease,
+    result: AccountResult,
     *,
     delta: float,
     fast: bool,
     seed: int,
-) -> str:
-    """Write the result and its figures as one run folder, whole or not at all, and return its path."""
+) -> AccountResult:
+    """Write the result and its figures as one run folder, whole or not at all; return it with the folder's path."""
     from dpzv_audit.cli import account_view as view
     from dpzv_audit.cli.common import repeatable_command_line
     from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
     from reports.accounting_figures import curves_figure, rounds_figure
 
-    bounds: list[UpperBound] = result["bounds"]
+    bounds = result.bounds
     adversaries = list(dict.fromkeys(bound.adversary for bound in bounds))
     relation = bounds[0].neighbours
     alpha = [i / 200.0 for i in range(201)]
     subject = f"{method or 'one channel'}, {relation}, delta {delta:g}"
-    curves = view.curves(result["release"], bounds, alpha, relation=relation, fast=fast)
+    curves = view.curves(whole, bounds, alpha, relation=relation, fast=fast)
     lines = {}
     if len(parts) == 1:
         lines = view.rounds_lines(parts[0], delta=delta, adversaries=adversaries, relation=relation, fast=fast)
     with write_run(out, run_name("account", method, seed=seed)) as folder:
-        facts = {"rounds": lines, "tradeoff": {"alpha": alpha, **curves}}
-        head = {"schema": "dpzv-audit/account/1", "command_line": repeatable_command_line()}
-        folder.write_json(RESULT_FILE, {**head, **result, "figures": facts})
+        figures = {"rounds": lines, "tradeoff": {"alpha": alpha, **curves}}
+        stored = result.with_command_line(repeatable_command_line()).model_copy(update={"figures": figures})
+        folder.write_json(RESULT_FILE, stored)
         folder.write_json("environment.json", environment())
         for name, drawing in (
             ("epsilon-rounds.svg", rounds_figure(lines, subject=subject, strong=_strong(lines))),
@@ -278,8 +287,8 @@ def save(
         ):
             if drawing:
                 folder.write_text(name, drawing)
-    return str(folder.path)
+    return result.model_copy(update={"run": str(folder.path)})
 
 
-def _strong(lines: dict[str, Any]) -> str:
+def _strong(lines: Iterable[str]) -> str:
     return next((name for name in lines if "client" in name), "")

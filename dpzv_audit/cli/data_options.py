@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -128,7 +128,7 @@ FLAGS = {
 """Flags that are not a field's name with dashes, by field or by the loader's keyword."""
 
 
-def given_flags(flags: DataFlags) -> dict[str, Any]:
+def given_flags(flags: DataFlags) -> dict[str, object]:
     """The flags that the user gave, with their values."""
     values = {flag_of(field.name): getattr(flags, field.name) for field in fields(flags)}
     return {flag: value for flag, value in values.items() if value}

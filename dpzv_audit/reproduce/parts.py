@@ -25,7 +25,7 @@ class TableParts:
         self._resume = resume
         self._parts: dict[str, Part] = {}
 
-    def part(self, facts: Mapping[str, Any], compute: Callable[[FileCheckpoints | None], Part]) -> Part:
+    def part(self, facts: Mapping[str, object], compute: Callable[[FileCheckpoints | None], Part]) -> Part:
         """The part that follows from `facts`, by `compute` where it is not kept yet; must be plain JSON values.
 
         Raises:

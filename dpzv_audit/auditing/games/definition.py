@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from dpzv_audit.accounting.gaps import RATE_FOLLOWS
 from dpzv_audit.errors import InputError, check_positive, unknown_name
@@ -94,7 +94,7 @@ class Game:
                 f"{reason}"
             )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the method, the configuration and the rest of the game, as plain values."""
         told = {"config", "method"}
         game = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in told}

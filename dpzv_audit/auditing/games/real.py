@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -96,7 +95,7 @@ class RealTrials:
         replayed = joint and self.sees_all and self.game.neighbours != "zero-out"
         return "replay" if kind == "residuals" and replayed else kind
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """See `Trials.facts`."""
         return {
             "trials": "real",

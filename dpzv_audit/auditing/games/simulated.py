@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -85,7 +84,7 @@ class SimulatedTrials:
         """How the game is scored, see `definition.SCORES`."""
         return "residuals" if self.game.knows_ids else "mixture"
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """See `Trials.facts`."""
         return {
             "trials": "simulated",

@@ -1,0 +1,46 @@
+"""No dictionary of anything crosses a module's border: what goes across has a type, or is opaque (`object`)."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
+LOOSE = ("dict[str, Any]", "Mapping[str, Any]")
+BORDER = {
+    # Read from a file that anybody may have written: the caller asks each value what it is.
+    "dpzv_audit/claims/blocks.py": {"side"},
+    "dpzv_audit/claims/evidence.py": {"evidence_from_json"},
+    "dpzv_audit/reproduce/__init__.py": {"loaded", "reproduce"},
+    "dpzv_audit/reproduce/text.py": {"data", "interval_of"},
+    # Flags of the command line and options of a method or an attack by name, which their declarations check.
+    "attacks/core/contract.py": {"own_options"},
+    "dpzv_audit/cli/account.py": {"method_release"},
+    "dpzv_audit/cli/audit_game.py": {"simulated"},
+    "dpzv_audit/cli/listing.py": {"listed"},
+    "dpzv_audit/cli/options.py": {"choose", "configure", "dataset_defaults", "parsed_settings"},
+    "dpzv_audit/cli/release_flags.py": {"release_flags"},
+    "dpzv_audit/cli/releases.py": {"described", "described_unit", "sigma_of"},
+    "dpzv_audit/runs.py": {"environment"},
+    "dpzv_audit/training_defaults.py": {"defaults_for"},
+}
+"""What still takes or gives one, by file: nothing is to be added."""
+
+
+def loose(path: Path) -> set[str]:
+    """Return the public functions and methods of a module that take or give a dictionary of anything."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+            continue
+        arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        for annotation in (*(argument.annotation for argument in arguments), node.returns):
+            if annotation is not None and any(word in ast.unparse(annotation) for word in LOOSE):
+                found.add(node.name)
+    return found
+
+
+def test_no_dictionary_of_anything_crosses_a_border():
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    found = {path.relative_to(ROOT).as_posix(): names for path in files if (names := loose(path))}
+    assert found == BORDER
