@@ -1,6 +1,6 @@
 """Masked VAFL: every record's gradient is clipped and noised before it goes down to a client.
 
-A record's row of a message is clip_C(g_i) + N(0, sigma^2 I), which is what `releases` states.
+A record's row of a message is clip_C(g_i) + N(0, sigma^2 I), which is what `released` states.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class MaskedRun:
         return (steps * grid.step / config.batch_size).to(parts)
 
 
-def releases(config: MaskedConfig, deployment: Deployment) -> tuple[Release, ...]:
+def released(config: MaskedConfig, deployment: Deployment) -> tuple[Release, ...]:
     """Return what a training releases: one noised row per record of each round's batch."""
     if config.sigma == 0.0:
         return ()
@@ -134,7 +134,7 @@ SPEC = MethodSpec(
     summary="vafl whose server clips and noises every record's gradient",
     config=MaskedConfig,
     run=MaskedRun,
-    releases=releases,
+    released=released,
     protection=protection,
     downlink="gradient",
 )

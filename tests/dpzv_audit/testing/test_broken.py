@@ -69,7 +69,7 @@ def test_the_example_itself_keeps_the_contract(masked, largest, orchard):
 
 
 def test_noise_without_a_release(masked):
-    breaks(check_method, replace(masked.SPEC, releases=lambda config, deployment: ()), "and states no release")
+    breaks(check_method, replace(masked.SPEC, released=lambda config, deployment: ()), "and states no release")
 
 
 def test_a_release_without_noise(masked):
@@ -89,10 +89,10 @@ def test_noise_that_the_seed_betrays(masked):
 
 
 def test_a_release_whose_sigma_is_not_what_the_run_draws(masked):
-    def releases(config, deployment):
-        return tuple(replace(one, sigma=1.5 * one.sigma) for one in masked.releases(config, deployment))
+    def released(config, deployment):
+        return tuple(replace(one, sigma=1.5 * one.sigma) for one in masked.released(config, deployment))
 
-    breaks(check_method, replace(masked.SPEC, releases=releases), "the release states sigma = 3")
+    breaks(check_method, replace(masked.SPEC, released=released), "the release states sigma = 3")
 
 
 def test_a_message_that_bypasses_the_channel(masked):
