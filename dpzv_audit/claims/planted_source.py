@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 
-from dpzv_audit.accounting import upper_bounds
 from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.fitted import FittedScore, fit_score
 from dpzv_audit.auditing.games.outcome import Trials
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.planted import planted_named
-from dpzv_audit.auditing.planted.definition import Case, Planted
+from dpzv_audit.auditing.planted.cases import Planted
 from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_from
-from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.games import TRAINED_BLOCK, scored_block
 from dpzv_audit.claims.model import PLANTED_PREFIX, MechanismClaim
 from dpzv_audit.claims.sources import Source
@@ -71,7 +70,7 @@ def planted_source(claim: MechanismClaim, seed: int) -> Source:
         return _block(games[pool], first, last, partial(fitted, pool))
 
     return Source(
-        theory=partial(_theory, claim, planted, case),
+        theory=lambda: theory_from(planted.upper_bounds(replace(case, epsilon=claim.epsilon, delta=claim.delta))),
         stages=tuple(sorted(stages, key=lambda stage: not stage.stops)),
         draw=draw,
         pairs=pairs,
@@ -89,17 +88,3 @@ def _gaussian(trials: Trials) -> bool:
 def _block(trials: Trials, first: int, last: int, fitted: Callable[[], FittedScore]) -> Block:
     arrays = trials(first, last) if isinstance(trials, DrawnTrials) else {}
     return block_from(arrays, fitted) if "in_features" in arrays else scored_block(trials, first, last)
-
-
-def _theory(claim: MechanismClaim, planted: Planted, case: Case) -> Theory:
-    """What the accountants say of the release as its maker describes it; of the bug they know nothing."""
-    return theory_from(
-        upper_bounds(
-            case.release,
-            delta=claim.delta,
-            adversaries=[planted.adversary],
-            neighbours=[planted.neighbours],
-            accountants=("gdp-exact", "rdp", "prv"),
-            enough=claim.epsilon,
-        )
-    )

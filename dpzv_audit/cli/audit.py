@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpzv_audit.cli.audit_calibration import (
+from dpzv_audit.cli.audit_coverage import (
     DEFAULT_AUDITS,
     DEFAULT_FAMILY,
     AuditsOption,
     CalibrateCheckOption,
     CoinFlipsOption,
     FamilyOption,
-    calibrate_check_command,
+    coverage_check_command,
     family_of,
 )
 from dpzv_audit.cli.audit_game import show, simulated
@@ -180,7 +180,7 @@ def audit(
         }
         own = "which takes --audits, --estimator, --delta, --confidence and --seed"
         _refuse({**training, **game, **running, **claim}, f"does not go with --calibrate-check, {own}")
-        calibrate_check_command(
+        coverage_check_command(
             audits=audits,
             delta=DEFAULT_DELTA if delta is None else delta,
             confidence=confidence,

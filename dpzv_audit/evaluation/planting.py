@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dpzv_audit.accounting import tightest_sound, upper_bounds
+from dpzv_audit.accounting import tightest_sound
 from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.fitted import fitted_facts
 from dpzv_audit.auditing.games.outcome import outcome_of
-from dpzv_audit.auditing.planted.definition import Case, Planted
+from dpzv_audit.auditing.planted.cases import Planted
 from dpzv_audit.auditing.verdict import largest_gating, verdict_on
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds
 from dpzv_audit.evaluation.sections import versions
-from dpzv_audit.evidence import EmpiricalBound, UpperBound
+from dpzv_audit.evidence import EmpiricalBound
 from dpzv_audit.results import PlantedGame, PlantedResult, PlantedRow
 
 
@@ -42,7 +42,7 @@ def planted_row(
         games[name or "the game"] = PlantedGame(
             empirical_lower=largest_gating(bounds), estimators=list(bounds), **facts
         )
-    bounds_above = _above(planted, case)
+    bounds_above = planted.upper_bounds(case)
     tightest = tightest_sound(bounds_above)
     upper = tightest.epsilon.upper if tightest and tightest.epsilon else None
     lower = largest_gating(estimators)
@@ -93,14 +93,3 @@ def planted_sentence(rows: Iterable[PlantedRow]) -> str:
     wrong = [row.name for row in rows if not row.as_expected]
     right = f"{len(rows) - len(wrong)} of {len(rows)} mechanisms got the verdict they must get"
     return f"{right}{': not ' + ', '.join(wrong) if wrong else ''}."
-
-
-def _above(planted: Planted, case: Case) -> list[UpperBound]:
-    return upper_bounds(
-        case.release,
-        delta=case.delta,
-        adversaries=[planted.adversary],
-        neighbours=[planted.neighbours],
-        accountants=("gdp-exact", "rdp", "prv"),
-        enough=case.epsilon,
-    )

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 
-from dpzv_audit.auditing.calibration import (
+from dpzv_audit.auditing.coverage import (
     CheckRow,
     as_text,
-    calibrate_check,
+    coverage_check,
     four_point_mechanism,
     response_mechanism,
 )
@@ -25,14 +25,12 @@ def main() -> None:
         print(as_text([row]).splitlines()[-1], flush=True)
 
     audits = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    rows = calibrate_check(audits=audits, estimators=sys.argv[2:] or None, progress=show)
+    rows = coverage_check(audits=audits, estimators=sys.argv[2:] or None, progress=show)
     print(as_text(rows))
     if not sys.argv[2:] or "joint" in sys.argv[2:]:
-        rows += calibrate_check(
-            audits=audits, estimators=["joint"], mechanisms=[response_mechanism(3.0)], progress=show
-        )
+        rows += coverage_check(audits=audits, estimators=["joint"], mechanisms=[response_mechanism(3.0)], progress=show)
         four_points = [four_point_mechanism(epsilon, 0.1) for epsilon in (1.0, 3.0)]
-        rows += calibrate_check(audits=audits, delta=0.1, estimators=["joint"], mechanisms=four_points, progress=show)
+        rows += coverage_check(audits=audits, delta=0.1, estimators=["joint"], mechanisms=four_points, progress=show)
     if not all(row.passed for row in rows):
         sys.exit(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpzv_audit.auditing.planted import channel, sampling, trained, views
-from dpzv_audit.auditing.planted.definition import REGISTERED, Planted
+from dpzv_audit.auditing.planted.cases import REGISTERED, Planted
 from dpzv_audit.errors import unknown_name
 
 _ORDER = """

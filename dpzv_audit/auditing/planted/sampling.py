@@ -15,8 +15,8 @@ from dpzv_audit.auditing.games.definition import Game, GameAdversary
 from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.auditing.games.transcript import Sampling, mixture_score
+from dpzv_audit.auditing.planted.cases import Case, case
 from dpzv_audit.auditing.planted.channel import RUNS, SUM
-from dpzv_audit.auditing.planted.definition import Case, case
 from dpzv_audit.evidence import NeighbourRelation
 from mechanisms.dpzv import DPZVConfig
 from mechanisms.schedules import cyclic

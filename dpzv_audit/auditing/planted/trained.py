@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.planted.definition import Case, case
+from dpzv_audit.auditing.planted.cases import Case, case
 from dpzv_audit.data import load
 from mechanisms.context import Deployment
 from mechanisms.dpzv import DPZVConfig, scalar_release

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.auditing.games.drawn import Draw
 from dpzv_audit.auditing.planted import channel
-from dpzv_audit.auditing.planted.definition import REFUTED
+from dpzv_audit.auditing.planted.cases import REFUTED
 from dpzv_audit.evidence import Verdict
 
 Floats = NDArray[np.float64]

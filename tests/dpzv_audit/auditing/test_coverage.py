@@ -6,10 +6,10 @@ from scipy.special import ndtri
 
 from dpzv_audit.auditing import ESTIMATORS, audit_scores
 from dpzv_audit.auditing.binomial import upper_limit
-from dpzv_audit.auditing.calibration import (
+from dpzv_audit.auditing.coverage import (
     MECHANISMS,
     as_text,
-    calibrate_check,
+    coverage_check,
     four_point_mechanism,
     gaussian_mechanism,
     most_exceedances,
@@ -26,7 +26,7 @@ def test_the_allowed_count_is_the_exact_tail():
 
 def test_every_estimator_covers_every_mechanism_it_speaks_about():
     # 8 audits a cell: all cells together fail with probability below 1e-4 when every bound errs with 5%.
-    rows = calibrate_check(audits=8, n=200, false_alarm=1e-4)
+    rows = coverage_check(audits=8, n=200, false_alarm=1e-4)
     assert [row for row in rows if not row.passed] == []
     assert {row.estimator for row in rows} == set(ESTIMATORS)
     assert {row.mechanism for row in rows} == {mechanism.name for mechanism in MECHANISMS}
@@ -35,7 +35,7 @@ def test_every_estimator_covers_every_mechanism_it_speaks_about():
 
 def test_cheap_estimators_cover_in_more_audits():
     # 80 audits a cell, false alarm below 1e-4 over all cells together.
-    rows = calibrate_check(
+    rows = coverage_check(
         audits=80, n=300, estimators=["clopper-pearson", "one-run", "sequential-gaussian"], false_alarm=1e-4
     )
     assert [row for row in rows if not row.passed] == []
@@ -69,19 +69,17 @@ def one_sided_limits_of_half_the_error(in_scores, out_scores, settings):
 )
 def test_a_planted_error_is_caught(monkeypatch, planted, mechanism, audits, n):
     monkeypatch.setitem(ESTIMATORS, "planted", replace(ESTIMATORS["clopper-pearson"], function=planted))
-    rows = calibrate_check(audits=audits, n=n, estimators=["planted"], mechanisms=[mechanism])
+    rows = coverage_check(audits=audits, n=n, estimators=["planted"], mechanisms=[mechanism])
     assert not rows[0].passed
     assert "FAILED" in as_text(rows)
 
 
 def test_the_table_says_what_it_is_held_against():
-    rows = calibrate_check(
-        audits=3, n=50, estimators=["clopper-pearson", "bayes"], mechanisms=[gaussian_mechanism(1.0)]
-    )
+    rows = coverage_check(audits=3, n=50, estimators=["clopper-pearson", "bayes"], mechanisms=[gaussian_mechanism(1.0)])
     text = as_text(rows)
     assert "1 rows with probability 0.001" in text
     assert len(text.splitlines()) == 4
-    assert rows == calibrate_check(
+    assert rows == coverage_check(
         audits=3, n=50, estimators=["clopper-pearson", "bayes"], mechanisms=[gaussian_mechanism(1.0)]
     )
 
@@ -92,7 +90,7 @@ def test_the_table_says_what_it_is_held_against():
 )
 def test_wrong_options_are_named(options, words):
     with pytest.raises(InputError, match=words):
-        calibrate_check(**options)
+        coverage_check(**options)
 
 
 def test_joint_covers_its_worst_cases():
@@ -100,7 +98,7 @@ def test_joint_covers_its_worst_cases():
     worst = {0.1: [four_point_mechanism(1.0, 0.1), four_point_mechanism(3.0, 0.1)]}
     worst[1e-5] = [response_mechanism(1.0), response_mechanism(3.0)]
     for delta, mechanisms in worst.items():
-        rows = calibrate_check(
+        rows = coverage_check(
             audits=40, n=200, delta=delta, estimators=["joint"], mechanisms=mechanisms, false_alarm=5e-5
         )
         assert [row for row in rows if not row.passed] == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpzv_audit.accounting import Release
+from dpzv_audit.accounting import Release, upper_bounds
 from dpzv_audit.auditing.games.outcome import Trials
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation, Verdict
+from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound, Verdict
 
 REFUTED: tuple[Verdict, ...] = ("refuted",)
 
@@ -45,6 +45,17 @@ class Planted:
     score: str
     runs: int
     build: Build
+
+    def upper_bounds(self, case: Case) -> list[UpperBound]:
+        """Return what accountants say of the release as its maker describes it; of the bug they know nothing."""
+        return upper_bounds(
+            case.release,
+            delta=case.delta,
+            adversaries=[self.adversary],
+            neighbours=[self.neighbours],
+            accountants=("gdp-exact", "rdp", "prv"),
+            enough=case.epsilon,
+        )
 
 
 REGISTERED: dict[str, Planted] = {}

@@ -37,12 +37,12 @@ AuditsOption = Annotated[
 ]
 
 
-def calibrate_check_command(
+def coverage_check_command(
     *, audits: int, delta: float, confidence: float, estimators: tuple[str, ...] | None, seed: int, output: Output
 ) -> None:
     """Print a row an estimator and mechanism, and raise `AuditError` where a count is one no valid bound would have."""
     from dpzv_audit.auditing import ESTIMATORS
-    from dpzv_audit.auditing.calibration import FALSE_ALARM, CheckRow, as_text, calibrate_check
+    from dpzv_audit.auditing.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
     from dpzv_audit.evidence import to_jsonable
 
     check_probability("delta", delta)
@@ -61,7 +61,7 @@ def calibrate_check_command(
             f"{audits} audits of each mechanism, {CHECKED_SCORES} scores a side, {100 * confidence:g}%, delta {delta:g}"
         )
         typer.echo(as_text([]).splitlines()[-1])
-    rows = calibrate_check(
+    rows = coverage_check(
         audits=audits,
         n=CHECKED_SCORES,
         delta=delta,

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dpzv_audit.auditing import ESTIMATORS, audit_scores
 from dpzv_audit.cli.audit import audit
-from dpzv_audit.cli.audit_calibration import family_of
+from dpzv_audit.cli.audit_coverage import family_of
 from dpzv_audit.cli.names import said
 from dpzv_audit.errors import AuditError, InputError
 

@@ -183,7 +183,7 @@ def most_exceedances(audits: int, chance: float, false_alarm: float) -> int:
     return int(np.argmax(bdtrc(counts, audits, chance) <= false_alarm))
 
 
-def calibrate_check(
+def coverage_check(
     *,
     audits: int = 1000,
     n: int = 1000,
