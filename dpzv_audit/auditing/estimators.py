@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from numpy.typing import ArrayLike
 
 from dpzv_audit.auditing.bayes import bayes
 from dpzv_audit.auditing.families import FAMILIES, GAUSSIAN, CurveFamily
-from dpzv_audit.auditing.fixed import TestName, clopper_pearson, curve, gaussian, joint
+from dpzv_audit.auditing.fixed import TestName, fixed_bound
 from dpzv_audit.auditing.one_run import one_run
 from dpzv_audit.auditing.one_run_fdp import one_run_fdp
 from dpzv_audit.auditing.sequential import sequential, sequential_gaussian
@@ -18,12 +19,12 @@ from dpzv_audit.evidence import EmpiricalBound
 
 ESTIMATORS: dict[str, Estimator] = {
     "joint": Estimator(
-        joint,
+        partial(fixed_bound, "joint"),
         "epsilon-delta",
         "one exact test of both error rates; valid for every mechanism whose two sides are independent",
     ),
     "clopper-pearson": Estimator(
-        clopper_pearson,
+        partial(fixed_bound, "clopper-pearson"),
         "epsilon-delta",
         "exact binomial limits on the two error rates; valid for every mechanism, sides that depend on each other too",
     ),
@@ -34,10 +35,14 @@ ESTIMATORS: dict[str, Estimator] = {
         refutes=False,
     ),
     "gaussian": Estimator(
-        gaussian, "trade-off", "bounds mu of Gaussian DP; an epsilon only where the view is exactly Gaussian"
+        partial(fixed_bound, "gaussian"),
+        "trade-off",
+        "bounds mu of Gaussian DP; an epsilon only where the view is exactly Gaussian",
     ),
     "curve": Estimator(
-        curve, "trade-off", "fits the mechanism's own trade-off curve to both rates at once; only where it is known"
+        partial(fixed_bound, "curve"),
+        "trade-off",
+        "fits the mechanism's own trade-off curve to both rates at once; only where it is known",
     ),
     "one-run": Estimator(
         one_run, "epsilon-delta", "guesses about coin-flip canaries, of one training or many; valid for every mechanism"

@@ -287,8 +287,15 @@ def fixed_test(
     )
 
 
-def _bound(name: TestName, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return the bound of the test `name` at the settings' confidence, for which its rule is designed too."""
+def fixed_bound(name: TestName, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return the bound of the test `name` on (n,) and (m,) finite scores; its rule is designed for the confidence.
+
+    `joint` and `curve` need sides that are independent: runs that share their noise are not, and `clopper-pearson`
+    allows them. `joint` and `clopper-pearson` bound epsilon of any mechanism. `curve` bounds theta of
+    `settings.family`, `gaussian` mu, which refutes a claim of mu-Gaussian-DP whatever the mechanism; its epsilon
+    holds only for a view that is exactly Gaussian: `assumes` says so unless `exactly_gaussian` is set and a test of
+    normality does not object. `mu_lower` is theta for the Gaussian family, else None.
+    """
     error, reading = settings.error, reading_of(name, settings.delta, settings.family)
     found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
     proved = provable = 0.0
@@ -327,39 +334,6 @@ def _in_words(found: Counted, reading: Reading, error: float) -> str:
             f"limit {error * rule.share:.3g} of the error {error:.3g} is spent"
         )
     return f"{how}{spent}; a score equal to the threshold counts as an error"
-
-
-def joint(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return a lower bound on epsilon, valid for every mechanism, from (n,) and (m,) finite scores.
-
-    The claim's own curves are those of `epsilon_delta_family`. The two sides must be independent: runs that share
-    their noise are not, and `clopper-pearson` allows them.
-    """
-    return _bound("joint", in_scores, out_scores, settings)
-
-
-def clopper_pearson(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return a lower bound on epsilon, valid for every mechanism, from (n,) and (m,) finite scores."""
-    return _bound("clopper-pearson", in_scores, out_scores, settings)
-
-
-def gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return a lower bound on mu from (n,) and (m,) finite scores, and the epsilon it stands for at delta.
-
-    `mu_lower` refutes a claim of mu-Gaussian-DP whatever the mechanism. The epsilon holds only for a view
-    that is exactly Gaussian; `assumes` says so unless `exactly_gaussian` is set and a test of normality
-    does not object.
-    """
-    return _bound("gaussian", in_scores, out_scores, settings)
-
-
-def curve(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return a lower bound on theta of `settings.family` from (n,) and (m,) finite scores, and its epsilon at delta.
-
-    The two sides must be independent: runs that share their noise are not. `mu_lower` is theta for the Gaussian
-    family, else None.
-    """
-    return _bound("curve", in_scores, out_scores, settings)
 
 
 def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confidence: float = 0.95) -> float:
