@@ -53,10 +53,10 @@ def test_a_sequential_test_is_the_estimator_of_its_name(scores, name, follow, er
 
 
 def check(looks, bounds):
-    assert [look["estimator"] for look in looks] == [bound.name for bound in bounds]
+    assert [look.estimator for look in looks] == [bound.name for bound in bounds]
     for look, bound in zip(looks, bounds, strict=True):
-        assert look["epsilon_lower"] == pytest.approx(bound.epsilon_lower, rel=1e-9)
-        assert look["ceiling"] == pytest.approx(bound.ceiling, rel=1e-9)
+        assert look.epsilon_lower == pytest.approx(bound.epsilon_lower, rel=1e-9)
+        assert look.ceiling == pytest.approx(bound.ceiling, rel=1e-9)
 
 
 @pytest.mark.parametrize("vouched", [False, True])
@@ -70,9 +70,9 @@ def test_a_gate_shows_the_bounds_of_score_files(scores, vouched, tmp_path, capsy
     found = json.loads(capsys.readouterr().out)["estimators"]
     bounds = [SimpleNamespace(**bound) for bound in found if not bound["assumes"]]
     entry = verify_claim(scores=scores, epsilon=2.0, delta=DELTA, alpha=0.05, seed=3, exactly_gaussian=vouched).entry
-    check(entry["looks"], bounds)
-    assert entry["epsilon_lower"] == pytest.approx(max(bound.epsilon_lower for bound in bounds), rel=1e-9)
-    assert entry["ceiling"] == pytest.approx(max(bound.ceiling for bound in bounds), rel=1e-9)
+    check(entry.looks, bounds)
+    assert entry.epsilon_lower == pytest.approx(max(bound.epsilon_lower for bound in bounds), rel=1e-9)
+    assert entry.ceiling == pytest.approx(max(bound.ceiling for bound in bounds), rel=1e-9)
 
 
 @pytest.mark.parametrize("vouched", [False, True])
@@ -83,11 +83,11 @@ def test_a_gate_shows_the_bounds_of_a_game(scores, vouched):
     block = block_of(*scores, probability=1.0 if vouched else None, vouched=vouched)
     looks = full_looks([block], claim, stage="s", share=1.0, gaussian=vouched, alpha=0.05, seed=3)
     shown = [
-        {
-            "estimator": look.test.name,
-            "epsilon_lower": look.test.epsilon_lower(0.05 * look.weight),
-            "ceiling": look.test.ceiling(0.05 * look.weight),
-        }
+        SimpleNamespace(
+            estimator=look.test.name,
+            epsilon_lower=look.test.epsilon_lower(0.05 * look.weight),
+            ceiling=look.test.ceiling(0.05 * look.weight),
+        )
         for look in looks
     ]
     check(shown, [bound for bound in bounds if not bound.assumes])
@@ -103,8 +103,8 @@ def test_a_claim_has_one_curve_in_every_result(tmp_path, monkeypatch):
     options = {"epsilon": 1.0, "delta": DELTA}
     entry = verify_claim(mechanism="curves_of_one:made", max_trials=500, folder=tmp_path, **options).entry
     audited = mechanism_outcome("curves_of_one:made", AuditPlan(runs=50), trial_seconds=30.0, **options).result
-    for found in (entry["tradeoff"], audited["tradeoff"]):
-        assert found["claimed"] == epsilon_delta_tradeoff(np.array(found["alpha"]), 1.0, DELTA).tolist()
+    for found in (entry.tradeoff, audited.tradeoff):
+        assert list(found.claimed) == epsilon_delta_tradeoff(np.array(found.alpha), 1.0, DELTA).tolist()
     assert claimed_curve(alpha, 1.0, DELTA, of_method=True) == pytest.approx(
         gaussian_tradeoff(alpha, mu_from_epsilon(1.0, DELTA)).tolist()
     )

@@ -202,6 +202,7 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
         ("sequential, simulated transcripts", "sequential-gaussian"),
         ("simulated transcripts", "joint"),
         ("simulated transcripts", "gaussian"),
+        ("simulated transcripts", "curve"),
     ]
     assert theorem["trials"] == 0, "the mechanism's own transcript decides before anything is trained"
     assert sum(theorem["split"].values()) == pytest.approx(1.0)
