@@ -7,6 +7,7 @@ claim.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -185,7 +186,7 @@ class Gate:
         except AuditError as error:
             # What is not about a field is about what is audited, where code or files of the user's are.
             subject = next((key for key in ("mechanism", "scores") if hasattr(placed.claim, key)), "")
-            line = placed.line_of((error.field or subject).partition(".")[0])
+            line = placed.line_of(re.split(r"[ .]", error.field or subject)[0])
             where = f"{self.file.path}:{line}: claim {placed.name!r}: "
             raise error.placed(where) from error
 

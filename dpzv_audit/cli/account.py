@@ -10,11 +10,10 @@ import typer
 
 from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
-from dpzv_audit.cli.bundles import takes
-from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice, refuse_beside
-from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
+from dpzv_audit.cli.common import Output, check_choice, refuse_beside
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, takes
 from dpzv_audit.cli.names import flags_given
-from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
 from dpzv_audit.errors import InputError, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
 
@@ -26,62 +25,33 @@ if TYPE_CHECKING:
 DEFAULT_DELTA = 1e-5
 
 
-@takes(sizes=given.SizeFlags, details=given.DetailFlags)
+@takes(sizes=given.SizeFlags, details=given.DetailFlags, output=Output)
 def account(
     *,
     ctx: typer.Context,
     sizes: given.SizeFlags,
-    sigma: given.NoiseOption = None,
-    claim_epsilon: Annotated[
-        float | None,
-        typer.Option("--claim-epsilon", metavar="X", help="Instead of --sigma: the noise of theorem 5.1 for it."),
-    ] = None,
-    noise_multiplier: given.MultiplierOption = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            "--delta",
-            metavar="X",
-            help="Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.",
-        ),
-    ] = None,
-    neighbours: given.RelationOption = None,
-    adversary: Annotated[
-        str | None,
-        typer.Option("--adversary", metavar="NAME", help=f"Against whom: {', '.join(ADVERSARIES)} or all (default)."),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Every adversary and every relation: what is asked where neither is named.")
-    ] = False,
+    sigma: float | None = None,
+    claim_epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    delta: float | None = None,
+    neighbours: str | None = None,
+    adversary: str | None = None,
+    everything: Annotated[bool, "--all"] = False,
     details: given.DetailFlags,
-    also: given.AlsoOption = None,
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method and its settings.")
-    ] = None,
-    dataset: given.DatasetOption = None,
-    data_dir: DataDirOption = None,
-    epochs: EpochsOption = None,
-    epsilon: Annotated[
-        float | None, typer.Option("--epsilon", metavar="X", help="With --method: the claim its noise follows from.")
-    ] = None,
-    calibration: CalibrationOption = None,
-    settings: SetOption = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Only the certified bounds, which are looser and quick.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print each formula with the numbers put in, source and assumptions.")
-    ] = False,
-    documentation: Annotated[
-        bool,
-        typer.Option("--table", help="Print what a bound can rest on in every case, as Markdown, and nothing else."),
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder that receives the result and its figures.")
-    ] = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    also: list[str] | None = None,
+    method: str | None = None,
+    dataset: str | None = None,
+    data_dir: Path | None = None,
+    epochs: Count | None = None,
+    epsilon: float | None = None,
+    calibration: str | None = None,
+    settings: Annotated[list[str] | None, "--set"] = None,
+    fast: bool = False,
+    explain: bool = False,
+    documentation: Annotated[bool, "--table"] = False,
+    out: Path | None = None,
+    seed: Whole = 0,
+    output: Output,
 ) -> None:
     """Bound epsilon from above, by accountant and adversary.
 
@@ -90,6 +60,30 @@ def account(
 
     Example: dpzv-audit account --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10
     --claim-epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
+
+    Options:
+        sigma X: Standard deviation of the noise on the message.
+        claim_epsilon X: Instead of --sigma: the noise of theorem 5.1 for it.
+        noise_multiplier Z: Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).
+        delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
+        neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.
+        adversary NAME: Against whom: client, colluding-clients, all-but-one, malicious-client, eavesdropper, release,
+            server or all (default).
+        everything: Every adversary and every relation: what is asked where neither is named.
+        also KEY=VALUE,...: Another release that is seen too: the same but for these settings, with batches of its own;
+            may be given several times.
+        method NAME: Instead of numbers: a method and its settings.
+        dataset NAME: With --method: whose records, unless --dataset-size; digits by default.
+        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
+        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
+        epsilon X: With --method: the claim its noise follows from.
+        calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
+        settings KEY=VALUE: Any other setting of the method; may be given several times.
+        fast: Only the certified bounds, which are looser and quick.
+        explain: Print each formula with the numbers put in, source and assumptions.
+        documentation: Print what a bound can rest on in every case, as Markdown, and nothing else.
+        out DIR: Folder that receives the result and its figures.
+        seed N: Every random stream follows from this number.
     """
     from dpzv_audit.accounting import Composition, upper_bounds
     from dpzv_audit.evidence import to_jsonable
@@ -123,23 +117,20 @@ def account(
         release, claimed = releases.described(flags, sigma=noise), claim_epsilon
     else:
         release, claimed, delta = method_release(
-            releases.MethodFlags(
-                name=method,
-                dataset=dataset or DEFAULT_DATASET,
-                data_dir=data_dir,
+            TrainingFlags(
+                method=method,
+                batch_size=sizes.batch_size,
+                epochs=epochs,
+                epsilon=epsilon,
+                delta=delta,
+                calibration=calibration,
+                sigma=sigma,
                 settings=settings,
-                options={
-                    "batch_size": sizes.batch_size,
-                    "epochs": epochs,
-                    "epsilon": epsilon,
-                    "delta": delta,
-                    "calibration": calibration,
-                    "sigma": sigma,
-                },
-                seed=seed,
             ),
+            DataFlags(dataset=dataset, data_dir=data_dir, clients=details.clients),
             flags,
             {"claim_epsilon": claim_epsilon, "noise_multiplier": noise_multiplier},
+            seed=seed,
         )
     parts = releases.others(release, also)
     whole: AnyRelease = Composition(parts) if also else release
@@ -151,7 +142,6 @@ def account(
         result = result.model_copy(update={"explanations": list(explained(whole, bounds))})
     if out is not None:
         result = save(out, method, parts, whole, result, delta=delta, fast=fast, seed=seed)
-    output = Output(as_json=as_json, quiet=quiet)
     show(output, parts, whole, result, delta=delta, claimed=claimed)
     if out is not None:
         output.path(result.run)
@@ -193,7 +183,7 @@ def refuse_unused(
 
 
 def method_release(
-    method: releases.MethodFlags, flags: dict[str, Any], others: dict[str, Any]
+    training: TrainingFlags, data: DataFlags, flags: dict[str, Any], others: dict[str, Any], *, seed: int
 ) -> tuple[Release, float | None, float]:
     """Return a method's release, claim and delta; flags that the method decides itself are refused."""
     kept = ("batch_size", "dataset_size", "clients")
@@ -203,7 +193,7 @@ def method_release(
             raise InputError("but --method decides it: use --set, --epochs or --sigma", flag, value)
     records = flags["dataset_size"]
     try:
-        return releases.of_method(method, records=records, clients=flags["clients"])
+        return releases.of_method(training, data, records=records, seed=seed)
     except InputError as error:
         if records is None or error.field != "batch_size":
             raise

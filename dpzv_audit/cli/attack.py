@@ -7,35 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
-    DEFAULT_OUT,
-    DeviceOption,
-    JsonOption,
-    OutOption,
     Output,
-    QuietOption,
-    SeedOption,
-    at_least,
     check_choice,
     choose_device,
     progress_reporter,
     refuse_beside,
 )
 from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import Count, RunFlags, TrainingFlags, Whole, takes
 from dpzv_audit.cli.names import flags_given
 from dpzv_audit.cli.options import (
-    BatchSizeOption,
-    CalibrationOption,
-    ChunkOption,
-    ConfidenceOption,
-    DeltaOption,
-    EpochsOption,
-    EpsilonOption,
-    MethodOption,
-    RunsOption,
-    SetOption,
-    SigmaOption,
     choose,
     parsed_settings,
 )
@@ -44,86 +26,26 @@ from dpzv_audit.errors import AuditError, InputError, check_probability
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
 
-AttackOption = Annotated[
-    str, typer.Option("--attack", metavar="NAME", help="Attack to mount; see `dpzv-audit list attacks`.")
-]
-AdversaryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--adversary", metavar="NAME", help="Who attacks; by default the first that the attack is for (often client)."
-    ),
-]
-AttackSetOption = Annotated[
-    list[str] | None,
-    typer.Option("--attack-set", metavar="KEY=VALUE", help="An option of the attack; may be given several times."),
-]
-AttackTrialsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--trials",
-        metavar="N",
-        callback=at_least("trials", 1),
-        help="Trainings with different seeds, run as one stack; by default the attack's own (often 64).",
-    ),
-]
-QueriesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--queries",
-        metavar="Q",
-        callback=at_least("queries", 1),
-        help="How often the curious client asks about each batch of its first pass; by default the attack's own.",
-    ),
-]
-SelfCheckOption = Annotated[
-    bool,
-    typer.Option(
-        "--self-check",
-        help="Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.",
-    ),
-]
-RuleOption = Annotated[
-    str, typer.Option("--rule", metavar="argmin|first-negative", help="How a label is read off a gradient.")
-]
-EstimatorOption = Annotated[
-    str,
-    typer.Option(
-        "--estimator",
-        metavar="ridge|minimum-norm|correlation",
-        help="How gradients are estimated from scalars.",
-    ),
-]
 
-
-@takes(data=DataFlags)
+@takes(data=DataFlags, training=TrainingFlags, run=RunFlags, output=Output)
 def attack(
     *,
     ctx: typer.Context,
-    method: MethodOption = "dpzv",
-    attack: AttackOption = "label_direct",
+    training: TrainingFlags,
+    attack: str = "label_direct",
     data: DataFlags,
-    adversary: AdversaryOption = None,
-    attack_settings: AttackSetOption = None,
-    queries: QueriesOption = None,
-    rule: RuleOption = "argmin",
-    estimator: EstimatorOption = "ridge",
-    trials: AttackTrialsOption = None,
-    epochs: EpochsOption = None,
-    batch_size: BatchSizeOption = None,
-    epsilon: EpsilonOption = None,
-    delta: DeltaOption = None,
-    calibration: CalibrationOption = None,
-    sigma: SigmaOption = None,
-    settings: SetOption = None,
-    self_check: SelfCheckOption = False,
-    runs: RunsOption = 2000,
-    chunk: ChunkOption = 256,
-    confidence: ConfidenceOption = 0.95,
-    seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
-    out: OutOption = DEFAULT_OUT,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    adversary: str | None = None,
+    attack_settings: Annotated[list[str] | None, "--attack-set"] = None,
+    queries: Count | None = None,
+    rule: str = "argmin",
+    estimator: str = "ridge",
+    trials: Count | None = None,
+    self_check: bool = False,
+    runs: Whole = 2000,
+    chunk: Count = 256,
+    confidence: float = 0.95,
+    run: RunFlags,
+    output: Output,
 ) -> None:
     """Attack a method, audit its claim, and write a report.
 
@@ -132,10 +54,22 @@ def attack(
     all means.
 
     Example: dpzv-audit attack --method dpzv --attack label_direct
+
+    Options:
+        attack NAME: Attack to mount; see `dpzv-audit list attacks`.
+        adversary NAME: Who attacks; by default the first that the attack is for (often client).
+        attack_settings KEY=VALUE: An option of the attack; may be given several times.
+        queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
+        rule argmin|first-negative: How a label is read off a gradient.
+        estimator ridge|minimum-norm|correlation: How gradients are estimated from scalars.
+        trials N: Trainings with different seeds, run as one stack; by default the attack's own (often 64).
+        self_check: Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.
+        runs N: Audit trainings in each of the two worlds; 0 for no audit.
+        chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
+        confidence X: Confidence of every interval and bound, between 0 and 1.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
 
-    output = Output(as_json=as_json, quiet=quiet)
     if self_check:
         unused = [flag for flag in flags_given(ctx) if flag in ("--runs", "--chunk", "--confidence", "--out")]
         refuse_beside("--self-check", unused, "runs the controls alone, at an error of its own, and writes no folder")
@@ -151,29 +85,20 @@ def attack(
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
             raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
     choice = choose(
-        method,
+        training,
         data,
-        settings=settings,
-        given={
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "epsilon": epsilon,
-            "delta": delta,
-            "calibration": calibration,
-            "sigma": sigma,
-        },
-        quiet=quiet,
+        quiet=output.quiet,
         require=partial(spec.check, adversary),
     )
     if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
-        why = f"but {method} sends gradients: there is nothing to estimate"
+        why = f"but {training.method} sends gradients: there is nothing to estimate"
         raise InputError(why, "estimator", own["estimator"])
     asks = adversary == "client" and choice.method.downlink != "gradient"
     if queries is not None and queries > 1 and not asks:
         raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
     queries = queries or (spec.queries if asks else 1)
     trials = trials or spec.trials
-    where = choose_device(device)
+    where = choose_device(run.device)
     setting = AttackSetting(
         method=choice.method,
         config=choice.config,
@@ -181,7 +106,7 @@ def attack(
         adversary=adversary,
         queries=queries,
         trials=trials,
-        seed=seed,
+        seed=run.seed,
         device=where,
         confidence=confidence,
         options=own,
@@ -200,7 +125,7 @@ def attack(
         )
     from dpzv_audit.cli.summary import attack_table, save
 
-    saved = save(result, out, "attack", seed)
+    saved = save(result, run.out, "attack", run.seed)
     output.result(saved)
     attack_table(output.console, result)
     output.say(result.sentence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,23 +18,9 @@ CHECKED_SCORES = 1000
 DEFAULT_AUDITS = 200
 DEFAULT_FAMILY = "gaussian"
 
-FamilyOption = Annotated[
-    str, typer.Option("--family", metavar="FAMILY", help=f"Curves that curve and one-run-fdp fit: {FAMILY_HELP}.")
-]
-CoinFlipsOption = Annotated[
-    bool,
-    typer.Option(
-        "--coin-flips",
-        help="The scores are of canaries of one training; a fair coin a canary decided its file (bit 1: IN).",
-    ),
-]
-CalibrateCheckOption = Annotated[
-    bool,
-    typer.Option("--calibrate-check", help="Print coverage and power of the estimators where epsilon is known."),
-]
-AuditsOption = Annotated[
-    int, typer.Option("--audits", metavar="N", help="Audits of each mechanism for --calibrate-check.")
-]
+DEFAULT_DELTA = 1e-5
+DEFAULT_RUNS = 2000
+DEFAULT_CHUNK = 256
 
 
 def coverage_check_command(

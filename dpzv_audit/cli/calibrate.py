@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -9,49 +10,32 @@ import typer
 from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
 from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse_unused
-from dpzv_audit.cli.bundles import takes
-from dpzv_audit.cli.common import JsonOption, Output, QuietOption, SeedOption, check_choice
-from dpzv_audit.cli.data_options import DEFAULT_DATASET, DataDirOption
-from dpzv_audit.cli.options import CalibrationOption, EpochsOption, SetOption
+from dpzv_audit.cli.common import Output, check_choice
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, takes
 from dpzv_audit.errors import InputError, check_positive, check_probability
 from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
 
 
-@takes(sizes=given.SizeFlags, details=given.DetailFlags)
+@takes(sizes=given.SizeFlags, details=given.DetailFlags, output=Output)
 def calibrate(
     *,
-    epsilon: Annotated[float, typer.Option("--epsilon", metavar="X", help="Target epsilon, above 0.")],
-    delta: Annotated[
-        float, typer.Option("--delta", metavar="X", help="Target delta, strictly between 0 and 1.")
-    ] = DEFAULT_DELTA,
-    adversary: Annotated[
-        str, typer.Option("--adversary", metavar="NAME", help=f"Against whom: {', '.join(ADVERSARIES)}.")
-    ] = "client",
-    neighbours: Annotated[
-        str,
-        typer.Option(
-            "--neighbours",
-            metavar="NAME",
-            help="How neighbours differ: replace-label, replace-record, zero-out or add-remove.",
-        ),
-    ] = "replace-label",
-    solve: Annotated[
-        str, typer.Option("--solve", metavar="NAME", help="What is sought: sigma, rounds or batch-size.")
-    ] = "sigma",
+    epsilon: float,
+    delta: float = DEFAULT_DELTA,
+    adversary: str = "client",
+    neighbours: str = "replace-label",
+    solve: str = "sigma",
     sizes: given.SizeFlags,
-    sigma: given.NoiseOption = None,
+    sigma: float | None = None,
     details: given.DetailFlags,
-    method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="Instead of numbers: a method and its settings.")
-    ] = None,
-    dataset: given.DatasetOption = None,
-    data_dir: DataDirOption = None,
-    epochs: EpochsOption = None,
-    calibration: CalibrationOption = None,
-    settings: SetOption = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    method: str | None = None,
+    dataset: str | None = None,
+    data_dir: Path | None = None,
+    epochs: Count | None = None,
+    calibration: str | None = None,
+    settings: Annotated[list[str] | None, "--set"] = None,
+    seed: Whole = 0,
+    output: Output,
 ) -> None:
     """Find the noise, rounds or batch size that meet a target.
 
@@ -61,6 +45,22 @@ def calibrate(
 
     Example: dpzv-audit calibrate --epsilon 1 --delta 1e-5 --adversary client --batch-size 128
     --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo
+
+    Options:
+        epsilon X: Target epsilon, above 0.
+        delta X: Target delta, strictly between 0 and 1.
+        adversary NAME: Against whom: client, colluding-clients, all-but-one, malicious-client, eavesdropper, release,
+            server.
+        neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out or add-remove.
+        solve NAME: What is sought: sigma, rounds or batch-size.
+        sigma X: Standard deviation of the noise on the message.
+        method NAME: Instead of numbers: a method and its settings.
+        dataset NAME: With --method: whose records, unless --dataset-size; digits by default.
+        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
+        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
+        calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
+        settings KEY=VALUE: Any other setting of the method; may be given several times.
+        seed N: Every random stream follows from this number.
     """
     from dpzv_audit.accounting import calibrate as solved
     from dpzv_audit.accounting.calibration import UNKNOWNS, Unknown
@@ -79,16 +79,16 @@ def calibrate(
         described, noise = _with_unknown(flags, sigma, solve)
         template = releases.described(described, sigma=noise)
     else:
-        options = {"batch_size": sizes.batch_size, "epochs": epochs, "calibration": calibration, "sigma": sigma}
-        chosen = releases.MethodFlags(
-            name=method,
-            dataset=dataset or DEFAULT_DATASET,
-            data_dir=data_dir,
+        training = TrainingFlags(
+            method=method,
+            batch_size=sizes.batch_size,
+            epochs=epochs,
+            calibration=calibration,
+            sigma=sigma,
             settings=settings,
-            options=options,
-            seed=seed,
         )
-        template, _, _ = method_release(chosen, flags, {})
+        data = DataFlags(dataset=dataset, data_dir=data_dir, clients=details.clients)
+        template, _, _ = method_release(training, data, flags, {}, seed=seed)
         if solve != "sigma" and template.participations is not None:
             raise InputError("but --method plans its rounds: solve for sigma, or give numbers", "solve", solve)
     answer = solved(
@@ -99,7 +99,7 @@ def calibrate(
         adversary=cast("AdversaryName", adversary),
         neighbours=cast("NeighbourRelation", neighbours),
     )
-    output = Output(as_json=as_json, quiet=quiet)
+
     output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer})
     if answer.warning is not None:
         typer.echo(f"dpzv-audit: warning: {answer.warning}", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.errors import InputError, Interrupted, check_count, unknown_name
+from dpzv_audit.errors import InputError, Interrupted, unknown_name
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.inert import inert_json
 
@@ -25,51 +25,6 @@ if TYPE_CHECKING:
     from dpzv_audit.evaluation.common import Stage
     from dpzv_audit.results import Noise
 
-
-def at_least(flag: str, least: int) -> Callable[[int | None], int | None]:
-    """Return a check for the whole number of `flag`: `InputError` below `least`; None, not given, passes."""
-
-    def check(value: int | None) -> int | None:
-        return None if value is None else check_count(flag, value, least=least)
-
-    return check
-
-
-SeedOption = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        callback=at_least("seed", 0),
-        help="Every random stream follows from this number.",
-    ),
-]
-DEFAULT_DEVICE = "cpu"
-DeviceOption = Annotated[str, typer.Option("--device", metavar="cpu|cuda|auto", help="Device to compute on.")]
-
-
-def writable(out: Path) -> Path:
-    """`out`, if it is or can be made a folder to write to: told before hours of work, not after them."""
-    from dpzv_audit.runs import check_out
-
-    check_out(out)
-    return out
-
-
-OutOption = Annotated[
-    Path,
-    typer.Option(
-        "--out", metavar="DIR", callback=writable, help="Folder in which the run folder is made.", show_default=True
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-QuietOption = Annotated[
-    bool,
-    typer.Option(
-        "--quiet", help="No progress and no tables: only where the result is, or the answer if it is nowhere."
-    ),
-]
-DEFAULT_OUT = Path("dpzv-runs")
 
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
 """The command line being run, set by `main`."""
@@ -92,9 +47,14 @@ def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Col
 
 @dataclass(frozen=True)
 class Output:
-    """Where a command writes: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr."""
+    """Where a command writes: JSON alone on stdout with `--json`, readable text otherwise, progress on stderr.
 
-    as_json: bool = False
+    Options:
+        as_json: Print one JSON object on stdout and nothing else.
+        quiet: No progress and no tables: only where the result is, or the answer if it is nowhere.
+    """
+
+    as_json: Annotated[bool, "--json"] = False
     quiet: bool = False
 
     @property

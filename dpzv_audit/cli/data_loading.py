@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpzv_audit.cli.data_options import DataFlags, flag_of
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.names import flag
 from dpzv_audit.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
 
     stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
     if stray is not None:
-        raise InputError(f"{flag_of(stray)} goes with --csv FILE, not with data set {flags.name}")
+        raise InputError(f"{flag(stray)} goes with --csv FILE, not with data set {flags.name}")
     spec = DATASETS.named(flags.name, "dataset")
     options = _loader_options(spec, flags)
     if transformer is not None and "tokenizer" in spec.options:
@@ -132,7 +133,7 @@ def _load_csv(flags: DataFlags) -> VerticalDataset:
 
     stray = next((name for name in NAMED_ONLY if getattr(flags, name)), None)
     if stray is not None:
-        raise InputError(f"{flag_of(stray)} does not go with --csv FILE, give one of them")
+        raise InputError(f"{flag(stray)} does not go with --csv FILE, give one of them")
     if flags.label is None:
         raise InputError("--label COLUMN is missing: --csv needs the column to predict")
     assert flags.csv is not None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.common import JsonOption, Output
+from dpzv_audit.cli.common import Output
+from dpzv_audit.cli.flags import takes
 from dpzv_audit.cli.names import flag
 from dpzv_audit.errors import unknown_name, with_options
 from dpzv_audit.registry import OWN, Registry
@@ -33,13 +34,21 @@ REGISTRIES: dict[str, tuple[str, str]] = {
 WhatArgument = Annotated[str, typer.Argument(metavar="|".join(REGISTRIES), help="What to list.")]
 
 
-def list_what(what: WhatArgument, as_json: JsonOption = False) -> None:
+@takes()
+def list_what(
+    *,
+    what: WhatArgument,
+    as_json: Annotated[bool, "--json"] = False,
+) -> None:
     """List what there is to choose from, one per line.
 
     What an installed package adds has that package's name behind it. Below a data set stand its partitions with the
     numbers of clients they take, and its files with their source.
 
     Example: dpzv-audit list methods
+
+    Options:
+        as_json: Print one JSON object on stdout and nothing else.
     """
     items = listed(what)
     Output(as_json=as_json).result({"schema": "dpzv-audit/list/1", "what": what, "items": items})

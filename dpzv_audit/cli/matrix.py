@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
-    DEFAULT_OUT,
-    DeviceOption,
-    JsonOption,
-    OutOption,
     Output,
-    QuietOption,
-    SeedOption,
-    at_least,
     check_choice,
     choose_device,
     kept_for_resume,
@@ -24,7 +14,7 @@ from dpzv_audit.cli.common import (
 )
 from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.options import BatchSizeOption, ConfidenceOption, EpochsOption
+from dpzv_audit.cli.flags import Count, RunFlags, takes
 from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import AuditError, InputError, check_probability
 
@@ -43,58 +33,25 @@ WORST = 15
 """Cells that the terminal shows where the whole table is too wide for it."""
 NAMED_FAILURES = 5
 """Failed cells that the terminal names; the report names all."""
-MethodsOption = Annotated[str, typer.Option("--methods", metavar="A,B|all", help="Methods, separated by commas.")]
-AttacksOption = Annotated[str, typer.Option("--attacks", metavar="A,B|all", help="Attacks, separated by commas.")]
-EpsilonsOption = Annotated[
-    str,
-    typer.Option(
-        "--epsilons", metavar="X,Y", help="Claimed epsilons, separated by commas, for methods that claim one."
-    ),
-]
-ProtectOption = Annotated[
-    str | None,
-    typer.Option(
-        "--protect",
-        metavar="A,B",
-        help="Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding, "
-        "embedding-batch.",
-    ),
-]
-SeedsOption = Annotated[
-    int,
-    typer.Option("--seeds", metavar="N", callback=at_least("seeds", 1), help="Trainings of a cell, run as one stack."),
-]
-JobsOption = Annotated[
-    int, typer.Option("--jobs", metavar="N", callback=at_least("jobs", 1), help="Processes that work on cells.")
-]
-ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Keep the cells that the same command has finished, and do the rest.")
-]
-NoSelfCheckOption = Annotated[
-    bool, typer.Option("--no-self-check", help="Leave out the positive control of each attack.")
-]
 
 
-@takes(data=DataFlags)
+@takes(data=DataFlags, run=RunFlags, output=Output)
 def matrix(
     *,
-    methods: MethodsOption = ALL,
-    attacks: AttacksOption = ALL,
-    epsilons: EpsilonsOption = "1",
-    protect: ProtectOption = None,
+    methods: str = ALL,
+    attacks: str = ALL,
+    epsilons: str = "1",
+    protect: str | None = None,
     data: DataFlags,
-    epochs: EpochsOption = None,
-    batch_size: BatchSizeOption = None,
-    seeds: SeedsOption = 3,
-    jobs: JobsOption = 1,
-    resume: ResumeOption = False,
-    no_self_check: NoSelfCheckOption = False,
-    confidence: ConfidenceOption = 0.95,
-    seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
-    out: OutOption = DEFAULT_OUT,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    epochs: Count | None = None,
+    batch_size: Count | None = None,
+    seeds: Count = 3,
+    jobs: Count = 1,
+    resume: bool = False,
+    no_self_check: bool = False,
+    confidence: float = 0.95,
+    run: RunFlags,
+    output: Output,
 ) -> None:
     """Mount every attack on every method, as one table and heat map.
 
@@ -106,6 +63,20 @@ def matrix(
     for each channel and epsilon.
 
     Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --seeds 3
+
+    Options:
+        methods A,B|all: Methods, separated by commas.
+        attacks A,B|all: Attacks, separated by commas.
+        epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
+        protect A,B: Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding,
+            embedding-batch.
+        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
+        batch_size B: Records in a batch; by default the method's own.
+        seeds N: Trainings of a cell, run as one stack.
+        jobs N: Processes that work on cells.
+        resume: Keep the cells that the same command has finished, and do the rest.
+        no_self_check: Leave out the positive control of each attack.
+        confidence X: Confidence of every interval and bound, between 0 and 1.
     """
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
@@ -113,7 +84,6 @@ def matrix(
     from dpzv_audit.locks import hold
     from mechanisms import METHODS
 
-    output = Output(as_json=as_json, quiet=quiet)
     check_probability("confidence", confidence)
     chosen_methods = _names("methods", methods, METHODS)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
@@ -124,12 +94,14 @@ def matrix(
         "epochs": epochs,
         "batch_size": batch_size,
         "seeds": seeds,
-        "seed": seed,
+        "seed": run.seed,
         "confidence": confidence,
-        "device": choose_device(device),
+        "device": choose_device(run.device),
     }
-    facts = {key: str(value) for key, value in shared.items()} | {"arrays": load_data(data, quiet=quiet).fingerprint}
-    folder = out / f"matrix-{data.name}-seed{seed}-{run_key(facts)}"
+    facts = {key: str(value) for key, value in shared.items()} | {
+        "arrays": load_data(data, quiet=output.quiet).fingerprint
+    }
+    folder = run.out / f"matrix-{data.name}-seed{run.seed}-{run_key(facts)}"
     tasks = [
         CellTask(method=m, noise=on, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
         for m in chosen_methods

@@ -14,6 +14,7 @@ from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import TrainingFlags
 from dpzv_audit.cli.names import flag
 from dpzv_audit.cli.options import choose
 from dpzv_audit.errors import AuditError, InputError
@@ -146,11 +147,15 @@ def _setting(task: CellTask) -> AttackSetting:
     if task.noise is not None:
         _check_channel(task.method, task.noise)
     choice = choose(
-        task.method,
+        TrainingFlags(
+            method=task.method,
+            epochs=task.epochs,
+            batch_size=task.batch_size,
+            epsilon=task.epsilon,
+            settings=None if task.noise is None else [f"dp={task.noise}"],
+        ),
         task.data,
         quiet=True,
-        settings=None if task.noise is None else [f"dp={task.noise}"],
-        given={"epochs": task.epochs, "batch_size": task.batch_size, "epsilon": task.epsilon},
         require=partial(spec.check, task.adversary),
     )
     asks = task.adversary == "client" and choice.method.downlink != "gradient"

@@ -9,13 +9,13 @@ import typer
 
 from dpzv_audit.errors import AuditError
 
-OTHERWISE = {"norm": "canary_norm", "groups": "columns", "loader_options": "data_option"}
+OTHERWISE = {"norm": "canary_norm", "groups": "columns", "data_options": "data_option"}
 """Options whose fields are called otherwise where the library reads them."""
 ARGUMENTS = {"table": "NAME", "what": "WHAT"}
 """Fields that an argument gives, not a flag."""
 SAID_ALWAYS = ("clients", "partition", "separator")
 """Fields that are called by their flags though a default gave the value."""
-PAIRS = {"settings": "--set", "data_options": "--data-option", "loader_options": "--data-option"}
+PAIRS = {"settings": "--set", "data_options": "--data-option"}
 """Parameters that give fields as KEY=VALUE, with their flags."""
 
 RUNNING: ContextVar[typer.Context | None] = ContextVar("RUNNING", default=None)
@@ -33,9 +33,24 @@ def flags_given(ctx: typer.Context) -> list[str]:
     return [flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
 
 
+def flags_set(ctx: typer.Context) -> dict[str, object]:
+    """Return what was given and is not the default, by option."""
+    found = {}
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        if value not in (None, False, "", [], ()) and value != parameter.default:
+            found[option_of(parameter.opts[0])] = value
+    return found
+
+
+def option_of(flag: str) -> str:
+    """Return the option of a flag: its name, without dashes before it."""
+    return flag.lstrip("-").replace("-", "_")
+
+
 def as_given(ctx: typer.Context) -> Mapping[str, str]:
     """Return what the user typed for each field that a flag gave: the flag, or `--set KEY`."""
-    given = {name.lstrip("-").replace("-", "_"): name for name in flags_given(ctx)}
+    given = {option_of(name): name for name in flags_given(ctx)}
     for parameter, name in PAIRS.items():
         keys = [item.partition("=")[0].replace("-", "_") for item in ctx.params.get(parameter) or ()]
         given |= {key: f"{name} {key}" for key in keys}

@@ -3,102 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from dpzv_audit.cli.common import at_least
 from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import TrainingFlags
+from dpzv_audit.cli.names import flag
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
 
 if TYPE_CHECKING:
     from dpzv_audit.data.vertical import VerticalDataset
     from mechanisms import MethodSpec, TrainingConfig
-
-MethodOption = Annotated[
-    str, typer.Option("--method", metavar="NAME", help="Training method; see `dpzv-audit list methods`.")
-]
-EpochsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--epochs",
-        metavar="N",
-        callback=at_least("epochs", 1),
-        help="Epochs of D/B rounds, over all clients together; by default the method's own.",
-    ),
-]
-BatchSizeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--batch-size",
-        metavar="B",
-        callback=at_least("batch_size", 1),
-        help="Records in a batch; by default the method's own.",
-    ),
-]
-EpsilonOption = Annotated[
-    float | None,
-    typer.Option(
-        "--epsilon", metavar="X", help="Claimed epsilon, from which the noise follows; by default the method's own."
-    ),
-]
-DeltaOption = Annotated[float | None, typer.Option("--delta", metavar="X", help="Delta of the claim.")]
-CalibrationOption = Annotated[
-    str | None,
-    typer.Option(
-        "--calibration",
-        metavar="paper|sound|none",
-        help="How the noise follows from the claim; by default the method's own.",
-    ),
-]
-SigmaOption = Annotated[
-    float | None,
-    typer.Option(
-        "--sigma",
-        metavar="X",
-        help="Standard deviation of the noise on the scalar; overrides --calibration, and claims nothing without "
-        "--epsilon.",
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the method; may be given several times."),
-]
-TrialsOption = Annotated[
-    int,
-    typer.Option(
-        "--trials",
-        metavar="N",
-        callback=at_least("trials", 1),
-        help="Trainings with different seeds, run as one stack.",
-    ),
-]
-RunsOption = Annotated[
-    int,
-    typer.Option(
-        "--runs",
-        metavar="N",
-        callback=at_least("runs", 0),
-        help="Audit trainings in each of the two worlds; 0 for no audit.",
-    ),
-]
-ChunkOption = Annotated[
-    int,
-    typer.Option(
-        "--chunk",
-        metavar="N",
-        callback=at_least("chunk", 1),
-        help="Audit runs done at once, half of them in each world; fewer need less memory.",
-    ),
-]
-ConfidenceOption = Annotated[
-    float,
-    typer.Option("--confidence", metavar="X", help="Confidence of every interval and bound, between 0 and 1."),
-]
 
 
 @dataclass(frozen=True)
@@ -111,30 +29,25 @@ class TrainingChoice:
 
 
 def choose(
-    method: str,
+    training: TrainingFlags,
     data: DataFlags,
     *,
-    settings: list[str] | None,
-    given: dict[str, Any],
-    require: Any = None,
+    require: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
 ) -> TrainingChoice:
     """Resolve the shared options; `InputError` in one line where one is wrong.
 
-    `given` holds options by configuration key, None where not given; `require` maps the options to those that an
-    attack needs, or refuses; `claims` are the options that say nothing where no noise is added. `quiet` leaves out the
-    progress bar of a download.
+    `require` maps the options to those that an attack needs, or refuses; `claims` are the options that say nothing
+    where no noise is added. `quiet` leaves out the progress bar of a download.
     """
-    from mechanisms import method_named
-
-    spec = method_named(method)
-    flags = {key: value for key, value in given.items() if value is not None}
+    method = training.method or ""
+    spec, flags = _method_and_flags(training)
     for key in ("epsilon", "delta", "calibration", "sigma"):
         if key in flags and key not in spec.config.model_fields:
             cure = "; its noise is --set dp_sigma, on what --set dp names" if "dp" in spec.config.model_fields else ""
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
-    set_here = parsed_settings("set", settings or [], spec.config.model_fields, flags)
+    set_here = parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
     options = chosen = {**flags, **set_here}
     for key in claims:
         if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
@@ -155,16 +68,21 @@ def choose(
     return TrainingChoice(spec, config, dataset)
 
 
-def configure(method: str, given: dict[str, Any], settings: list[str] | None) -> tuple[MethodSpec, TrainingConfig]:
+def configure(training: TrainingFlags) -> tuple[MethodSpec, TrainingConfig]:
     """Resolve method and configuration where no data set is trained on; `InputError` in one line where one is wrong."""
-    from mechanisms import method_named
-
-    spec = method_named(method)
-    flags = {key: value for key, value in given.items() if value is not None}
+    spec, flags = _method_and_flags(training)
     for key in flags:
         if key not in spec.config.model_fields:
-            raise InputError(f"--{key.replace('_', '-')} does not apply to method {method}, which adds no noise")
-    return spec, spec.configure(**flags, **parsed_settings("set", settings or [], spec.config.model_fields, flags))
+            raise InputError(f"{flag(key)} does not apply to method {training.method}, which adds no noise")
+    settings = parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
+    return spec, spec.configure(**flags, **settings)
+
+
+def _method_and_flags(training: TrainingFlags) -> tuple[MethodSpec, dict[str, Any]]:
+    from mechanisms import method_named
+
+    given = {key: value for key, value in training.given.items() if value is not None}
+    return method_named(training.method or ""), given
 
 
 def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:

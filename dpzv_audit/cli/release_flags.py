@@ -6,193 +6,75 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from dpzv_audit.cli.data_options import DEFAULT_DATASET
-
-NoiseOption = Annotated[
-    float | None, typer.Option("--sigma", metavar="X", help="Standard deviation of the noise on the message.")
-]
-MultiplierOption = Annotated[
-    float | None,
-    typer.Option(
-        "--noise-multiplier",
-        metavar="Z",
-        help="Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).",
-    ),
-]
-AlsoOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--also",
-        metavar="KEY=VALUE,...",
-        help="Another release that is seen too: the same but for these settings, with batches of its own; "
-        "may be given several times.",
-    ),
-]
-DatasetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dataset",
-        metavar="NAME",
-        help=f"With --method: whose records, unless --dataset-size; {DEFAULT_DATASET} by default.",
-    ),
-]
-RelationOption = Annotated[
-    str | None,
-    typer.Option(
-        "--neighbours",
-        metavar="NAME",
-        help="How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.",
-    ),
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SizeFlags:
-    """The sizes of a release, as the user said them; None where not given."""
+    """The sizes of a release, as the user said them; None where not given.
 
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-size", metavar="B", help="Records in a batch; with --sample-rate the public divisor, 1 by default."
-        ),
-    ] = None
-    dataset_size: Annotated[int | None, typer.Option("--dataset-size", metavar="D", help="Records in all.")] = None
-    sample_rate: Annotated[
-        float | None,
-        typer.Option(
-            "--sample-rate",
-            metavar="Q",
-            help="Chance that a record is in a Poisson batch, where it and --rounds are public constants; else B/D.",
-        ),
-    ] = None
-    rounds: Annotated[
-        int | None, typer.Option("--rounds", metavar="T", help="Rounds, all clients together: a batch each.")
-    ] = None
-    clip: Annotated[
-        float | None,
-        typer.Option("--clip", "--max-grad-norm", metavar="C", help="Clipping norm of one record's part in a message."),
-    ] = None
+    Options:
+        batch_size B: Records in a batch; with --sample-rate the public divisor, 1 by default.
+        dataset_size D: Records in all.
+        sample_rate Q: Chance that a record is in a Poisson batch, where it and --rounds are public constants; else B/D.
+        rounds T: Rounds, all clients together: a batch each.
+        clip C: Clipping norm of one record's part in a message.
+    """
+
+    batch_size: int | None = None
+    dataset_size: int | None = None
+    sample_rate: float | None = None
+    rounds: int | None = None
+    clip: Annotated[float | None, "--clip", "--max-grad-norm"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetailFlags:
-    """What else tells one release from another, as the user said it; None or False where not given."""
+    """What else tells one release from another, as the user said it; None or False where not given.
 
-    sampler: Annotated[
-        str | None,
-        typer.Option(
-            "--sampler", metavar="NAME", help="How batches are drawn: shuffled (default), uniform or poisson."
-        ),
-    ] = None
-    clients: Annotated[
-        int | None, typer.Option("--clients", metavar="M", help="Number of clients, which take turns.")
-    ] = None
-    channel: Annotated[
-        str | None,
-        typer.Option(
-            "--channel",
-            metavar="NAME",
-            help="What carries the noise: scalar (default), gradient, embedding or zo-gradient.",
-        ),
-    ] = None
-    directions: Annotated[
-        int | None, typer.Option("--directions", metavar="Q", help="Messages a round about the same batch.")
-    ] = None
-    whole_data_rounds: Annotated[
-        int | None,
-        typer.Option(
-            "--whole-data-rounds", metavar="N", help="Messages about every record, such as the table's filling."
-        ),
-    ] = None
-    server_update: Annotated[
-        str | None,
-        typer.Option(
-            "--server-update",
-            metavar="NAME",
-            help="How the server learns: none (default: no parameters), joint-zo, frozen, dp-sgd, sgd or zo.",
-        ),
-    ] = None
-    server_mu: Annotated[
-        float | None,
-        typer.Option(
-            "--server-mu", metavar="X", help="Gaussian-DP mu of all of the server's own noised updates together."
-        ),
-    ] = None
-    server_noise_multiplier: Annotated[
-        float | None,
-        typer.Option(
-            "--server-noise-multiplier",
-            metavar="X",
-            help="Instead of --server-mu: dp-sgd's noise over its clip, on each round's batch.",
-        ),
-    ] = None
-    client_update: Annotated[
-        str | None,
-        typer.Option(
-            "--client-update", metavar="NAME", help="How clients step: zeroth-order (default), first-order or frozen."
-        ),
-    ] = None
-    clip_rule: Annotated[
-        str | None,
-        typer.Option(
-            "--clip-rule", metavar="NAME", help="How a scalar is clipped: symmetric (default) or paper-one-sided."
-        ),
-    ] = None
-    clip_scope: Annotated[
-        str | None,
-        typer.Option(
-            "--clip-scope",
-            metavar="NAME",
-            help="What is clipped: record (default), or batch, one clip over a whole tensor.",
-        ),
-    ] = None
-    ids: Annotated[
-        str | None,
-        typer.Option("--ids", metavar="NAME", help="Whether batch ids are secret on the wire (default) or public."),
-    ] = None
-    participations: Annotated[
-        int | None,
-        typer.Option(
-            "--participations",
-            metavar="N",
-            help="Most rounds that any record took part in, where batches are shuffled.",
-        ),
-    ] = None
-    schedule: Annotated[
-        Path | None,
-        typer.Option(
-            "--schedule",
-            metavar="FILE",
-            help="The batches drawn, in place of --participations: a .npy, record numbers by round (-1: empty).",
-        ),
-    ] = None
-    participation_cap: Annotated[
-        int | None,
-        typer.Option(
-            "--participation-cap", metavar="N", help="Most rounds that the server lets a record take part in."
-        ),
-    ] = None
-    distinct_ids: Annotated[
-        bool, typer.Option("--distinct-ids", help="The server refuses a batch that names a record twice.")
-    ] = False
-    batch_coupling: Annotated[bool, typer.Option("--batch-coupling", help="A layer mixes the records of a batch.")] = (
-        False
-    )
-    data_dependent_side: Annotated[
-        bool,
-        typer.Option("--data-dependent-side", help="Scalers, stopping, checkpoints or logs depend on the data too."),
-    ] = False
-    seeded_noise: Annotated[
-        bool, typer.Option("--seeded-noise", help="The noise follows from a seed that others learn.")
-    ] = False
-    own_rounds_only: Annotated[
-        bool, typer.Option("--own-rounds-only", help="--rounds counts the rounds of one of several clients alone.")
-    ] = False
-    padded: Annotated[bool, typer.Option("--padded", help="Messages have one length whatever the batch's size.")] = (
-        False
-    )
+    Options:
+        sampler NAME: How batches are drawn: shuffled (default), uniform or poisson.
+        clients M: Number of clients, which take turns.
+        channel NAME: What carries the noise: scalar (default), gradient, embedding or zo-gradient.
+        directions Q: Messages a round about the same batch.
+        whole_data_rounds N: Messages about every record, such as the table's filling.
+        server_update NAME: How the server learns: none (default: no parameters), joint-zo, frozen, dp-sgd, sgd or zo.
+        server_mu X: Gaussian-DP mu of all of the server's own noised updates together.
+        server_noise_multiplier X: Instead of --server-mu: dp-sgd's noise over its clip, on each round's batch.
+        client_update NAME: How clients step: zeroth-order (default), first-order or frozen.
+        clip_rule NAME: How a scalar is clipped: symmetric (default) or paper-one-sided.
+        clip_scope NAME: What is clipped: record (default), or batch, one clip over a whole tensor.
+        ids NAME: Whether batch ids are secret on the wire (default) or public.
+        participations N: Most rounds that any record took part in, where batches are shuffled.
+        schedule FILE: The batches drawn, in place of --participations: a .npy, record numbers by round (-1: empty).
+        participation_cap N: Most rounds that the server lets a record take part in.
+        distinct_ids: The server refuses a batch that names a record twice.
+        batch_coupling: A layer mixes the records of a batch.
+        data_dependent_side: Scalers, stopping, checkpoints or logs depend on the data too.
+        seeded_noise: The noise follows from a seed that others learn.
+        own_rounds_only: --rounds counts the rounds of one of several clients alone.
+        padded: Messages have one length whatever the batch's size.
+    """
+
+    sampler: str | None = None
+    clients: int | None = None
+    channel: str | None = None
+    directions: int | None = None
+    whole_data_rounds: int | None = None
+    server_update: str | None = None
+    server_mu: float | None = None
+    server_noise_multiplier: float | None = None
+    client_update: str | None = None
+    clip_rule: str | None = None
+    clip_scope: str | None = None
+    ids: str | None = None
+    participations: int | None = None
+    schedule: Path | None = None
+    participation_cap: int | None = None
+    distinct_ids: bool = False
+    batch_coupling: bool = False
+    data_dependent_side: bool = False
+    seeded_noise: bool = False
+    own_rounds_only: bool = False
+    padded: bool = False
 
 
 def release_flags(sizes: SizeFlags, details: DetailFlags) -> dict[str, Any]:

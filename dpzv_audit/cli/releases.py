@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +12,8 @@ from dpzv_audit.errors import InputError, check_positive
 
 if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodFlags:
-    """A method by name and the options that configure it; None or empty where not given."""
-
-    name: str
-    dataset: str
-    data_dir: Path | None
-    settings: list[str] | None
-    options: Mapping[str, Any]
-    seed: int
+    from dpzv_audit.cli.data_options import DataFlags
+    from dpzv_audit.cli.flags import TrainingFlags
 
 
 def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
@@ -74,13 +64,14 @@ def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) 
         raise InputError(f": {error.words}", "schedule", path) from None
 
 
-def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -> tuple[Release, float | None, float]:
+def of_method(
+    training: TrainingFlags, data: DataFlags, *, records: int | None, seed: int
+) -> tuple[Release, float | None, float]:
     """Return a method's release, the epsilon that theorem 5.1 gave its noise for (None: other noise), and its delta.
 
     `records` takes the place of the data set's, which then is not loaded. Raises `InputError` for a method that adds
     no noise.
     """
-    from dpzv_audit.cli.data_options import DataFlags
     from dpzv_audit.cli.options import choose, configure
     from dpzv_audit.evaluation.common import check_noise, noised
     from mechanisms import method_named
@@ -88,18 +79,13 @@ def of_method(flags: MethodFlags, *, records: int | None, clients: int | None) -
     from mechanisms.dpzv import scalar_config
 
     if records is None:
-        choice = choose(
-            flags.name,
-            DataFlags(dataset=flags.dataset, data_dir=flags.data_dir, clients=clients),
-            settings=flags.settings,
-            given=dict(flags.options),
-        )
+        choice = choose(training, data)
         config, records, clients = choice.config, len(choice.dataset.train), choice.dataset.clients
     else:
-        _, config = configure(flags.name, dict(flags.options), flags.settings)
-        clients = clients or 1
-    method = method_named(flags.name)
-    releases = method.releases(config, Deployment(records=records, clients=clients, seed=flags.seed))
+        _, config = configure(training)
+        clients = data.clients or 1
+    method = method_named(training.method or "")
+    releases = method.releases(config, Deployment(records=records, clients=clients, seed=seed))
     if not releases:
         noised(method, config)
         check_noise(0.0)

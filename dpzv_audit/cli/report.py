@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.common import JsonOption, Output, QuietOption
+from dpzv_audit.cli.common import Output
+from dpzv_audit.cli.flags import takes
 from dpzv_audit.errors import InputError
 
 SCHEMA = "dpzv-audit/report/1"
@@ -24,20 +25,21 @@ def _formats(chosen: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
+@takes(output=Output)
 def report(
+    *,
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, each with a result.json in it.")],
-    formats: Annotated[
-        list[str],
-        typer.Option("--format", metavar="html|md|json|junit|sarif", help="What to draw; may be given several times."),
-    ] = list(DEFAULT_FORMATS),  # noqa: B006  typer copies it
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    formats: Annotated[list[str], "--format"] = list(DEFAULT_FORMATS),  # noqa: B006  typer copies it
+    output: Output,
 ) -> None:
     """Render run folders again, from their result.json alone.
 
     Writes report.html, and report.md with its figures, into each folder; nothing trains again.
 
     Example: dpzv-audit report dpzv-runs/*-attack-*
+
+    Options:
+        formats html|md|json|junit|sarif: What to draw; may be given several times.
     """
     from dpzv_audit.runs import load_run
     from reports.render import check_formats, write_report
@@ -45,12 +47,12 @@ def report(
     wanted = _formats(formats)
     for run in runs:  # all inputs are checked before anything is written
         check_formats(load_run(run), str(run), wanted)
-    output = Output(as_json=as_json, quiet=quiet)
+
     done: list[dict[str, Any]] = []
     for run in runs:
         files = write_report(run, wanted)
         done.append({"run": str(run), "files": [str(file) for file in files]})
-        if not as_json:
-            for file in files[:1] if quiet else files:
+        if not output.as_json:
+            for file in files[:1] if output.quiet else files:
                 typer.echo(str(file))
     output.result({"schema": SCHEMA, "runs": done})

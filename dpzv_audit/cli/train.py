@@ -7,35 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from dpzv_audit.cli.bundles import takes
 from dpzv_audit.cli.common import (
-    DEFAULT_OUT,
-    DeviceOption,
-    JsonOption,
-    OutOption,
     Output,
-    QuietOption,
-    SeedOption,
-    at_least,
     choose_device,
     progress_reporter,
 )
 from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import Count, RunFlags, TrainingFlags, Whole, takes
 from dpzv_audit.cli.options import (
-    BatchSizeOption,
-    CalibrationOption,
-    ConfidenceOption,
-    DeltaOption,
-    EpochsOption,
-    EpsilonOption,
-    MethodOption,
-    SetOption,
-    SigmaOption,
-    TrialsOption,
     choose,
 )
 from dpzv_audit.errors import Interrupted, check_probability
@@ -45,44 +26,19 @@ from dpzv_audit.runs import MEASURED_FILE, json_text
 if TYPE_CHECKING:
     from dpzv_audit.checkpoints import FileCheckpoints
 
-ResumeOption = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on where the same command was interrupted; it saves itself after every epoch."),
-]
-NoiseSeedOption = Annotated[
-    int | None,
-    typer.Option(
-        "--noise-seed",
-        metavar="N",
-        callback=at_least("noise_seed", 0),
-        help="Draw the noise from this seed, not from the operating system: to be repeated, and no bound is sound.",
-    ),
-]
-NoControlsOption = Annotated[bool, typer.Option("--no-controls", help="Skip the frozen-clients controls.")]
 
-
-@takes(data=DataFlags)
+@takes(data=DataFlags, training=TrainingFlags, run=RunFlags, output=Output)
 def train(
     *,
-    method: MethodOption = "dpzv",
+    training: TrainingFlags,
     data: DataFlags,
-    epochs: EpochsOption = None,
-    batch_size: BatchSizeOption = None,
-    epsilon: EpsilonOption = None,
-    delta: DeltaOption = None,
-    calibration: CalibrationOption = None,
-    sigma: SigmaOption = None,
-    settings: SetOption = None,
-    trials: TrialsOption = 1,
-    no_controls: NoControlsOption = False,
-    resume: ResumeOption = False,
-    confidence: ConfidenceOption = 0.95,
-    seed: SeedOption = 0,
-    noise_seed: NoiseSeedOption = None,
-    device: DeviceOption = "cpu",
-    out: OutOption = DEFAULT_OUT,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    trials: Count = 1,
+    no_controls: bool = False,
+    resume: bool = False,
+    confidence: float = 0.95,
+    run: RunFlags,
+    noise_seed: Whole | None = None,
+    output: Output,
 ) -> None:
     """Train a method alone, beside its controls; report its costs.
 
@@ -91,40 +47,39 @@ def train(
     results vary with it from run to run; all else follows from --seed.
 
     Example: dpzv-audit train --method dpzv --epochs 40
+
+    Options:
+        trials N: Trainings with different seeds, run as one stack.
+        no_controls: Skip the frozen-clients controls.
+        resume: Go on where the same command was interrupted; it saves itself after every epoch.
+        confidence X: Confidence of every interval and bound, between 0 and 1.
+        noise_seed N: Draw the noise from this seed, not from the operating system: to be repeated, and no bound is
+            sound.
     """
-    output = Output(as_json=as_json, quiet=quiet)
+
     check_probability("confidence", confidence)
     choice = choose(
-        method,
+        training,
         data,
-        settings=settings,
-        given={
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "epsilon": epsilon,
-            "delta": delta,
-            "calibration": calibration,
-            "sigma": sigma,
-        },
         claims=("epsilon", "delta", "calibration"),
-        quiet=quiet,
+        quiet=output.quiet,
     )
-    where = choose_device(device)
+    where = choose_device(run.device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
     from dpzv_audit.data.files import model_digest
 
     facts = {
-        "method": method,
+        "method": choice.method.name,
         "config": choice.config.model_dump(mode="json"),
         "data": choice.dataset.fingerprint,
         "model": model_digest(choice.config.transformer),
-        "seed": seed,
+        "seed": run.seed,
         "trials": trials,
         "noise_seed": noise_seed,
     }
     key = run_key(facts)
-    checkpoints = FileCheckpoints(out / "checkpoints", key, resume=resume)
-    lock = out / "checkpoints" / f"{key}.lock"
+    checkpoints = FileCheckpoints(run.out / "checkpoints", key, resume=resume)
+    lock = run.out / "checkpoints" / f"{key}.lock"
     with hold(lock, f"the training that {checkpoints.path} is of", cure="or give another --out DIR"):
         started = time.monotonic()
         with output.progress() as bars, _kept(checkpoints, choice.config.epochs):
@@ -134,7 +89,7 @@ def train(
                 choice.method,
                 choice.config,
                 choice.dataset,
-                seed=seed,
+                seed=run.seed,
                 trials=trials,
                 controls=not no_controls,
                 device=where,
@@ -153,7 +108,7 @@ def train(
 
         models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
         files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}
-        saved = save(result, out, "train", seed, files=files)
+        saved = save(result, run.out, "train", run.seed, files=files)
         checkpoints.remove()
     output.result({**saved.to_json(), **measured})
     train_table(output.console, result, measured)

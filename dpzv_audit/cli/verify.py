@@ -9,25 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpzv_audit.cli.audit_options import (
-    ExecutorOption,
-    JobsOption,
-    SchedulerOption,
-    TrialSecondsOption,
-)
 from dpzv_audit.cli.common import (
-    DEFAULT_OUT,
-    DeviceOption,
-    JsonOption,
-    OutOption,
     Output,
-    QuietOption,
-    SeedOption,
-    at_least,
     check_choice,
     choose_device,
 )
-from dpzv_audit.deadline import TRIAL_SECONDS
+from dpzv_audit.cli.flags import Count, RunFlags, WorkerFlags, takes
 from dpzv_audit.errors import InputError, Interrupted, check_positive
 
 if TYPE_CHECKING:
@@ -40,101 +27,32 @@ if TYPE_CHECKING:
 GO_ON = "the report is partial; the same command with --resume goes on from there"
 
 ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
-OnlyOption = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="NAME", help="Verify this claim alone; may be given several times."),
-]
-AlphaOption = Annotated[
-    float | None,
-    typer.Option(
-        "--alpha",
-        metavar="X",
-        help="Largest chance that any true claim of the file is refuted; by default the file's, else 1e-3.",
-    ),
-]
-MinutesOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-minutes",
-        metavar="X",
-        help="Minutes for the whole file; then the verdicts rest on the evidence there is.",
-    ),
-]
-MaxTrialsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-trials",
-        metavar="N",
-        callback=at_least("max_trials", 1),
-        help="Most trainings, or runs, for each claim.",
-    ),
-]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Exit with 1 for a claim that is inconclusive, was cut off or was not audited.")
-]
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option("--allow", metavar="overclaimed", help="Exit with 0 though a claim is overclaimed."),
-]
-NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Audit everything again and keep nothing.")]
-CacheOption = Annotated[
-    Path | None,
-    typer.Option("--cache", metavar="DIR", help="Where evidence is kept; by default dpzv-audit in the user's cache."),
-]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
-TrustOption = Annotated[
-    bool, typer.Option("--trust-code", help="Import and run the mechanisms that the file names. Only your own files.")
-]
-RootOption = Annotated[
-    Path | None,
-    typer.Option("--root", metavar="DIR", help="Folder that paths in the file must lie in; by default its own."),
-]
-LedgerOption = Annotated[
-    Path | None,
-    typer.Option("--ledger", metavar="FILE", help="Hold the error rate over all runs that use this file together."),
-]
-NewLedgerOption = Annotated[
-    bool,
-    typer.Option(
-        "--new-ledger", help="Begin a new ledger, with a new error rate, though another was used at the same path."
-    ),
-]
-JUnitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")]
-SarifOption = Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")]
-SchemaOption = Annotated[
-    bool, typer.Option("--schema", help="Print the JSON schema of claims files, for editors; nothing else.")
-]
-CheckOption = Annotated[bool, typer.Option("--check", help="Check the file whole, run nothing, write nothing.")]
 
 
+@takes(run=RunFlags, workers=WorkerFlags, output=Output)
 def verify(
+    *,
     claims: ClaimsArgument = None,
-    only: OnlyOption = None,
-    alpha: AlphaOption = None,
-    max_minutes: MinutesOption = None,
-    max_trials: MaxTrialsOption = None,
-    trial_seconds: TrialSecondsOption = TRIAL_SECONDS,
-    strict: StrictOption = False,
-    allow: AllowOption = None,
-    trust_code: TrustOption = False,
-    root: RootOption = None,
-    ledger: LedgerOption = None,
-    new_ledger: NewLedgerOption = False,
-    junit: JUnitOption = None,
-    sarif: SarifOption = None,
-    no_cache: NoCacheOption = False,
-    cache: CacheOption = None,
-    resume: ResumeOption = False,
-    jobs: JobsOption = None,
-    executor: ExecutorOption = None,
-    scheduler: SchedulerOption = None,
-    check: CheckOption = False,
-    schema: SchemaOption = False,
-    seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
-    out: OutOption = DEFAULT_OUT,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    only: list[str] | None = None,
+    alpha: float | None = None,
+    max_minutes: float | None = None,
+    max_trials: Count | None = None,
+    workers: WorkerFlags,
+    strict: bool = False,
+    allow: list[str] | None = None,
+    trust_code: bool = False,
+    root: Path | None = None,
+    ledger: Path | None = None,
+    new_ledger: bool = False,
+    junit: Path | None = None,
+    sarif: Path | None = None,
+    no_cache: bool = False,
+    cache: Path | None = None,
+    resume: bool = False,
+    check: bool = False,
+    schema: bool = False,
+    run: RunFlags,
+    output: Output,
 ) -> None:
     """Verify every claim of a file, with evidence; the CI gate.
 
@@ -143,6 +61,25 @@ def verify(
     not audited again.
 
     Example: dpzv-audit verify examples/claims.toml --junit junit.xml --sarif claims.sarif
+
+    Options:
+        only NAME: Verify this claim alone; may be given several times.
+        alpha X: Largest chance that any true claim of the file is refuted; by default the file's, else 1e-3.
+        max_minutes X: Minutes for the whole file; then the verdicts rest on the evidence there is.
+        max_trials N: Most trainings, or runs, for each claim.
+        strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
+        allow overclaimed: Exit with 0 though a claim is overclaimed.
+        trust_code: Import and run the mechanisms that the file names. Only your own files.
+        root DIR: Folder that paths in the file must lie in; by default its own.
+        ledger FILE: Hold the error rate over all runs that use this file together.
+        new_ledger: Begin a new ledger, with a new error rate, though another was used at the same path.
+        junit FILE: Write JUnit XML.
+        sarif FILE: Write SARIF 2.1.0.
+        no_cache: Audit everything again and keep nothing.
+        cache DIR: Where evidence is kept; by default dpzv-audit in the user's cache.
+        resume: Go on where an interrupted run stopped.
+        check: Check the file whole, run nothing, write nothing.
+        schema: Print the JSON schema of claims files, for editors; nothing else.
     """
     if schema:
         _print_schema()
@@ -155,7 +92,7 @@ def verify(
         raise InputError("must be a finite number above 0", "max_minutes", max_minutes)
     if alpha is not None and not 0.0 < alpha < 0.5:
         raise InputError("must lie strictly between 0 and 0.5", "alpha", alpha)
-    check_positive("trial_seconds", trial_seconds)
+    check_positive("trial_seconds", workers.trial_seconds)
     if new_ledger and ledger is None:
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
@@ -175,8 +112,8 @@ def verify(
 
     check_file("junit", junit)
     check_file("sarif", sarif)
-    output = Output(as_json=as_json, quiet=quiet)
-    workers = workers_from(jobs, executor, scheduler)
+
+    pool = workers_from(workers.jobs, workers.executor, workers.scheduler)
     file = load_claims(claims)
     file = file if alpha is None else replace(file, alpha=alpha)
     file = file.only(only) if only else file
@@ -191,14 +128,14 @@ def verify(
             claims,
             root=root,
             trust_code=trust_code,
-            device=choose_device(device),
+            device=choose_device(run.device),
             outputs=(junit, sarif, summary_file(), *ledger_files(ledger)),
-            trial_seconds=trial_seconds,
+            trial_seconds=workers.trial_seconds,
         ),
         cache=Cache(None if no_cache else cache or default_cache()),
-        seed=seed,
+        seed=run.seed,
         resume=resume,
-        effort=Effort(max_minutes=max_minutes, max_trials=max_trials, workers=workers),
+        effort=Effort(max_minutes=max_minutes, max_trials=max_trials, workers=pool),
     )
     if check:
         gate.check()
@@ -221,20 +158,20 @@ def verify(
         refuted=settled.refuted,
         alone=settled.alone,
         level=settled.level,
-        seed=seed,
+        seed=run.seed,
         earlier=settled.earlier,
         ledger=settled.state,
         interrupted=interrupted,
         allow_overclaimed=bool(allow),
         strict=strict,
     )
-    saved = save(result, measured(runs), out, gate.cache, junit=junit, sarif=sarif)
+    saved = save(result, measured(runs), run.out, gate.cache, junit=junit, sarif=sarif)
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
     output.result({**saved, "cached": cached, "not_cached": not_cached})
     print_table(output.console, verdict_table(result.claims))
-    for entry, run in zip(result.claims, runs, strict=True):
-        print_sentence(output.console, entry, cached=run.cached, not_cached=not_cached.get(entry.name, ""))
+    for entry, done in zip(result.claims, runs, strict=True):
+        print_sentence(output.console, entry, cached=done.cached, not_cached=not_cached.get(entry.name, ""))
     output.say(result.sentence)
     output.noise(result.noise)
     if begins:

@@ -11,6 +11,7 @@ from attacks import ATTACKS
 from attacks.core.contract import AttackSetting
 from attacks.core.run import attacked_run
 from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import TrainingFlags
 from dpzv_audit.cli.options import choose, dataset_defaults
 from dpzv_audit.data.pretrained import PretrainedTokenizer, read_pretrained
 from dpzv_audit.data.tokens import token_runs
@@ -238,7 +239,7 @@ def test_a_transformer_is_named_and_used(options, words):
 def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
     flags = DataFlags(dataset="imdb", data_options=["vocabulary=100"])
     with pytest.raises(InputError, match="vocabulary=100 does not apply: the tokenizer of bert has its own"):
-        choose("vafl", flags, settings=["transformer=bert"], given={})
+        choose(TrainingFlags(method="vafl", settings=["transformer=bert"]), flags)
     # The model and the rates of a bag of embeddings are not a transformer's.
     spec = METHODS["vafl"]
     assert dataset_defaults("imdb", spec)["client_model"] == "tokens"

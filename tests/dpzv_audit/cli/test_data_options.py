@@ -8,7 +8,8 @@ import pytest
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.cli import main
 from dpzv_audit.cli.data_loading import load_data
-from dpzv_audit.cli.data_options import DataFlags, flag_of
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.names import flag
 from dpzv_audit.cli.options import dataset_defaults
 from dpzv_audit.data import DATASETS, download, load
 from dpzv_audit.data.spec import DATA_VARIABLE
@@ -32,8 +33,8 @@ def refusal(**flags):
     arguments = []
     for name, value in flags.items():
         for one in value if isinstance(value, list) else [value]:
-            flag = flag_of(name)
-            arguments += [] if one in (None, False) else [flag] if one is True else [flag, str(one)]
+            named = flag(name)
+            arguments += [] if one in (None, False) else [named] if one is True else [named, str(one)]
     return told("train", *arguments)
 
 
