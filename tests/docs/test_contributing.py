@@ -1,4 +1,7 @@
-"""CONTRIBUTING.md done to the letter in a copy of the packages: its method and its attack, a file and a line each."""
+"""CONTRIBUTING.md done to the letter in a copy of the packages: its method and its attack, a file and a line each.
+
+Its data set is a file of the example of an outside package, which `tests/e2e/test_extension.py` installs.
+"""
 
 import os
 import re
@@ -17,6 +20,7 @@ EXAMPLES = {
     "signed": ("mechanisms/signed.py", "mechanisms/registry.py", "METHODS"),
     "label_largest": ("attacks/label/largest.py", "attacks/__init__.py", "ATTACKS"),
 }
+DATA_SET = "examples/extension/dpzv_audit_orchard/orchard.py"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +28,7 @@ def copy(tmp_path_factory):
     """The packages and their tests with both files in place, and both lines; the environment that runs them."""
     folder = tmp_path_factory.mktemp("contributing")
     environment = blocks.prepare(folder, checkout=True)
-    assert {file for file, _, _ in EXAMPLES.values()} == set(FILES)
+    assert {*(file for file, _, _ in EXAMPLES.values()), DATA_SET} == set(FILES)
     for file, registry, table in EXAMPLES.values():
         *within, name = file.removesuffix(".py").split("/")
         assert f"`{registry}`: import `{name}`, and put `{name}.SPEC,` into `{table}`" in TEXT.replace("\n", " ")
@@ -66,6 +70,15 @@ def test_the_attack_of_the_page_passes_its_self_check(copy):
     command = commands_about("label_largest")[0]
     assert command.endswith("--self-check")
     assert run(copy, command).count("holds: ") == 2
+
+
+def test_the_data_set_of_the_page_is_that_of_the_example():
+    assert (ROOT / DATA_SET).read_text() == FILES[DATA_SET]
+
+
+def test_the_entry_points_of_the_page_are_those_of_the_example():
+    (shown,) = re.findall(r"```toml\n(.*?)```", TEXT, flags=re.DOTALL)
+    assert shown in (ROOT / "examples" / "extension" / "pyproject.toml").read_text()
 
 
 @pytest.mark.slow
