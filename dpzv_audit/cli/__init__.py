@@ -15,7 +15,7 @@ from dpzv_audit import check_not_shadowed
 from dpzv_audit.cli.common import ARGUMENTS
 from dpzv_audit.cli.encoding import spell_plainly
 from dpzv_audit.cli.failures import say_unexpected, threads_watched
-from dpzv_audit.cli.names import RUNNING, said
+from dpzv_audit.cli.names import RUNNING, renamed, said
 from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
 from dpzv_audit.stopping import INTERRUPTED, exit_code, stoppable
 
@@ -93,6 +93,7 @@ def _run(arguments: list[str]) -> int:
         raise InputError(error) from None
     from dpzv_audit.cli import commands  # noqa: F401  registers every command
 
+    arguments = renamed(arguments)
     ARGUMENTS.set(tuple(arguments))
     code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
     if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it

@@ -94,7 +94,8 @@ def _check(rule: Callable[[str, Any], object], name: str) -> Callable[[Any], Any
 def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type without what is said of it, and that: of `Annotated`, also as one of two types beside None."""
     if get_origin(hint) is Annotated:
-        return hint.__origin__, hint.__metadata__
+        kind, rules = _unpacked(hint.__origin__)
+        return kind, (*rules, *hint.__metadata__)
     if get_origin(hint) in (Union, types.UnionType):
         for part in get_args(hint):
             if get_origin(part) is Annotated:

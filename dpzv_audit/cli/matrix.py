@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dpzv_audit.cli.common import (
     Output,
@@ -45,7 +45,7 @@ def matrix(
     data: DataFlags,
     epochs: Count | None = None,
     batch_size: Count | None = None,
-    seeds: Count = 3,
+    seeds: Annotated[Count, "--trials"] = 3,
     jobs: Count = 1,
     resume: bool = False,
     no_self_check: bool = False,
@@ -62,7 +62,7 @@ def matrix(
     Methods that add no noise by themselves have one column; with --protect one more
     for each channel and epsilon.
 
-    Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --seeds 3
+    Example: dpzv-audit matrix --methods dpzv,vafl --attacks label_direct,label_probe --trials 3
 
     Options:
         methods A,B|all: Methods, separated by commas.

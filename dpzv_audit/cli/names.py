@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
 
@@ -18,6 +19,9 @@ SAID_ALWAYS = ("clients", "partition", "separator")
 PAIRS = {"settings": "--set", "data_options": "--data-option"}
 """Parameters that give fields as KEY=VALUE, with their flags."""
 
+OLD = {"--seeds": "--trials"}
+"""Flags that were called otherwise once, and what they are called now."""
+
 RUNNING: ContextVar[typer.Context | None] = ContextVar("RUNNING", default=None)
 """The command that runs."""
 
@@ -25,6 +29,17 @@ RUNNING: ContextVar[typer.Context | None] = ContextVar("RUNNING", default=None)
 def flag(name: str) -> str:
     """Return the flag of an option, or the name of the argument."""
     return ARGUMENTS.get(name) or f"--{OTHERWISE.get(name, name).replace('_', '-')}"
+
+
+def renamed(arguments: list[str]) -> list[str]:
+    """Return the command line with flags by the names that they have now; one line on stderr for each old one."""
+    now = []
+    for argument in arguments:
+        old, equals, value = argument.partition("=")
+        if old in OLD:
+            print(f"dpzv-audit: {old} is called {OLD[old]} now", file=sys.stderr)
+        now.append(f"{OLD.get(old, old)}{equals}{value}")
+    return now
 
 
 def flags_given(ctx: typer.Context) -> list[str]:

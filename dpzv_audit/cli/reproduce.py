@@ -30,7 +30,7 @@ def reproduce(
     name: NameArgument,
     data_dir: Path | None = None,
     epochs: Count | None = None,
-    seeds: Count | None = None,
+    seeds: Annotated[Count | None, "--trials"] = None,
     records: Count | None = None,
     row: list[str] | None = None,
     resume: bool = False,
@@ -39,7 +39,7 @@ def reproduce(
 ) -> None:
     """Run a table or figure of a source paper, ours beside theirs.
 
-    Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --seeds 3
+    Example: dpzv-audit reproduce czofo-table4 --data-dir data --epochs 20 --trials 3
 
     Options:
         data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.

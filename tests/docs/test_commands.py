@@ -60,7 +60,7 @@ def test_commands_stand_in_fences(name):
 SMALL = {
     "attack": "--epochs 1 --trials 2 --runs 64",
     "audit": "--runs 64",
-    "reproduce": "--epochs 1 --seeds 1 --records 500",
+    "reproduce": "--epochs 1 --trials 1 --records 500",
     "train": "--epochs 1 --no-controls",
 }
 WHOLE = sorted(

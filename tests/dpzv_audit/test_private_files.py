@@ -99,7 +99,7 @@ def test_a_folder_that_exists_keeps_its_permissions(tmp_path):
 COMMANDS = {
     "train": ("train", "--method", "split", "--epochs", "2", "--no-controls"),
     "attack": ("attack", "--method", "split", "--attack", "label_direct", "--epochs", "1", "--trials", "2"),
-    "matrix": ("matrix", "--methods", "vafl", "--attacks", "label_direct", "--seeds", "2", "--epochs", "1"),
+    "matrix": ("matrix", "--methods", "vafl", "--attacks", "label_direct", "--trials", "2", "--epochs", "1"),
     "audit": ("audit", "--method", "dpzv", "--epochs", "1", "--runs", "4", "--set", "top_model=false"),
 }
 

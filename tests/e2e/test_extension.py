@@ -119,7 +119,7 @@ def test_verify_in_workers_audits_again_where_data_or_code_changed(tool, here):
 
 
 def test_a_matrix_holds_it_and_resumes(tool, here):
-    given = ("matrix", "--methods", "masked,vafl", "--attacks", "label_largest", *SMALL, "--seeds", "2", "--jobs", "2")
+    given = ("matrix", "--methods", "masked,vafl", "--attacks", "label_largest", *SMALL, "--trials", "2", "--jobs", "2")
     result = tool.json(*given, cwd=here, env=environment(here))
     cells = {cell["method"]: cell for cell in result["cells"]}
     assert {cell["state"] for cell in cells.values()} == {"measured"}

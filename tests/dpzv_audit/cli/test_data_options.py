@@ -271,7 +271,7 @@ def test_a_training_on_data_read_otherwise_is_not_taken_up(table, tmp_path, monk
 
 
 def test_an_edited_table_is_another_matrix(table, tmp_path, capsys):
-    command = ["matrix", "--methods", "vafl", "--attacks", "label_direct", "--seeds", "1", "--epochs", "1"]
+    command = ["matrix", "--methods", "vafl", "--attacks", "label_direct", "--trials", "1", "--epochs", "1"]
     command += ["--csv", str(table), "--label", "y", "--categories", "kind", "--batch-size", "8", "--no-self-check"]
     for text in (ROWS, ROWS.replace("x", "z"), ROWS):
         table.write_text(text)

@@ -9,7 +9,7 @@ from dpzv_audit.evaluation.matrix import matrix_sentence, measured_cell, negativ
 from dpzv_audit.evidence import Control, Interval, OverTrainings
 from dpzv_audit.results import AttackResult, Cell, Utility
 
-SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--seeds", "2", "--epochs", "1", "--quiet")
+SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--trials", "2", "--epochs", "1", "--quiet")
 
 
 def run(capsys, *arguments):
@@ -90,7 +90,7 @@ def test_several_epsilons_are_columns_of_methods_that_claim_one(tmp_path, capsys
 
 
 def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, capsys):
-    arguments = ("matrix", "--methods", "vafl", "--attacks", "label_spectral", "--seeds", "1", "--epochs", "1")
+    arguments = ("matrix", "--methods", "vafl", "--attacks", "label_spectral", "--trials", "1", "--epochs", "1")
     code, _, _ = run(capsys, *arguments, "--quiet", "--out", tmp_path)
     assert code == 0
     (folder,) = tmp_path.iterdir()
@@ -119,7 +119,7 @@ def test_what_does_not_apply_is_a_dash_and_what_fails_is_seen(tmp_path, capsys):
 
 
 def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, capsys):
-    arguments = ("matrix", "--methods", "dpzv", "--attacks", "label_probe", "--seeds", "1", "--epochs", "1", "--quiet")
+    arguments = ("matrix", "--methods", "dpzv", "--attacks", "label_probe", "--trials", "1", "--epochs", "1", "--quiet")
     code, _, error = run(capsys, *arguments, "--no-self-check", "--out", tmp_path)
     assert code == 3
     assert "1 of 1 cells and self-checks failed" in error
@@ -261,7 +261,7 @@ def test_the_sentence_says_what_few_trainings_allow_to_say():
     assert one.endswith("One training a cell is too few to tell of others: give 8 trials.")
     many = sentence([clear], 8)
     assert "in all 8 trainings and by their records or on average over trainings" in many
-    assert "--seeds" not in many
+    assert "--trials" not in many
 
 
 def test_negative_controls_are_one_test_of_all_together():

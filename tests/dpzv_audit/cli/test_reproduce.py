@@ -10,7 +10,7 @@ from dpzv_audit.cli import main
 from mechanisms.federation import Federation
 
 ROWS = ("--row", "q = 10", "--row", "q = 1")
-SMALL = ("reproduce", "czofo-table4", *ROWS, "--epochs", "1", "--seeds", "1")
+SMALL = ("reproduce", "czofo-table4", *ROWS, "--epochs", "1", "--trials", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, capsys, 
         (("reproduce", "czofo-table"), "NAME is 'czofo-table': did you mean 'czofo-table"),
         (("reproduce", "czofo-table4", "--row", "q = 7"), "--row is 'q = 7', must be part of a row's label"),
         (("reproduce", "czofo-table4", "--epochs", "0"), "--epochs is 0"),
-        (("reproduce", "czofo-table4", "--seeds", "0"), "--seeds is 0"),
+        (("reproduce", "czofo-table4", "--trials", "0"), "--trials is 0"),
         (("reproduce", "czofo-table4", "--records", "0"), "--records is 0"),
         (("reproduce", "czofo-table4", "--records", "1"), "--records is 1, must be at least a batch: batch_size is 64"),
         (("reproduce", "czofo-table4", "--records", "9999"), "--records is 9999, must be at most 1408: digits has"),

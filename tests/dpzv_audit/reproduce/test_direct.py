@@ -128,7 +128,7 @@ def test_real_digits_lose_their_labels_through_gradients_alone(real, capsys, tmp
         "DPZV, epsilon 1, eavesdropper",
     )
     flags = [part for label in wanted for part in ("--row", label)]
-    sizes = ("--records", "1280", "--seeds", "2", "--data-dir", str(real), "--out", str(tmp_path), "--json")
+    sizes = ("--records", "1280", "--trials", "2", "--data-dir", str(real), "--out", str(tmp_path), "--json")
     assert main(["reproduce", "direct-mnist", *flags, *sizes]) == 0
     result = json.loads(capsys.readouterr().out)
     found = {row["label"]: row for row in result["rows"]}
