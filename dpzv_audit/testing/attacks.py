@@ -51,6 +51,8 @@ def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None
         require(control.holds, spec, f"{found}, {rule}")
     negative = [control for control in outcome.controls.values() if control.kind == "negative"]
     require(bool(negative), spec, "has no negative control: nothing shows that it reads no truth")
+    tested = all(control.p_value is not None for control in negative)
+    require(tested, spec, f"{setting.trials} trials are too few to test its negative control: give a setting of more")
     low = spec.least_success
     require(low <= outcome.success.value <= 1.0, spec, f"success is {outcome.success.value}, must be {low} to 1")
 
