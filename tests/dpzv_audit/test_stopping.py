@@ -84,6 +84,10 @@ def test_a_signal_that_comes_while_torch_is_imported_waits_until_it_has_been(num
         assert done == ["imported"]
         time.sleep(10.0)
 
-    with stoppable(), pytest.raises(KeyboardInterrupt):
-        import_and_wait()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
+    try:
+        with stoppable(), pytest.raises(KeyboardInterrupt):
+            import_and_wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done == ["imported"]
