@@ -1,12 +1,14 @@
-"""What a claims file may say: four forms of claim, each validated as a whole, and the defaults for all of them."""
+"""What a claims file may say: four forms of claim, each validated as a whole, the defaults for all, the JSON schema."""
 
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
 
 from dpzv_audit.evidence import AdversaryName, NeighbourRelation
 from dpzv_audit.limits import (
@@ -199,3 +201,57 @@ def form_of(keys: dict[str, object]) -> str | None:
     if keys.get("kind") == "attack":
         return "attack"
     return next((form for form in FORMS if form in keys), None)
+
+
+# Python's standard library knows compatibility forms (NFKC), not which letters of different scripts look alike: the
+# table holds those of Cyrillic and Greek that hide in Latin text, with digits and marks. Control, reordering and
+# zero-width characters (category Cf) are refused in any name, see `_readable`.
+_ALIKE = {
+    # Cyrillic
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0423\u0425\u0406\u0408\u0405": "ABEKMHOPCTYXlJS",
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u04c0": (
+        "aeopcyxijsdhqwll"
+    ),
+    # Greek, and Latin letters of phonetics
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7": "ABEZHlKMNOPTYX",
+    "\u03b1\u03b9\u03bd\u03bf\u03c1\u03c5\u0131\u0251\u0261": "aivopuiag",
+    # digits and marks
+    "I1|0": "lllO",
+    "\u2010\u2012\u2013\u2014\u2212": "-----",
+    "\u2018\u2019`\u02b9\u2032": "'''''",
+    "\u2044\u2215\ua789\u2236\u02d0": "//:::",
+}
+_TABLE = {ord(one): other for ones, others in _ALIKE.items() for one, other in zip(ones, others, strict=True)}
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Characters that nothing is drawn for and that are not of category Cf."""
+_BLANK = "\u2800"
+
+
+def skeleton(name: str) -> str:
+    """Return what `name` looks like (Unicode Standard 39, section 4): equal for names that readers could confuse."""
+    text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", name)).replace(_BLANK, " ")
+    return " ".join(text.split()).translate(_TABLE).replace("rn", "m")
+
+
+def claims_schema() -> dict[str, object]:
+    """Return the JSON schema (draft 2020-12) of a claims file: `[defaults]` and the four forms of `[[claim]]`."""
+    models = (*FORMS.values(), Defaults)
+    places, definitions = models_json_schema([(model, "validation") for model in models], by_alias=True)
+    for definition in definitions["$defs"].values():
+        # What [defaults] may give need not stand in the claim itself.
+        required = definition.get("required", [])
+        if "name" in required:
+            definition["required"] = [key for key in required if key not in Defaults.model_fields]
+    refs = {model: places[(model, "validation")] for model in models}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dpzv-audit claims file",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["claim"],
+        "properties": {
+            "defaults": refs[Defaults],
+            "claim": {"type": "array", "minItems": 1, "items": {"anyOf": [refs[model] for model in FORMS.values()]}},
+        },
+        **definitions,
+    }

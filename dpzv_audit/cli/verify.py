@@ -186,7 +186,7 @@ def verify(
 def _print_schema() -> None:
     import json
 
-    from dpzv_audit.claims.schema import claims_schema
+    from dpzv_audit.claims.model import claims_schema
 
     typer.echo(json.dumps(claims_schema(), indent=2))
 

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.claims.lines import key_lines, longest_key
-from dpzv_audit.claims.load import LARGEST_FILE, load_claims, parse_claims
-from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
-from dpzv_audit.claims.schema import claims_schema
+from dpzv_audit.claims.load import LARGEST_FILE, key_lines, load_claims, longest_key, parse_claims
+from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim, claims_schema
 from dpzv_audit.errors import InputError
 
 FILE = """\
