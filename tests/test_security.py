@@ -61,7 +61,10 @@ ALLOWED = {
     ("dpzv_audit/reproduce/text.py", "import importlib"): "reads the package's own tables",
     ("dpzv_audit/accounting/table.py", "import importlib"): "reads the package's own tables",
     ("dpzv_audit/data/spec.py", "import importlib"): "the version of the package that embeds a data set",
-    ("dpzv_audit/auditing/workers.py", "import multiprocessing"): "a Dask worker is let have a loky process of its own",
+    (
+        "dpzv_audit/execution/workers.py",
+        "import multiprocessing",
+    ): "lets a Dask worker have a loky process of its own",
     ("dpzv_audit/npy.py", "import zipfile"): "reads arrays, bounded; extracts nothing",
     ("dpzv_audit/auditing/scores.py", "import zipfile"): "reads one array, bounded; extracts nothing",
     ("dpzv_audit/auditing/storage.py", "import shutil"): "removes the folder of a finished audit",
@@ -77,10 +80,10 @@ ALLOWED = {
     ): "a transformer that the user names; no code of it",
     ("dpzv_audit/locks.py", "import socket"): "the name of this host, in a lock file",
     (
-        "dpzv_audit/auditing/workers.py",
+        "dpzv_audit/execution/workers.py",
         "import cloudpickle",
     ): "the job, from this process to the workers of its cluster",
-    ("dpzv_audit/auditing/workers.py", "import joblib"): "loky: worker processes that this one starts itself",
+    ("dpzv_audit/execution/workers.py", "import joblib"): "loky: worker processes that this one starts itself",
     ("dpzv_audit/cli/matrix.py", "import joblib"): "loky: worker processes that this one starts itself",
     ("reports/render.py", "import markupsafe"): "marks drawings made here, whose texts are escaped, as drawn",
 }

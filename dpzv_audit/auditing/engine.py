@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,13 +16,13 @@ from typing import Protocol
 import numpy as np
 
 from dpzv_audit.auditing.storage import Arrays, ChunkStore
-from dpzv_audit.auditing.workers import Lane, Workers, failure_of, lanes_of, worker_died
 from dpzv_audit.errors import AuditError, InputError, check_count
+from dpzv_audit.execution.executor import carry_out
+from dpzv_audit.execution.workers import Workers
 from dpzv_audit.halving import in_pieces
 
-MOST_DEATHS = 3
-"""So often may workers die on one chunk before the audit gives up."""
-_POLL_SECONDS = 0.5
+Span = tuple[int, int]
+"""Pairs from the first to the last (exclusive)."""
 
 
 class Trials(Protocol):
@@ -85,16 +84,17 @@ def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
 
 
 class _Collection:
-    """One collection under way."""
+    """One collection under way, as `execution.executor.Work`: a task is a chunk."""
 
     def __init__(self, trials: Trials, pairs: int, effort: Effort) -> None:
         self._trials = trials
         self._effort = effort
-        self._started = time.monotonic()
+        self._here = effort.workers.kind == "here"
+        self._end = float("inf") if effort.max_seconds is None else time.monotonic() + effort.max_seconds
         grid = [(a, min(a + effort.chunk, pairs)) for a in range(0, pairs, effort.chunk)]
         stored = effort.store.load() if effort.store else {}
-        self._done: dict[tuple[int, int], Arrays] = {}
-        self._pending: list[tuple[int, int]] = []
+        self._done: dict[Span, Arrays] = {}
+        self._pending: list[Span] = []
         for first, last in grid:
             # A failure may have cut a chunk short, and the rest of it another: what is stored goes on where it ends.
             while (kept := _longest_from(first, last, stored)) is not None:
@@ -103,71 +103,60 @@ class _Collection:
             if first < last:
                 self._pending.append((first, last))
         self._fitted: int | None = None
-        self._longest = 0.0
+        self._longest = self._begun = 0.0
         if self._done:
             self._report()
 
     def run(self) -> Collected:
-        stopped = self._here() if self._effort.workers.kind == "here" else self._in_lanes()
+        carry_out(self, self._effort.workers, partial(run_chunk, self._trials))
         arrays, pairs = _joined(self._done)
         if not pairs:
             raise AuditError(
                 f"‹max_minutes› is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
                 f"done, must be more (or a smaller ‹chunk›)"
             )
+        stopped = "max-minutes" if self._pending else None
         return Collected(arrays=arrays, pairs=pairs, stopped=stopped, fitted=self._fitted)
 
-    def _left(self) -> float:
-        limit = self._effort.max_seconds
-        return float("inf") if limit is None else limit - (time.monotonic() - self._started)
+    def left(self) -> bool:
+        """See `Work`. Here a chunk is not begun that would end after the limit, as far as the slowest so far tells."""
+        return bool(self._pending) and time.monotonic() + self._longest < self._end
 
-    def _here(self) -> str | None:
-        while self._pending:
-            # A chunk is not begun that would end after the limit, as far as the slowest so far tells.
-            if self._left() <= self._longest:
-                return "max-minutes"
-            span, begun = self._pending[0], time.monotonic()
-            self._keep(span, run_chunk(self._trials, *span, at_once=self._fitted))
-            self._pending.pop(0)
-            self._longest = max(self._longest, time.monotonic() - begun)
-        return None
+    def take(self) -> Span | None:
+        """See `Work`."""
+        self._begun = time.monotonic()
+        return self._pending.pop(0) if self.left() else None
 
-    def _in_lanes(self) -> str | None:
-        lanes = lanes_of(self._effort.workers, partial(run_chunk, self._trials))
-        running: dict[Future[tuple[Arrays, int | None]], tuple[Lane, tuple[int, int]]] = {}
-        deaths: dict[tuple[int, int], int] = {}
-        try:
-            free: list[Lane] = []
-            while self._pending or running:
-                if self._left() <= 0:
-                    return "max-minutes"
-                free += lanes.opened()
-                while self._pending and free:
-                    span, lane = self._pending.pop(0), free.pop()
-                    running[lane.submit(*span, self._fitted)] = (lane, span)
-                done, _ = wait(running, timeout=min(_POLL_SECONDS, self._left()), return_when=FIRST_COMPLETED)
-                for future in done:
-                    lane, span = running.pop(future)
-                    free.append(lane)
-                    error = failure_of(future)
-                    if error is None:
-                        self._keep(span, future.result())
-                    elif worker_died(error):
-                        deaths[span] = deaths.get(span, 0) + 1
-                        if deaths[span] >= MOST_DEATHS:
-                            raise AuditError(
-                                f"a worker died {MOST_DEATHS} times on runs {span[0] + 1} to {span[1]}: use a smaller "
-                                f"‹chunk› if memory ran out; the chunks done so far are kept for ‹resume›"
-                            ) from error
-                        lane.renew()
-                        self._pending.insert(0, span)
-                    else:
-                        raise error
-            return None
-        finally:
-            lanes.close()
+    def arguments(self, task: Span) -> tuple[int, int, int | None]:
+        """See `Work`."""
+        return (*task, self._fitted)
 
-    def _keep(self, span: tuple[int, int], outcome: tuple[Arrays, int | None]) -> None:
+    def ends(self, task: Span) -> float | None:
+        """See `Work`: what a worker has under way is given up, and what this process has is done to its end."""
+        return None if self._here else self._end
+
+    def done(self, task: Span, result: tuple[Arrays, int | None]) -> None:
+        """See `Work`."""
+        self._keep(task, result)
+        if self._here:
+            self._longest = max(self._longest, time.monotonic() - self._begun)
+
+    def again(self, task: Span) -> None:
+        """See `Work`."""
+        self._pending.insert(0, task)
+
+    give_up = again
+
+    def failed(self, task: Span, error: BaseException, *, deaths: int = 0) -> None:
+        """See `Work`."""
+        if not deaths:
+            raise error
+        raise AuditError(
+            f"a worker died {deaths} times on runs {task[0] + 1} to {task[1]}: use a smaller ‹chunk› if memory ran "
+            f"out; the chunks done so far are kept for ‹resume›"
+        ) from error
+
+    def _keep(self, span: Span, outcome: tuple[Arrays, int | None]) -> None:
         arrays, fitted = outcome
         if fitted is not None:
             self._fitted = min(fitted, self._fitted or fitted)
@@ -214,12 +203,12 @@ def run_chunk(
     return {**arrays, **failure}, fitted
 
 
-def _longest_from(first: int, last: int, stored: Mapping[tuple[int, int], Arrays]) -> int | None:
+def _longest_from(first: int, last: int, stored: Mapping[Span, Arrays]) -> int | None:
     """Where the longest stored chunk that begins at `first` and ends by `last` ends; None where there is none."""
     return max((end for begin, end in stored if begin == first < end <= last), default=None)
 
 
-def _joined(done: Mapping[tuple[int, int], Arrays]) -> tuple[Arrays, int]:
+def _joined(done: Mapping[Span, Arrays]) -> tuple[Arrays, int]:
     """The arrays of all chunks in the order of their pairs, and how many pairs these are."""
     ordered = [done[span] for span in sorted(done)]
     if not ordered:

@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 from dpzv_audit.auditing.engine import MechanismFailed
 from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.storage import Arrays
-from dpzv_audit.auditing.workers import in_own_process, in_worker
 from dpzv_audit.deadline import can_ring, until
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.execution.workers import in_own_process, in_worker
 from dpzv_audit.seeds import Purpose, stream
 
 Floats = NDArray[np.float64]

@@ -12,14 +12,16 @@ from numpy.typing import ArrayLike
 
 from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.gate import Effort, Gate, claim_seed, place_of
+from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, place_of, question_of
+from dpzv_audit.claims.gathering import gather
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
 from dpzv_audit.claims.mechanism_source import mechanism_source
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
 from dpzv_audit.claims.result import claim_result
-from dpzv_audit.claims.sources import Source, scores_block, scores_source
-from dpzv_audit.claims.verdicts import fails, holm
+from dpzv_audit.claims.sources import scores_block, scores_source
+from dpzv_audit.claims.stages import Source
+from dpzv_audit.claims.verdicts import fails, holm, stopping_level
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
 from dpzv_audit.evidence import Verdict
@@ -80,6 +82,7 @@ def verify_claim(
     """
     check_probability("alpha", alpha)
     check_positive("trial_seconds", trial_seconds)
+    check_count("seed", seed, least=0)
     keys = {"name": "claim", **claim}
     source: Source | None = None
     placed: PlacedClaim
@@ -102,16 +105,18 @@ def verify_claim(
     else:
         placed = one_claim(keys if mechanism is None else {**keys, "mechanism": mechanism})
     path = Path(folder) / "claim"
-    gate = Gate(
-        file=ClaimsFile(path, alpha, (placed,)),
+    if source is None:
         # The caller imports and runs what it names itself: this is its own process.
-        place=place_of(path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds),
-        cache=Cache(None),
-        seed=check_count("seed", seed, least=0),
-        effort=Effort(max_trials=max_trials),
-    )
-    (run,) = gate.prepare(() if source is None else (source,))
-    gate.gather([run])
+        place = place_of(path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds)
+        file = ClaimsFile(path, alpha, (placed,))
+        gate = Gate(file=file, place=place, cache=Cache(None), seed=seed, effort=Effort(max_trials=max_trials))
+        (run,) = gate.prepare()
+        gate.gather([run])
+    else:
+        run = ClaimRun(placed, "", claim_seed(placed, seed))
+        asked = question_of(placed, alpha=alpha, stop=stopping_level(alpha, 1), seed=run.seed, max_trials=max_trials)
+        with named(path, placed):
+            run.found = gather(source, asked)
     evidence = run.evidence()
     (refuted,) = holm([evidence.p_value], alpha)
     (alone,) = holm([evidence.general_p_value], alpha)

@@ -47,7 +47,7 @@ class Evidence:
     """Everything that was found out about one claim, apart from the verdict, which depends on the whole file."""
 
     p_value: float
-    theory: Theory
+    theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()
     rates: tuple[float, ...] = ()
     """Success of an attack by block of trainings."""

@@ -1,31 +1,41 @@
-"""Puts every claim of a file to the test: theory first, the sequential test, the full audit where it did not decide.
+"""Puts every claim of a file to the test, and keeps what was found out for the next run.
 
 Time and trials are spent stage by stage over the whole file, so that a budget that runs out has seen something of every
-claim.
+claim. A worker gets a claim and a task, builds what the claim is about itself and keeps it, so that nothing but claims
+and blocks travels. Every block draws from streams of its own: the numbers do not depend on where and in which order it
+was drawn.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
+import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from dpzv_audit.auditing.workers import Workers
-from dpzv_audit.claims.blocks import Block
+from dpzv_audit.claims.blocks import Block, scores_digest
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
+from dpzv_audit.claims.evidence import Evidence
+from dpzv_audit.claims.gathering import THEORY, Done, Gathering, Question, Step, Task, gather, result_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim
-from dpzv_audit.claims.model import ScoresClaim
-from dpzv_audit.claims.progress import ClaimRun, Task
-from dpzv_audit.claims.schedule import Hooks, Terms, carry_out
-from dpzv_audit.claims.sources import Place, Source, check_claim, data_key, source_of
+from dpzv_audit.claims.model import AttackClaim, ScoresClaim
+from dpzv_audit.claims.sources import Place, check_claim, data_key, source_of
+from dpzv_audit.claims.stages import Source
 from dpzv_audit.claims.verdicts import stopping_level
-from dpzv_audit.deadline import TRIAL_SECONDS, TimeIsUp, until
+from dpzv_audit.deadline import GRACE_SECONDS, TRIAL_SECONDS, TimeIsUp, until
 from dpzv_audit.errors import AuditError
+from dpzv_audit.execution.executor import carry_out
+from dpzv_audit.execution.workers import Workers
 from dpzv_audit.trees import Undigested
+
+WHOLE: Task = ("the whole claim", 0)
+_MOST_KEPT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +47,67 @@ class Effort:
     workers: Workers = field(default_factory=Workers)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Watcher:
-    """What is told of work in progress: (claim's index, what it is doing now)."""
+@dataclass
+class ClaimRun:
+    """One claim on its way through the gate: its evidence is gathered, and then `found`."""
 
-    status: Callable[[int, str], None] = lambda index, text: None
+    placed: PlacedClaim
+    key: str
+    seed: int
+    gathering: Gathering | None = None
+    """Let go once the evidence is complete."""
+    found: Evidence | None = None
+    unkept: str = ""
+    """Why the evidence cannot be kept for another run: what it depends on cannot be told; "" where it can."""
+    cached: bool = False
+    seconds: float = 0.0
+
+    def evidence(self) -> Evidence:
+        """Return what was found out so far."""
+        if self.found is not None:
+            return self.found
+        assert self.gathering is not None
+        return self.gathering.evidence()
+
+    @property
+    def evidence_key(self) -> str:
+        """What identifies the evidence so far: `key`, or what it says where it was cut off or `key` does not cover it.
+
+        A run that goes on draws more of the same, which is new evidence: what a cut one decided does not decide it.
+        """
+        evidence = self.evidence()
+        if self.key and not self.unkept and not evidence.missing:
+            return self.key
+        return evidence_key({"claim": self.key, "so far": evidence.to_json()})
+
+
+def question_of(
+    placed: PlacedClaim, *, alpha: float, stop: float, seed: int, max_trials: int | None = None
+) -> Question:
+    """Return what a claim asks, where all claims of its file share `alpha` and none needs a look below `stop`."""
+    claim = placed.claim
+    if not isinstance(claim, AttackClaim):
+        return Question(
+            epsilon=claim.epsilon, delta=claim.delta, alpha=alpha, stop=stop, seed=seed, max_trials=max_trials
+        )
+    from attacks import attack_named
+
+    return Question(
+        success_at_most=claim.success_at_most,
+        least_success=attack_named(claim.attack).least_success,
+        alpha=alpha,
+        stop=stop,
+        seed=seed,
+        max_trials=max_trials,
+    )
 
 
 @dataclass
 class Gate:
-    """Gathers the evidence about all claims of a file within a budget; an interrupt leaves what there is so far."""
+    """Gathers the evidence about all claims of a file within a budget; an interrupt leaves what there is so far.
+
+    `status` is told of work in progress: (claim's place in the file, what it is doing now).
+    """
 
     file: ClaimsFile
     place: Place
@@ -54,18 +115,15 @@ class Gate:
     seed: int = 0
     resume: bool = False
     effort: Effort = Effort()
-    watcher: Watcher = Watcher()
+    status: Callable[[int, str], None] = lambda index, text: None
     _began: float = field(default_factory=time.monotonic, init=False)
 
-    def prepare(self, sources: Sequence[Source] = ()) -> list[ClaimRun]:
+    def prepare(self) -> list[ClaimRun]:
         """Find what the cache knows, and validate every other claim before any runs; `InputError` names the line.
 
-        `sources` replace the claims' own, one for each claim; there is then nothing to look up. Time counts from here.
+        Time counts from here.
         """
         self._began = time.monotonic()
-        if sources:
-            pairs = zip(self.file.claims, sources, strict=True)
-            return [ClaimRun(placed, "", claim_seed(placed, self.seed), source) for placed, source in pairs]
         runs = []
         for placed in self.file.claims:
             unkept, data = "its time was over before its files were read", ""
@@ -75,14 +133,16 @@ class Gate:
                 except Undigested as why:
                     unkept = str(why)
             run = ClaimRun(placed, self._key(placed, data), claim_seed(placed, self.seed), unkept=unkept)
-            run.complete = None if unkept else self.cache.evidence(run.key)
-            run.cached = run.complete is not None
+            run.found = None if unkept else self.cache.evidence(run.key)
+            run.cached = run.found is not None
             runs.append(run)
         for run in runs:
-            if run.complete is None:
-                run.missing = f"{self._terms.over} ended before it was planned"
+            if not run.cached:
                 with self._in_time(run.placed):
-                    run.source = source_of(run.placed, self.place, run.seed)
+                    source = source_of(run.placed, self.place, run.seed)
+                    run.gathering = Gathering(source, self._question(run))
+                if run.gathering is None:
+                    run.found = _untested(run, f"{self.over} ended before it was planned")
         return runs
 
     def check(self) -> None:
@@ -91,29 +151,62 @@ class Gate:
         Takes seconds whatever sizes the file names; raises `InputError` naming the line.
         """
         for placed in self.file.claims:
-            with self._named(placed):
+            with named(self.file.path, placed):
                 check_claim(placed, self.place)
 
     def gather(self, runs: Sequence[ClaimRun]) -> None:
         """Account for and test every claim, stage by stage; raises `KeyboardInterrupt` where it is interrupted."""
         for index, run in enumerate(runs):
             waiting = "from the cache" if run.cached else "waiting"
-            self.watcher.status(index, run.missing if run.source is None and run.missing else waiting)
-        hooks = Hooks(
-            named=self._named,
-            stored=self._stored,
-            keep=self._keep,
-            status=self.watcher.status,
-            ended=self._ended,
-        )
-        open_ones = {index: run for index, run in enumerate(runs) if run.source is not None}
+            self.status(index, waiting if run.found is None or run.cached else run.found.missing)
+        schedule = _Schedule(self, runs)
         try:
-            carry_out(open_ones, self.effort.workers, place=self.place, terms=self._terms, hooks=hooks)
+            carry_out(schedule, self.effort.workers, schedule.job)
         except KeyboardInterrupt:
-            for run in open_ones.values():
-                if run.pools:
+            for run in runs:
+                if run.gathering is not None and run.gathering.pools:
                     self._still_of_its_files(run)
             raise
+
+    @property
+    def over(self) -> str:
+        """What is over where time is."""
+        return f"the budget of {self.effort.max_minutes:g} minutes"
+
+    @property
+    def deadline(self) -> float | None:
+        """When no block of trials may go on, on `time.monotonic()`'s clock."""
+        minutes = self.effort.max_minutes
+        return None if minutes is None else self._began + 60.0 * minutes
+
+    @property
+    def last(self) -> float | None:
+        """When everything must have ended, a grace for theory and for score files after the deadline."""
+        return None if self.deadline is None else self.deadline + GRACE_SECONDS
+
+    def stored(self, run: ClaimRun, task: Task) -> Block | None:
+        """Return a block of a run that did not end, where this one goes on from there."""
+        return self.cache.block(run.key, *task) if self.resume and self._keeps(run, task) else None
+
+    def keep(self, run: ClaimRun, task: Task, block: Block) -> None:
+        """Store a block that is worth it."""
+        if self._keeps(run, task):
+            self.cache.keep_block(run.key, *task, block)
+
+    def ended(self, index: int, run: ClaimRun) -> None:
+        """Settle the evidence of a claim, let its blocks go, and keep it where it is whole."""
+        run.found, run.gathering = run.evidence(), None
+        self.status(index, run.found.missing or "done")
+        if self._still_of_its_files(run) and not run.found.missing:
+            self.cache.keep(run.key, run.found)
+
+    def _keeps(self, run: ClaimRun, task: Task) -> bool:
+        return not run.unkept and run.gathering is not None and task[0] in run.gathering.subject.stored
+
+    def _question(self, run: ClaimRun) -> Question:
+        return question_of(
+            run.placed, alpha=self.file.alpha, stop=self._stop, seed=run.seed, max_trials=self.effort.max_trials
+        )
 
     def _key(self, placed: PlacedClaim, data: str) -> str:
         return evidence_key(
@@ -129,41 +222,15 @@ class Gate:
             }
         )
 
-    @property
-    def _terms(self) -> Terms:
-        minutes = self.effort.max_minutes
-        return Terms(
-            alpha=self.file.alpha,
-            stop=self._stop,
-            max_trials=self.effort.max_trials,
-            deadline=None if minutes is None else self._began + 60.0 * minutes,
-            over="" if minutes is None else f"the budget of {minutes:g} minutes",
-        )
-
     @contextmanager
     def _in_time(self, placed: PlacedClaim) -> Iterator[None]:
         """Let the block go on until the last of the time is over, and its errors be named."""
-        with suppress(TimeIsUp), self._named(placed), until(self._terms.last):
+        with suppress(TimeIsUp), named(self.file.path, placed), until(self.last):
             yield
 
     @property
     def _stop(self) -> float:
         return stopping_level(self.file.alpha, len(self.file.claims))
-
-    def _stored(self, run: ClaimRun, task: Task) -> Block | None:
-        if not self.resume or run.unkept or run.source is None or task[0] not in run.source.stored:
-            return None
-        return self.cache.block(run.key, *task)
-
-    def _keep(self, run: ClaimRun, task: Task, block: Block) -> None:
-        if not run.unkept and run.source is not None and task[0] in run.source.stored:
-            self.cache.keep_block(run.key, *task, block)
-
-    def _ended(self, index: int, run: ClaimRun) -> None:
-        self.watcher.status(index, run.missing or "done")
-        run.finish()
-        if self._still_of_its_files(run) and not run.missing:
-            self.cache.keep(run.key, run.evidence())
 
     def _still_of_its_files(self, run: ClaimRun) -> bool:
         """Whether what was found may be kept; where files changed meanwhile, it may be of others than its key says."""
@@ -178,17 +245,177 @@ class Gate:
             self.cache.forget_blocks(run.key)
         return same
 
-    @contextmanager
-    def _named(self, placed: PlacedClaim) -> Iterator[None]:
-        """Let an error of the block open with file, line and name of the claim."""
+
+@dataclass
+class _Open:
+    """A step of one claim that is under way; `steps` is None where the whole claim is one task."""
+
+    run: ClaimRun
+    gathering: Gathering
+    steps: Generator[Step, Done, None] | None
+    step: Step
+    results: list[Any] = field(default_factory=list)
+    pending: int = 0
+    cut: str = ""
+
+
+class _Schedule:
+    """The steps of all claims, as `execution.executor.Work`: a task is a claim's place and a number in its step."""
+
+    def __init__(self, gate: Gate, runs: Sequence[ClaimRun]) -> None:
+        self._gate = gate
+        self._here = gate.effort.workers.kind == "here"
+        self.job = perform if self._here else perform_apart
+        self._open: dict[int, _Open] = {}
+        self._queue: list[tuple[int, int, int]] = []
+        for index, run in enumerate(runs):
+            gathering = run.gathering
+            if gathering is not None and gathering.subject.quick:
+                self._add(index, _Open(run, gathering, None, Step(0, (WHOLE,), "testing")))
+            elif gathering is not None:
+                steps = gathering.steps()
+                self._add(index, _Open(run, gathering, steps, next(steps)))
+
+    def _add(self, index: int, opened: _Open) -> None:
+        self._open[index] = opened
+        opened.results = [None] * len(opened.step.tasks)
+        opened.pending = len(opened.step.tasks)
+        for number in range(opened.pending):
+            self.again((index, number))
+        if not opened.pending:
+            self._resolve(index)
+
+    def left(self) -> bool:
+        """See `Work`."""
+        return bool(self._queue)
+
+    def take(self) -> tuple[int, int] | None:
+        """See `Work`: blocks that are stored, and tasks whose time is over, need none."""
+        while self._queue:
+            _, index, number = heapq.heappop(self._queue)
+            opened = self._open[index]
+            block = self._gate.stored(opened.run, opened.step.tasks[number]) if self._drawn((index, number)) else None
+            end = self.ends((index, number))
+            if block is not None:
+                self._settle(index, number, block)
+            elif end is not None and time.monotonic() >= end:
+                self.give_up((index, number))
+            else:
+                many = f" {number + 1}/{len(opened.step.tasks)}" if len(opened.step.tasks) > 1 else ""
+                self._gate.status(index, opened.step.doing + many)
+                return index, number
+        return None
+
+    def arguments(self, task: tuple[int, int]) -> tuple[Any, ...]:
+        """See `Work`."""
+        opened = self._open[task[0]]
+        run, gathering, what = opened.run, opened.gathering, opened.step.tasks[task[1]]
+        if self._here:
+            return gathering.subject, gathering.question, what
+        return run.placed, run.seed, self._gate.place, what, gathering.question
+
+    def ends(self, task: tuple[int, int]) -> float | None:
+        """See `Work`."""
+        return self._gate.deadline if self._drawn(task) else self._gate.last
+
+    def _drawn(self, task: tuple[int, int]) -> bool:
+        """Whether a task draws a block of trials, not theory or a whole quick claim, which have a grace."""
+        return self._open[task[0]].step.tasks[task[1]] not in (WHOLE, (THEORY, 0))
+
+    def done(self, task: tuple[int, int], result: tuple[Any, float]) -> None:
+        """See `Work`."""
+        opened, (found, seconds) = self._open[task[0]], result
+        opened.run.seconds += seconds
+        if self._drawn(task):
+            self._gate.keep(opened.run, opened.step.tasks[task[1]], found)
+        self._settle(*task, found)
+
+    def give_up(self, task: tuple[int, int]) -> None:
+        """See `Work`."""
+        self._open[task[0]].cut = self._gate.over
+        self._settle(*task, None)
+
+    def again(self, task: tuple[int, int]) -> None:
+        """See `Work`."""
+        heapq.heappush(self._queue, (self._open[task[0]].step.order, *task))
+
+    def failed(self, task: tuple[int, int], error: BaseException, *, deaths: int = 0) -> None:
+        """See `Work`."""
+        with named(self._gate.file.path, self._open[task[0]].run.placed):
+            if deaths:
+                raise AuditError(f"a worker died {deaths} times on it; ‹resume› goes on") from error
+            raise error
+
+    def _settle(self, index: int, number: int, result: Any) -> None:
+        opened = self._open[index]
+        opened.results[number] = result
+        opened.pending -= 1
+        if not opened.pending:
+            self._resolve(index)
+
+    def _resolve(self, index: int) -> None:
+        """All of a step is done, or given up: hand the results on and take the next step."""
+        opened = self._open.pop(index)
+        run = opened.run
+        if opened.steps is None:
+            run.found = opened.results[0] or _untested(run, f"{opened.cut} ended before any test")
+            self._gate.ended(index, run)
+            return
+        started, step = time.monotonic(), None
         try:
-            yield
-        except AuditError as error:
-            # What is not about a field is about what is audited, where code or files of the user's are.
-            subject = next((key for key in ("mechanism", "scores") if hasattr(placed.claim, key)), "")
-            line = placed.line_of(re.split(r"[ .]", error.field or subject)[0])
-            where = f"{self.file.path}:{line}: claim {placed.name!r}: "
-            raise error.placed(where) from error
+            with named(self._gate.file.path, run.placed), until(self._gate.last):
+                step = opened.steps.send(Done(_unbroken(opened.results), opened.cut))
+        except StopIteration:
+            pass
+        except TimeIsUp:
+            opened.gathering.missing = f"{self._gate.over} ended in its tests"
+        run.seconds += time.monotonic() - started
+        if step is None:
+            self._gate.ended(index, run)
+        else:
+            self._add(index, _Open(run, opened.gathering, opened.steps, step))
+
+
+def _untested(run: ClaimRun, missing: str) -> Evidence:
+    """Return the evidence about a claim of which nothing was found out in time."""
+    return Evidence(p_value=1.0, facts={"seed": run.seed}, missing=missing, scores=scores_digest({}))
+
+
+def _unbroken(results: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the results up to the first that is missing."""
+    return tuple(itertools.takewhile(lambda result: result is not None, results))
+
+
+def perform(subject: Source, question: Question, task: Task) -> tuple[Any, float]:
+    """Return the result of a task and the seconds it took."""
+    started = time.monotonic()
+    result = gather(subject, question) if task == WHOLE else result_of(subject, task)
+    return result, time.monotonic() - started
+
+
+_subjects: dict[tuple[str, int, Place], Source] = {}
+
+
+def perform_apart(placed: PlacedClaim, seed: int, place: Place, task: Task, question: Question) -> tuple[Any, float]:
+    """Return what `perform` does, in a worker process, which keeps what the last claims that it met are about."""
+    key = (placed.digest(), seed, place)
+    if key not in _subjects:
+        while len(_subjects) >= _MOST_KEPT:
+            _subjects.pop(next(iter(_subjects)))
+        _subjects[key] = source_of(placed, place, seed)
+    return perform(_subjects[key], question, task)
+
+
+@contextmanager
+def named(path: Path, placed: PlacedClaim) -> Iterator[None]:
+    """Let an error of the block open with file, line and name of the claim."""
+    try:
+        yield
+    except AuditError as error:
+        # What is not about a field is about what is audited, where code or files of the user's are.
+        subject = next((key for key in ("mechanism", "scores") if hasattr(placed.claim, key)), "")
+        line = placed.line_of(re.split(r"[ .]", error.field or subject)[0])
+        raise error.placed(f"{path}:{line}: claim {placed.name!r}: ") from error
 
 
 def claim_seed(placed: PlacedClaim, seed: int) -> int:

@@ -12,8 +12,8 @@ from dpzv_audit.auditing.mechanism import MechanismTrials, check_mechanism, play
 from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.claims.model import MechanismClaim
-from dpzv_audit.claims.sources import Place, Source
-from dpzv_audit.claims.stages import two_stages
+from dpzv_audit.claims.sources import Place
+from dpzv_audit.claims.stages import Source, two_stages
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
 

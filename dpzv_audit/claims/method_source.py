@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 from dpzv_audit.claims.blocks import Block
 from dpzv_audit.claims.games import games_of
 from dpzv_audit.claims.model import AttackClaim, MethodClaim
-from dpzv_audit.claims.sources import Place, Source, data_folder, transformer_of
-from dpzv_audit.claims.stages import Stage
+from dpzv_audit.claims.sources import Place, data_folder, transformer_of
+from dpzv_audit.claims.stages import Source, Stage
 from dpzv_audit.claims.theory import theory_of
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset

@@ -15,8 +15,7 @@ from dpzv_audit.auditing.planted.cases import Planted
 from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.claims.games import TRAINED_BLOCK, scored_block
 from dpzv_audit.claims.model import PLANTED_PREFIX, MechanismClaim
-from dpzv_audit.claims.sources import Source
-from dpzv_audit.claims.stages import CUT_SHARE, Stage, two_stages
+from dpzv_audit.claims.stages import CUT_SHARE, Source, Stage, two_stages
 from dpzv_audit.claims.theory import theory_from
 from dpzv_audit.errors import InputError
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from dpzv_audit.auditing.tradeoff import claimed_curve
 from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, supports
 from dpzv_audit.claims.evidence import Evidence
+from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
-from dpzv_audit.claims.progress import ClaimRun
 from dpzv_audit.claims.verdicts import VERDICTS, adjusted_p_values, decide, fails
 from dpzv_audit.evidence import to_jsonable
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from dpzv_audit.auditing import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from dpzv_audit.auditing.mechanism import importable
 from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.scores import Scores, load_scores
 from dpzv_audit.claims.blocks import Block
-from dpzv_audit.claims.evidence import Theory
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.claims.paths import FILE, FOLDER, path_below, transformer_below
-from dpzv_audit.claims.stages import Stage
+from dpzv_audit.claims.stages import Source, Stage
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.deadline import TRIAL_SECONDS
@@ -25,30 +24,6 @@ from dpzv_audit.registry import code_digest
 from dpzv_audit.trees import data_digest, tree_digest
 
 SCORES = "scores"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """How evidence about one claim is gathered.
-
-    `draw(pool, number)` makes one block of trials, from streams of its own; it may take seconds. `pairs` counts the
-    pairs, and `trials` the trainings or runs, in a block of each pool. `stages` is empty where no test can be made, and
-    `unaudited` says why.
-    """
-
-    theory: Callable[[], Theory] = Theory
-    stages: tuple[Stage, ...] = ()
-    draw: Callable[[str, int], Block] = lambda pool, number: {}
-    pairs: Mapping[str, int] = field(default_factory=dict)
-    trials: Mapping[str, int] = field(default_factory=dict)
-    gaussian: frozenset[str] = frozenset()
-    """Pools whose scores may be Gaussian by construction: half of each share goes to a test of mu."""
-    stored: frozenset[str] = frozenset()
-    """Pools whose blocks cost enough to be kept for `resume`."""
-    quick: bool = False
-    """Whether all of it takes so little that it is one piece of work, and ends though time is up."""
-    unaudited: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +162,7 @@ def scores_source(
         stages=(Stage(name=SCORES, pool=SCORES, blocks=1, full=1.0),),
         draw=draw,
         gaussian=frozenset({SCORES} if exactly_gaussian else ()),
+        gaussian_tests=tuple(name for name in GAUSSIAN_TESTS if name in DEFAULT_ESTIMATORS),
         quick=True,
         facts=facts or {},
     )

@@ -8,8 +8,14 @@ test because of what the earlier one showed only raises it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpzv_audit.auditing import GAUSSIAN_TESTS
+from dpzv_audit.auditing.fixed import TestName
+from dpzv_audit.claims.blocks import Block
+from dpzv_audit.claims.evidence import Theory
 
 CUT_SHARE = 0.1
 """Share of alpha for the one full test of a stage that a budget or an interrupt cut off."""
@@ -31,6 +37,37 @@ class Stage:
     sequential: float = 0.0
     full: float = 0.0
     stops: bool = False
+
+    @property
+    def words(self) -> str:
+        """What the stage is called."""
+        return self.name if self.name == self.pool else f"{self.name} test on {self.pool}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How evidence about one claim is gathered.
+
+    `draw(pool, number)` makes one block of trials, from streams of its own; it may take seconds. `pairs` counts the
+    pairs, and `trials` the trainings or runs, in a block of each pool. `stages` is empty where no test can be made, and
+    `unaudited` says why.
+    """
+
+    theory: Callable[[], Theory] = Theory
+    stages: tuple[Stage, ...] = ()
+    draw: Callable[[str, int], Block] = lambda pool, number: {}
+    pairs: Mapping[str, int] = field(default_factory=dict)
+    trials: Mapping[str, int] = field(default_factory=dict)
+    gaussian: frozenset[str] = frozenset()
+    """Pools whose scores may be Gaussian by construction: half of each share goes to a test of mu."""
+    stored: frozenset[str] = frozenset()
+    """Pools whose blocks cost enough to be kept for `resume`."""
+    gaussian_tests: tuple[TestName, ...] = GAUSSIAN_TESTS
+    """Full tests of mu that the scores of these pools are put to."""
+    quick: bool = False
+    """Whether all of it takes so little that it is one piece of work, and ends though time is up."""
+    unaudited: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def two_stages(pool: str, *, first: int, rest: int, share: float = 1.0 - CUT_SHARE) -> tuple[Stage, ...]:

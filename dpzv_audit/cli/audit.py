@@ -189,10 +189,10 @@ def audit(
         check_probability("delta", training.delta)
     if fail_on is not None:
         check_choice("fail_on", fail_on, ("refuted", "overclaimed"))
-    from dpzv_audit.auditing.workers import workers_from
     from dpzv_audit.evaluation import AuditPlan
     from dpzv_audit.evaluation.auditing import audit_outcome, simulated_outcome
     from dpzv_audit.evaluation.one_run import one_run_outcome
+    from dpzv_audit.execution.workers import workers_from
     from mechanisms.context import Deployment
 
     plan = AuditPlan(

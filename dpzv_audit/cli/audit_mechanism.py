@@ -41,9 +41,9 @@ def audit_mechanism(
     if epsilon is not None:
         check_positive("epsilon", epsilon)
     from dpzv_audit.auditing.mechanism import mechanism_from
-    from dpzv_audit.auditing.workers import Workers
     from dpzv_audit.cli.summary import mechanism_table, save
     from dpzv_audit.evaluation.mechanism import mechanism_outcome
+    from dpzv_audit.execution.workers import Workers
 
     mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
     if plan.workers.kind == "here":

@@ -18,10 +18,9 @@ from dpzv_audit.cli.flags import Count, RunFlags, WorkerFlags, takes
 from dpzv_audit.errors import InputError, Interrupted, check_positive
 
 if TYPE_CHECKING:
-    from dpzv_audit.claims.gate import Gate
+    from dpzv_audit.claims.gate import ClaimRun, Gate
     from dpzv_audit.claims.ledger_file import LedgerMemory
     from dpzv_audit.claims.load import ClaimsFile
-    from dpzv_audit.claims.progress import ClaimRun
     from dpzv_audit.results import Refutation
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
@@ -99,7 +98,6 @@ def verify(
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
     from dataclasses import replace
 
-    from dpzv_audit.auditing.workers import workers_from
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.gate import Effort, Gate, place_of
     from dpzv_audit.claims.ledger_file import LedgerMemory, ledger_files, open_ledger
@@ -109,6 +107,7 @@ def verify(
     from dpzv_audit.cli.tables import print_table
     from dpzv_audit.cli.verify_output import check_file, save, summary_file
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
+    from dpzv_audit.execution.workers import workers_from
 
     check_file("junit", junit)
     check_file("sarif", sarif)
@@ -193,12 +192,11 @@ def _print_schema() -> None:
 
 def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
     """Validate every claim, then gather the evidence; also whether the user interrupted it."""
-    from dpzv_audit.claims.gate import Watcher
     from dpzv_audit.cli.verify_view import live_status
 
     runs = gate.prepare()
     with live_status(output, [run.placed.name for run in runs]) as show:
-        gate.watcher = Watcher(status=show)
+        gate.status = show
         try:
             gate.gather(runs)
         except KeyboardInterrupt:

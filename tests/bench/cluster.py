@@ -17,7 +17,7 @@ import numpy as np
 from distributed import LocalCluster
 
 from dpzv_audit.auditing.engine import Effort, collect
-from dpzv_audit.auditing.workers import Workers
+from dpzv_audit.execution.workers import Workers
 
 CHUNKS = 200
 

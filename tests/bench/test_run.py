@@ -93,8 +93,8 @@ def test_throughput_is_measured_on_workers_too(bench, monkeypatch):
 
     from dpzv_audit.auditing.games.definition import Game
     from dpzv_audit.auditing.games.real import RealTrials
-    from dpzv_audit.auditing.workers import Workers
     from dpzv_audit.data import load
+    from dpzv_audit.execution.workers import Workers
     from mechanisms import METHODS
 
     monkeypatch.setattr(throughput, "CHUNK", 2)

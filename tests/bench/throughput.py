@@ -22,8 +22,8 @@ from ratios import Row
 from dpzv_audit.auditing.engine import run_chunk
 from dpzv_audit.auditing.games.definition import Game
 from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.workers import Workers, lanes_of
 from dpzv_audit.data import load
+from dpzv_audit.execution.workers import Workers, lanes_of
 from mechanisms import METHODS
 
 CHUNK = 64

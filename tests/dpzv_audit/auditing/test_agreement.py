@@ -8,14 +8,14 @@ import pytest
 
 from dpzv_audit import audit_scores, verify_claim
 from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
+from dpzv_audit.auditing import GAUSSIAN_TESTS
 from dpzv_audit.auditing.fixed import fixed_test
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart
 from dpzv_audit.auditing.order import permuted
 from dpzv_audit.auditing.sequential import bet_on, likelihood_of
 from dpzv_audit.auditing.tradeoff import claimed_curve
 from dpzv_audit.claims.blocks import block_of
-from dpzv_audit.claims.looks import full_looks
-from dpzv_audit.claims.model import MechanismClaim
+from dpzv_audit.claims.gathering import Question, full_looks
 from dpzv_audit.cli import main
 from dpzv_audit.evaluation.common import AuditPlan
 from dpzv_audit.evaluation.lower import lower_bounds
@@ -79,9 +79,9 @@ def test_a_gate_shows_the_bounds_of_score_files(scores, vouched, tmp_path, capsy
 def test_a_gate_shows_the_bounds_of_a_game(scores, vouched):
     part = GaussianPart(*scores, 0, 1.0, vouched=True) if vouched else None
     bounds = lower_bounds(GameScores(scores[1], scores[0], "own", gaussian=part), delta=DELTA, confidence=0.95, seed=3)
-    claim = MechanismClaim(name="c", mechanism="a:b", epsilon=2.0, delta=DELTA)
+    asked = Question(epsilon=2.0, delta=DELTA, alpha=0.05, stop=1e-6, seed=3)
     block = block_of(*scores, probability=1.0 if vouched else None, vouched=vouched)
-    looks = full_looks([block], claim, stage="s", share=1.0, gaussian=vouched, alpha=0.05, seed=3)
+    looks = full_looks([block], asked, stage="s", share=1.0, on_gaussian=GAUSSIAN_TESTS if vouched else ())
     shown = [
         SimpleNamespace(
             estimator=look.test.name,

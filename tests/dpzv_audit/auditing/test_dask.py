@@ -14,8 +14,8 @@ import pytest
 from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect
 from dpzv_audit.auditing.mechanism import MechanismTrials
 from dpzv_audit.auditing.storage import ChunkStore
-from dpzv_audit.auditing.workers import Workers
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.execution.workers import Workers
 
 distributed = pytest.importorskip("distributed", reason="needs the extra [dask]")
 cloudpickle = pytest.importorskip("cloudpickle")

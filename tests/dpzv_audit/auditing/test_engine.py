@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.auditing import engine
 from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect, run_chunk
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
-from dpzv_audit.auditing.workers import Workers, workers_from
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.execution import executor
+from dpzv_audit.execution.workers import Workers, workers_from
 
 ROOT = Path(__file__).resolve().parents[3]
 # Workers cannot import tests by name: what they run of this file travels with its code.
@@ -259,10 +259,10 @@ class Cluster:
 
 
 def test_a_chunk_that_is_cancelled_is_done_again(monkeypatch):
-    monkeypatch.setattr(engine, "lanes_of", lambda workers, job: Cluster(gone=2))
+    monkeypatch.setattr(executor, "lanes_of", lambda workers, job: Cluster(gone=2))
     got = collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
     assert (got.arrays["in_scores"] == np.arange(10)).all()
-    monkeypatch.setattr(engine, "lanes_of", lambda workers, job: Cluster(gone=1000))
+    monkeypatch.setattr(executor, "lanes_of", lambda workers, job: Cluster(gone=1000))
     with pytest.raises(AuditError, match="a worker died 3 times on runs 1 to 4"):
         collect(Numbers(), 10, Effort(chunk=4, workers=Workers(kind="dask", scheduler="tcp://here")))
 
@@ -299,7 +299,6 @@ import sys, time
 from pathlib import Path
 import cloudpickle
 import numpy as np
-from dpzv_audit.auditing import engine
 from dpzv_audit.auditing.engine import Effort, collect
 from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
 

@@ -70,15 +70,15 @@ def test_score_files_refute_what_is_false_alone(claims_folder):
 def test_a_gaussian_promise_is_used_and_checked(claims_folder):
     text = SCORES.replace('name = "false"', 'name = "false"\nexactly_gaussian = true').replace("0.5", "2.5")
     run = gathered(claims_folder, text)[0]
-    assert [look.weight for look in run.looks] == [0.5, 0.5]
+    assert [look.weight for look in run.evidence().looks] == [0.5, 0.5]
     assert run.evidence().given(1e-3) == "given Gaussian noise"
     assert verdicts([run]) == (True,)
     rng = np.random.default_rng(1)
     np.savetxt(claims_folder / "in.csv", rng.laplace(1.0, 1.0, 4000))
     np.savetxt(claims_folder / "out.csv", rng.laplace(0.0, 1.0, 4000))
     run = gathered(claims_folder, text)[0]
-    assert [look.weight for look in run.looks] == [0.5, 0.0]
-    assert "contradict" in run.looks[1].assumes
+    assert [look.weight for look in run.evidence().looks] == [0.5, 0.0]
+    assert "contradict" in run.evidence().looks[1].assumes
 
 
 @pytest.mark.parametrize(
@@ -327,8 +327,8 @@ def test_a_trusted_mechanism_is_audited_from_beside_the_file(mechanism_folder):
     (run,) = gathered(folder, mechanism_claim(name), trust_code=True)
     assert sys.path == path
     assert verdicts([run]) == (True,)
-    assert [look.stage for look in run.looks] == ["sequential, runs"], "the sequential test decides"
-    assert run.trials == 2 * RUNS_A_BLOCK, "and stops as soon as it has"
+    assert [look.stage for look in run.evidence().looks] == ["sequential, runs"], "the sequential test decides"
+    assert run.evidence().trials == 2 * RUNS_A_BLOCK, "and stops as soon as it has"
 
 
 @pytest.mark.parametrize(
@@ -363,16 +363,16 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
         cache=kept,
         effort=Effort(max_trials=1600),
     )
-    assert run.trials == 1500
-    assert run.missing == "the limit of 1600 trials ended the full test on runs"
-    assert [look.weight for look in run.looks] == [CUT_SHARE], "a test cut off spends what was kept back for it"
+    assert run.evidence().trials == 1500
+    assert run.evidence().missing == "the limit of 1600 trials ended the full test on runs"
+    assert [look.weight for look in run.evidence().looks] == [CUT_SHARE], "it spends what was kept back for it"
     assert not list(kept.rglob("evidence.json"))
 
 
 def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
     text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\nconfig = { epochs = 1 }'
     (run,) = gathered(tmp_path, text, effort=Effort(max_trials=1))
-    assert run.missing == "the limit of 1 trials ended the sequential test on trainings"
+    assert run.evidence().missing == "the limit of 1 trials ended the sequential test on trainings"
     found = run.evidence()
     assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
     assert found.tradeoff is not None
@@ -387,7 +387,7 @@ def test_claims_on_one_data_set_share_it(tmp_path):
     before = len(method_source._alive)
     runs = gate_of(tmp_path, text.replace('"dpzv-sound"', '"dpzv-sound"\nclients = 8')).prepare()
     assert len(method_source._alive) == before + 1
-    assert all(run.source is not None for run in runs)
+    assert all(run.gathering is not None for run in runs)
     del runs
     gc.collect()
     assert len(method_source._alive) == before, "and nobody keeps it after them"
@@ -396,7 +396,7 @@ def test_claims_on_one_data_set_share_it(tmp_path):
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
     folder, name = mechanism_folder
     (run,) = gathered(folder, mechanism_claim(name), trust_code=True, effort=Effort(max_minutes=1e-9))
-    assert run.missing.startswith("the budget of 1e-09 minutes ended")
+    assert run.evidence().missing.startswith("the budget of 1e-09 minutes ended")
     assert run.evidence().p_value == 1.0
 
 
@@ -411,7 +411,7 @@ def test_an_interrupted_run_goes_on_to_the_same_evidence(mechanism_folder):
     runs = gate.prepare()
     with pytest.raises(KeyboardInterrupt):
         gate.gather(runs)
-    assert runs[0].missing == "interrupted in the full test on runs"
+    assert runs[0].evidence().missing == "interrupted in the full test on runs"
     assert [look.stage for look in runs[0].evidence().looks] == ["sequential, runs"]
     (folder / "stop_at").unlink()
     module.Mechanism.runs = 0
@@ -434,7 +434,7 @@ def test_the_plan_of_every_method_claim_spends_at_most_one_alpha(tmp_path, claim
     more = "" if claim.startswith("sampler") else claim
     text = f'[[claim]]\nname = "c"\nmethod = "dpzv"\nepsilon = 1.0\n{more}{config.replace(",  }", " }")}'
     (run,) = gate_of(tmp_path, text).prepare()
-    split = split_of(run.source.stages)
+    split = split_of(run.gathering.subject.stages)
     assert "sequential test on simulated transcripts" in split
     assert sum(split.values()) == pytest.approx(1.0)
 

@@ -194,9 +194,9 @@ def test_rounds_by_client_are_counted_once_for_all_clients():
 
 def test_a_budget_bounds_planning(tmp_path, monkeypatch):
     from dpzv_audit import deadline
-    from dpzv_audit.claims import gate, schedule
+    from dpzv_audit.claims import gate
 
-    monkeypatch.setattr(schedule, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(gate, "source_of", lambda *given: time.sleep(60.0))
     made = gate_of(
         tmp_path, METHOD + METHOD.replace('"c"', '"d"').replace("1.0", "2.0"), effort=Effort(max_minutes=1e-6)
@@ -205,7 +205,7 @@ def test_a_budget_bounds_planning(tmp_path, monkeypatch):
     runs = made.prepare()
     made.gather(runs)
     assert time.monotonic() - started < 20.0
-    assert [run.missing for run in runs] == ["the budget of 1e-06 minutes ended before it was planned"] * 2
+    assert [run.evidence().missing for run in runs] == ["the budget of 1e-06 minutes ended before it was planned"] * 2
     assert len({run.evidence_key for run in runs}) == 2
     assert [run.evidence().p_value for run in runs] == [1.0, 1.0]
     assert deadline.GRACE_SECONDS == 60.0
@@ -215,9 +215,9 @@ def test_a_budget_bounds_planning(tmp_path, monkeypatch):
 def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
     from dataclasses import replace
 
-    from dpzv_audit.claims import gate, schedule
+    from dpzv_audit.claims import gate
 
-    monkeypatch.setattr(schedule, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
     source_of, slow = gate.source_of, {what: lambda *given: time.sleep(60.0)}
     monkeypatch.setattr(gate, "source_of", lambda *given: replace(source_of(*given), **slow))
     made = gate_of(tmp_path, METHOD + "records = 1000", effort=Effort(max_minutes=0.05))
@@ -226,7 +226,7 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
     made.gather([run])
     assert time.monotonic() - started < 30.0
     ended = "ended before anything was proved" if what == "theory" else "ended in the simulated transcripts"
-    assert run.missing == f"the budget of 0.05 minutes {ended}"
+    assert run.evidence().missing == f"the budget of 0.05 minutes {ended}"
 
 
 def test_a_block_ends_at_its_deadline_and_the_timer_is_given_back():

@@ -4,13 +4,14 @@ from concurrent.futures import Future
 
 import pytest
 
-from dpzv_audit.auditing.workers import Workers
-from dpzv_audit.claims import schedule
+from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Effort, Gate, place_of
+from dpzv_audit.claims.gathering import THEORY
 from dpzv_audit.claims.load import load_claims
-from dpzv_audit.claims.progress import THEORY
 from dpzv_audit.errors import AuditError
+from dpzv_audit.execution import executor
+from dpzv_audit.execution.workers import Workers
 
 CLAIMS = """
 [[claim]]
@@ -70,7 +71,7 @@ def gathered(folder, workers=None, minutes=None):
 @pytest.fixture
 def on_cluster(tmp_path, monkeypatch):
     def verified(made, **options):
-        monkeypatch.setattr(schedule, "lanes_of", lambda workers, job: made(job))
+        monkeypatch.setattr(executor, "lanes_of", lambda workers, job: made(job))
         return gathered(tmp_path, Workers(kind="dask", scheduler="tcp://here"), **options)
 
     return verified
@@ -81,7 +82,7 @@ def test_a_task_whose_worker_went_away_is_done_again(on_cluster, tmp_path):
 
 
 def test_a_task_whose_workers_always_go_away_is_named(on_cluster):
-    with pytest.raises(AuditError, match=r"claims\.toml:2: claim 'one': a worker died 3 times on it"):
+    with pytest.raises(AuditError, match=r"claims\.toml:4: claim 'one': a worker died 3 times on it"):
         on_cluster(lambda job: Cluster(job, gone=1000))
 
 
@@ -114,7 +115,7 @@ def test_what_is_under_way_when_time_is_up_is_cancelled(on_cluster, monkeypatch)
             blocks.append(Future())
             return blocks[-1]
 
-    monkeypatch.setattr(schedule._Schedule, "_is_over", lambda self, *at: bool(blocks) and self._drawn(*at))
+    monkeypatch.setattr(gate_module._Schedule, "ends", lambda self, task: 0.0 if blocks and self._drawn(task) else None)
     evidence = on_cluster(lambda job: Busy(job, gone=0), minutes=10.0)
     assert all(one.missing.startswith("the budget of 10 minutes ended in the ") for one in evidence)
     assert blocks

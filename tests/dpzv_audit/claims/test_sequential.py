@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.auditing import GAUSSIAN_TESTS
 from dpzv_audit.auditing.likelihood_ratio import LikelihoodRatioTest
 from dpzv_audit.auditing.normality import gaussian_assumption
 from dpzv_audit.auditing.sequential import bet_on, likelihood_of
 from dpzv_audit.claims.blocks import Sides, all_sides, block_of, gaussian_sides
 from dpzv_audit.claims.evidence import Evidence, Look, Theory, evidence_from_json
-from dpzv_audit.claims.looks import full_looks, sequential_looks
-from dpzv_audit.claims.model import MechanismClaim
+from dpzv_audit.claims.gathering import Question, full_looks, sequential_looks
 
 DELTA = 1e-5
 
@@ -32,7 +32,7 @@ def likelihood(sides, **options):
 
 
 def claim(epsilon):
-    return MechanismClaim(name="c", mechanism="a:b", epsilon=epsilon, delta=DELTA)
+    return Question(epsilon=epsilon, delta=DELTA, alpha=1e-3, stop=1e-6)
 
 
 @pytest.mark.parametrize("bound", [True, False])
@@ -75,7 +75,7 @@ def test_looks_over_time_err_no_more_than_one_look():
             block_of(sides.inside[k : k + 125], sides.outside[k : k + 125], probability=1.0)
             for k in range(0, 1000, 125)
         ]
-        options = {"stage": "s", "share": 1.0, "gaussian": True, "most_pairs": 1000, "bound": False, "seed": 0}
+        options = {"stage": "s", "share": 1.0, "gaussian": True, "most_pairs": 1000, "bound": False}
         p_values = [
             min(look.p_value / look.weight for look in sequential_looks(blocks[:n], claim(truth), **options))
             for n in range(1, 9)
@@ -94,14 +94,14 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
     assert (part.inside == inside[counts[0] == 2]).all()
     assert (part.outside == outside[counts[1] == 2]).all()
     assert gaussian_assumption(part.inside, part.outside, vouched=False) == ""
-    looks = full_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, alpha=1e-3, seed=0)
+    looks = full_looks([block], claim(1.0), stage="s", share=1.0, on_gaussian=GAUSSIAN_TESTS)
     assert [(look.test.name, look.test.delta) for look in looks] == [
         ("joint", DELTA),
         ("gaussian", 2 * DELTA),
         ("curve", 2 * DELTA),
     ]
     assert looks[1].test.n_in < looks[0].test.n_in / 1.5
-    bets = sequential_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, most_pairs=400, seed=0)
+    bets = sequential_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, most_pairs=400)
     assert [look.test.delta for look in bets] == [DELTA, 2 * DELTA]
     assert all_sides([block, block]).inside.size == 800
     other = block_of(inside, outside, probability=0.4, counts=(counts[0], counts[1], 2))
@@ -113,8 +113,8 @@ def test_evidence_with_both_kinds_of_test_reads_back_from_json():
     sides = gaussian(2.0, 300)
     blocks = [block_of(sides.inside, sides.outside, probability=1.0)]
     looks = [
-        *sequential_looks(blocks, claim(1.0), stage="a", share=0.3, gaussian=True, most_pairs=300, seed=0),
-        *full_looks(blocks, claim(1.0), stage="b", share=0.6, gaussian=True, alpha=1e-3, seed=0),
+        *sequential_looks(blocks, claim(1.0), stage="a", share=0.3, gaussian=True, most_pairs=300),
+        *full_looks(blocks, claim(1.0), stage="b", share=0.6, on_gaussian=GAUSSIAN_TESTS),
     ]
     assert all(isinstance(look, Look) for look in looks)
     evidence = Evidence(p_value=0.1, theory=Theory(), looks=tuple(looks), split={"a": 0.3, "b": 0.6})

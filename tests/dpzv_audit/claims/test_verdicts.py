@@ -12,8 +12,10 @@ from scipy.stats import binom
 from dpzv_audit.auditing.fixed import FixedTest, fixed_test
 from dpzv_audit.auditing.joint import LEAST_P
 from dpzv_audit.auditing.wealth import success_p_value
+from dpzv_audit.claims.gate import question_of
+from dpzv_audit.claims.gathering import Gathering
 from dpzv_audit.claims.load import one_claim
-from dpzv_audit.claims.progress import ClaimRun
+from dpzv_audit.claims.stages import Source
 from dpzv_audit.claims.verdicts import (
     VERDICTS,
     adjusted_p_values,
@@ -220,5 +222,5 @@ def test_a_success_outside_its_range_is_refused(rate):
 def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
     keys = {"name": "c", "kind": "attack", "method": "dpzv", "success_at_most": 0.05}
     for attack in ("gradient_estimation", "feature_inversion"):
-        run = ClaimRun(one_claim({**keys, "attack": attack}), "", 0, rates=(-0.05, *[0.95] * 15))
-        assert run.p_value < 1e-3
+        asked = question_of(one_claim({**keys, "attack": attack}), alpha=1e-3, stop=1e-6, seed=0)
+        assert Gathering(Source(), asked, rates=(-0.05, *[0.95] * 15)).p_value < 1e-3
