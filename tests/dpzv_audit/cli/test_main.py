@@ -22,7 +22,11 @@ from dpzv_audit.cli import main
         (("train", "--set", "epochs=0"), "--set epochs is 0: must be at least 1"),
         (("train", "--delta", "1"), "--delta is 1.0: must be below 1"),
         (("train", "--batch-size", "9999"), "--batch-size is 9999, must be at most the 1408 training records"),
-        (("attack", "--attack-set", "a=1"), "--attack-set is 'a', must be left out: there is nothing to choose from"),
+        (("attack", "--attack-set", "a=1"), "--attack-set is 'a': must be one of rule, estimator"),
+        (
+            ("attack", "--attack", "label_norm", "--attack-set", "a=1"),
+            "--attack-set is 'a', must be left out: there is nothing to choose from",
+        ),
         (("acount",), "No such command 'acount'. Did you mean 'account'?"),
         (
             ("nothing",),
@@ -94,9 +98,9 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
             raise MemoryError
         return train(*arguments, replicas=replicas, **options)
 
-    def watched(*arguments, replicas, **options):
-        frozen.append(len(replicas))
-        return federation(*arguments, replicas=replicas, **options)
+    def watched(data, config, context):
+        frozen.append(len(context.replicas))
+        return federation(data, config, context)
 
     monkeypatch.setattr(shadow_models, "train", too_small)
     monkeypatch.setattr(controls, "Federation", watched)
@@ -119,9 +123,9 @@ def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monk
             raise MemoryError
         return train(*arguments, replicas=replicas, **options)
 
-    def watched(*arguments, replicas, **options):
-        frozen.append(len(replicas))
-        return federation(*arguments, replicas=replicas, **options)
+    def watched(data, config, context):
+        frozen.append(len(context.replicas))
+        return federation(data, config, context)
 
     command = ["train", "--method", "split", "--trials", "5", "--epochs", "1", "--set", "dtype=float64"]
     assert main([*command, "--out", str(tmp_path / "whole")]) == 0

@@ -72,11 +72,28 @@ def test_tables_keep_their_numbers_on_a_narrow_terminal(arguments, code, numbers
 
 def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch, capsys):
     from dpzv_audit.cli.summary import planted_table
+    from dpzv_audit.results import PlantedResult, PlantedRow
 
-    row = {"claimed": 1.0, "empirical_lower": 21.0434, "upper": None, "verdict": "supported", "as_expected": False}
-    row |= {"name": "sensitivity-halved", "bug": "", "gap": "unbounded-participation", "expected": ["overclaimed", "a"]}
+    row = PlantedRow(
+        name="sensitivity-halved",
+        bug="",
+        adversary="client",
+        neighbours="add-remove",
+        score="one",
+        runs=1,
+        claimed=1.0,
+        delta=1e-5,
+        empirical_lower=21.0434,
+        upper=None,
+        gap="unbounded-participation",
+        expected=["overclaimed", "a"],
+        verdict="supported",
+        as_expected=False,
+        games={},
+    )
+    result = PlantedResult(method="planted:all", rows=[row], sentence="", confidence=0.95, seed=0, versions={})
     file = io.StringIO()
-    planted_table(Console(file=file, width=40), {"rows": [row]})
+    planted_table(Console(file=file, width=40), result)
     text = file.getvalue()
     for whole in ("sensitivity-halved", " 1 ", "21.043", "supported (!)"):
         assert whole in text
