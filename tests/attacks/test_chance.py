@@ -12,6 +12,7 @@ from attacks.core.intervals import t_interval
 from attacks.core.metrics import trial_areas
 from dpzv_audit.evaluation.matrix import FALSE_ALARM, negative_controls
 from dpzv_audit.evidence import LEAST_TRAININGS
+from dpzv_audit.results import Cell
 
 CELLS = 16
 SKEWED = {
@@ -23,9 +24,9 @@ SKEWED = {
 
 
 def alarm(tests):
-    cells = [{"attack": "a", "adversary": "b", "method": "m", "control_p": None if t is None else t.p} for t in tests]
+    cells = [Cell(attack="a", adversary="b", method="m", control_p=None if t is None else t.p) for t in tests]
     found = negative_controls(cells)
-    return found is not None and not found["hold"]
+    return found is not None and not found.hold
 
 
 def by_student(values, expected):

@@ -248,7 +248,7 @@ def test_every_pair_of_every_target_plays_the_game():
     ("options", "config", "message"),
     [
         ({"pool": 10}, {}, "option pool gives 5 records to train on, must be at least the batch of 8"),
-        ({"variant": "onlin"}, {}, "option variant is 'onlin', must be online or offline"),
+        ({"variant": "onlin"}, {}, "option variant of membership_lira is 'onlin': did you mean 'online'"),
         ({"shadow": 3}, {}, "did you mean 'shadows'"),
     ],
 )

@@ -49,11 +49,20 @@ def ours(rate, noise, rounds, delta, replace):
     return max(e.lower for e in found), max(e.estimate for e in found), max(e.upper for e in found)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_warnings():
+    """dp-accounting warns of its own grids; the level is put back, or tests that come later would see no warning."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.ERROR)
+    yield
+    root.setLevel(before)
+
+
 def pld(rate, noise, rounds, delta, replace, interval, *, pessimistic):
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
 
-    logging.getLogger().setLevel(logging.ERROR)
     loss = privacy_loss_distribution.from_gaussian_mechanism(
         noise,
         value_discretization_interval=interval,

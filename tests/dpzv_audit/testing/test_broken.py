@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from attacks.core.contract import LabelGuesses
+from dpzv_audit.data.vertical import Records
 from dpzv_audit.testing import check_attack, check_dataset, check_method
 from dpzv_audit.testing.attacks import _fitting
 from mechanisms.messages import SERVER, Message
@@ -216,6 +217,22 @@ def test_a_data_set_that_says_other_partitions_than_it_makes(orchard):
 
     spec = replace(orchard, reader=read, partitions={"columns": way})
     breaks(check_dataset, spec, "columns makes 3 clients, says 2", data_dir=EXAMPLE / "data")
+
+
+@pytest.mark.parametrize("moved", [lambda ids: ids[::-1], lambda ids: np.tile(ids, 2)])
+def test_a_partition_that_moves_labels(orchard, moved):
+    """Records may become several, as a ring of views that is turned does, but never in another order."""
+
+    def read(request):
+        data = orchard.reader(replace(request, partition="columns"))
+        if request.partition == "columns":
+            return data
+        order = moved(np.arange(len(data.train.labels)))
+        part = Records(tuple(block[order] for block in data.train.features), data.train.labels[order])
+        return replace(data, train=part)
+
+    spec = replace(orchard, reader=read, partitions={**orchard.partitions, "moved": orchard.partitions["columns"]})
+    breaks(check_dataset, spec, "moved changes labels or their order", data_dir=EXAMPLE / "data")
 
 
 def test_a_data_set_that_takes_any_option(orchard):
