@@ -102,7 +102,9 @@ def _predicted(x: Floats, y: Floats, sums: Floats, n: Floats) -> Floats:
     variance = np.maximum((sums[2] - n * mean_x**2 + sums[3] - n * mean_y**2) / (2.0 * n - 2.0), 1e-300)
     # The next score strays from an estimated mean by 1 + 1/n of the variance.
     wide = variance * (1.0 + 1.0 / n)
-    return np.asarray(-np.log(wide) - 0.5 * ((x - mean_x) ** 2 + (y - mean_y) ** 2) / wide, dtype=np.float64)
+    with np.errstate(over="ignore"):  # minus infinity: from then on nothing is ever proved
+        strays = ((x - mean_x) ** 2 + (y - mean_y) ** 2) / wide
+    return np.asarray(-np.log(wide) - 0.5 * strays, dtype=np.float64)
 
 
 def _largest(sums: Floats, n: Floats, mu: float) -> Floats:

@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import bdtrc
@@ -162,6 +162,7 @@ def test_separated_constants_are_told_apart():
     st.floats(1e-12, 0.4),
     st.floats(0.5, 0.9999),
 )
+@example(np.array([1.0, *[0.0] * 5, 2.3e83, *[0.0] * 10, 1.6e67, 0.0, 0.0]), np.array([0.0, *[1.0] * 15]), 0.25, 0.5)
 @settings(max_examples=60, deadline=None)
 def test_any_finite_scores_give_a_bound_between_nothing_and_the_ceiling(inside, outside, delta, confidence):
     for bound in audit_scores(inside, outside, delta=delta, confidence=confidence, estimators=tuple(ESTIMATORS)):
