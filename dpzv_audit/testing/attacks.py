@@ -22,8 +22,8 @@ from dpzv_audit.testing.rules import check_words, require
 from mechanisms import METHODS
 from mechanisms.views import View
 
-CONFIDENCE = 1.0 - 5e-4
-"""A negative control of a correct attack fails once in 2,000 settings; of one setting always, or never."""
+CONFIDENCE = 1.0 - 1e-4
+"""A negative control of a correct attack fails once in 10,000 settings; of one setting always, or never."""
 
 
 def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None:

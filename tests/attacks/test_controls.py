@@ -53,7 +53,7 @@ def fitting(name, digits, **rest):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_every_attack_keeps_the_contract(name, digits):
-    """Shapes, the same answer twice, a view that stays, and a negative control at chance: one false alarm in 2,000."""
+    """Shapes, the same answer twice, a view that stays, and a negative control at chance: one false alarm in 10,000."""
     spec, setting = fitting(name, digits)
     check_attack(spec, setting)
 
