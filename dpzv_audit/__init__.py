@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpzv_audit.data import load as load_dataset
     from dpzv_audit.errors import AuditError, InputError
     from dpzv_audit.evaluation import attack_result, audit_result, train_result
-    from dpzv_audit.evidence import EmpiricalBound, EpsilonRange, Interval, UpperBound
+    from dpzv_audit.findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
 
 __all__ = [
     "AuditError",
@@ -61,7 +61,7 @@ _HOMES = {
     "dpzv_audit.claims.api": "ClaimVerdict verify_claim",
     "dpzv_audit.errors": "AuditError InputError",
     "dpzv_audit.evaluation": "attack_result audit_result train_result",
-    "dpzv_audit.evidence": "EmpiricalBound EpsilonRange Interval UpperBound",
+    "dpzv_audit.findings": "EmpiricalBound EpsilonRange Interval UpperBound",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

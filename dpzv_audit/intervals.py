@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
 from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.evidence import Interval
+from dpzv_audit.findings import Interval
 
 
 def clopper_pearson(

@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic.json_schema import models_json_schema
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import Control, EmpiricalBound, Interval, UpperBound, Verdict
+from dpzv_audit.findings import Control, EmpiricalBound, Interval, UpperBound, Verdict
 
 Number = StrictInt | StrictFloat
 Plain = Number | StrictBool | str | None

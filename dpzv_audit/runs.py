@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.locks import partial_folder, remove_abandoned
 from dpzv_audit.store import private_file, private_folder, sync
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from dpzv_audit.errors import AuditError, InputError, one_line
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from dpzv_audit.accounting import Release, calibrate
 from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms.config import ProtectedConfig
 from mechanisms.context import Deployment
 from mechanisms.method import Games, Protection

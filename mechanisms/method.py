@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms.config import TrainingConfig, build_config
 from mechanisms.context import Deployment, Plan, RunContext
 from mechanisms.federation import Federation

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import ADVERSARIES
+from dpzv_audit.findings import ADVERSARIES
 from mechanisms.messages import SERVER, IdsTogether, Message
 
 
 @dataclass(frozen=True)
 class Adversary:
-    """Who looks: a kind of `dpzv_audit.evidence.ADVERSARIES`, the clients it controls, and whether ids are public."""
+    """Who looks: a kind of `dpzv_audit.findings.ADVERSARIES`, the clients it controls, and whether ids are public."""
 
     kind: str
     clients: tuple[int, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpzv_audit.evidence import EmpiricalBound, UpperBound
+from dpzv_audit.findings import EmpiricalBound, UpperBound
 from dpzv_audit.results import JudgedBound
 from reports.model import Block, Prose, Table, columns, hoisted
 from reports.text import MISSING, clean, lower_bound, number, percent, upper_bound, words

@@ -13,7 +13,7 @@ from reports.text import clean, lower_bound, number, percent, proportion, upper_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpzv_audit.evidence import Interval
+    from dpzv_audit.findings import Interval
     from dpzv_audit.results import ClaimCurves, Tradeoff
 
     AnyTradeoff = Tradeoff | ClaimCurves

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from dpzv_audit.evidence import Control, Interval
+from dpzv_audit.findings import Control, Interval
 from dpzv_audit.results import Accuracy, AttackResult, Epoch, Result, Staleness, TrainResult
 from reports.figures import control_label
 from reports.model import Block, Prose, Section, Table, Tile, columns, hoisted, picture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpzv_audit.evidence import ADVERSARIES, EmpiricalBound
+from dpzv_audit.findings import ADVERSARIES, EmpiricalBound
 from dpzv_audit.results import AttackResult, AuditResult, Privacy, ScoresResult, Tradeoff, TrainResult
 from reports.audit_figures import runs_figure, wealth_figure
 from reports.bounds import bound_blocks, estimator_blocks, gap_table

@@ -6,7 +6,7 @@ import json
 from pathlib import PurePath
 from urllib.parse import quote
 
-from dpzv_audit.evidence import Verdict
+from dpzv_audit.findings import Verdict
 from dpzv_audit.inert import inert_json
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
 from reports.text import clean

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from dpzv_audit.evidence import Verdict, to_jsonable
+from dpzv_audit.findings import Verdict, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
 from reports import model
 from reports.bounds import bound_blocks

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attacks.core.intervals import bets
-from dpzv_audit.evidence import LEAST_TRAININGS
+from dpzv_audit.findings import LEAST_TRAININGS
 
 Floats = NDArray[np.float64]
 ENOUGH_TO_BET = 16

@@ -18,7 +18,7 @@ from torch import Tensor
 from attacks.core.controls import reaches
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, NotFinite, unknown_name
-from dpzv_audit.evidence import Control, Interval
+from dpzv_audit.findings import Control, Interval
 from mechanisms import METHODS, MethodSpec, TrainingConfig
 from mechanisms.behaviours import Behaviour
 from mechanisms.context import Plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attacks.core.chance import ChanceTest
-from dpzv_audit.evidence import Control, Interval
+from dpzv_audit.findings import Control, Interval
 
 CERTAIN = 1.0 - 1e-9
 """What a success of 1 must reach: an area under a curve may come out an ulp below it."""

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import stdtrit, xlogy
 
 from dpzv_audit.errors import InputError, NotFinite, check_probability
-from dpzv_audit.evidence import LEAST_TRAININGS, Interval, OverTrainings
+from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
 from dpzv_audit.intervals import clopper_pearson, proportion
 
 _FRACTIONS = np.sin(0.5 * np.pi * (np.arange(64) + 0.5) / 64) ** 2

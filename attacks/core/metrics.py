@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attacks.core.intervals import areas_interval, betting_limits
 from dpzv_audit.errors import InputError, NotFinite, check_count
-from dpzv_audit.evidence import LEAST_TRAININGS, Interval, OverTrainings
+from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
 from dpzv_audit.intervals import proportion
 
 LOW_RATES = (0.01, 0.001)

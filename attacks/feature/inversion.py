@@ -22,7 +22,7 @@ from attacks.core.intervals import over_trainings, t_interval
 from attacks.core.run import ADVERSARY_CLIENT, attacked_run
 from attacks.feature.reconstruction import GROUPS, MEAN, RECONSTRUCTED, Reconstruction, pictures, quality
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import Interval
+from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.messages import Message
 from mechanisms.views import View

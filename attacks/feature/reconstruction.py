@@ -12,7 +12,7 @@ from attacks.core.contract import Pictures
 from attacks.core.intervals import t_interval
 from attacks.core.run import ADVERSARY_CLIENT
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evidence import Interval
+from dpzv_audit.findings import Interval
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from attacks.gradient.estimates import correlation, expected_cosine, label_prior
 from attacks.gradient.truth import GradientTruth
 from attacks.label.direct import channel_of, too_few
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import Control, Interval
+from dpzv_audit.findings import Control, Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.views import View
 

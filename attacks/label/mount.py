@@ -13,7 +13,7 @@ from attacks.core.intervals import counts_interval, rate_interval, shared_rate
 from attacks.core.metrics import auc_interval, low_rates, majority_baseline, prior_baseline, trial_areas
 from attacks.core.run import AttackedRun, attacked_run
 from attacks.label.coins import LabelCoins, guess_coins, label_coins
-from dpzv_audit.evidence import Interval
+from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 
 SHUFFLED = "trained on labels dealt at random, scored against the true ones: must be at chance"

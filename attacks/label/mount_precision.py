@@ -16,7 +16,7 @@ from attacks.core.intervals import rate_interval
 from attacks.core.run import public_knowledge
 from attacks.label.coins import NO_COINS
 from dpzv_audit.errors import check_count
-from dpzv_audit.evidence import Control
+from dpzv_audit.findings import Control
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train

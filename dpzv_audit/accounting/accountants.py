@@ -15,7 +15,7 @@ from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper
 from dpzv_audit.accounting.prv import AGREE, prv_directions
 from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.errors import AuditError, unknown_name
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
 def _prv_formula(asked: Question, bound: UpperBound) -> list[str]:

@@ -13,7 +13,7 @@ from dpzv_audit.accounting.prv import SampledRounds
 from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
 from dpzv_audit.accounting.sampled import PairKind
 from dpzv_audit.errors import check_probability
-from dpzv_audit.evidence import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
+from dpzv_audit.findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
 
 LARGEST_EPSILON = 1e150
 """Past it a number means nothing, and its square would leave the floats."""

@@ -15,7 +15,7 @@ from dpzv_audit.accounting.bounds import Question, SampledView, meanings
 from dpzv_audit.accounting.gaussian import epsilon_from_mu, mu_from_epsilon
 from dpzv_audit.accounting.release import NEIGHBOURS, Release
 from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability, unknown_name
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
 def sigma_from_paper(epsilon: float, delta: float, *, clip: float, dataset_size: int, rounds: int) -> float:

@@ -17,7 +17,7 @@ from dpzv_audit.accounting.prv import sampled_moments
 from dpzv_audit.accounting.release import Release
 from dpzv_audit.accounting.sampled import PairKind
 from dpzv_audit.errors import check_count, check_positive, check_probability
-from dpzv_audit.evidence import UpperBound
+from dpzv_audit.findings import UpperBound
 
 _ORDERS = np.geomspace(1e-6, 1e8, 4000)
 

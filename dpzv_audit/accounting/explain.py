@@ -8,7 +8,7 @@ from dpzv_audit.accounting.accountants import ACCOUNTANTS
 from dpzv_audit.accounting.bounds import Question
 from dpzv_audit.accounting.gaps import GAPS
 from dpzv_audit.accounting.release import AnyRelease, Release, ServerUpdate
-from dpzv_audit.evidence import UpperBound
+from dpzv_audit.findings import UpperBound
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dpzv_audit.accounting.bounds import Question, SampledView
 from dpzv_audit.accounting.mixture import Participation
 from dpzv_audit.accounting.release import REPLACES, Release
 from dpzv_audit.accounting.sampled import PairKind
-from dpzv_audit.evidence import NeighbourRelation, UpperBound
+from dpzv_audit.findings import NeighbourRelation, UpperBound
 
 DELTA = "delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)"
 

@@ -22,7 +22,7 @@ from dpzv_audit.accounting.gaussian import FloatArray
 from dpzv_audit.accounting.moments import ORDERS, LossMoments
 from dpzv_audit.accounting.sampled import SampledGaussian
 from dpzv_audit.errors import AuditError
-from dpzv_audit.evidence import EpsilonRange
+from dpzv_audit.findings import EpsilonRange
 
 _RELATIVE_ERROR = 0.004
 _FEWEST_POINTS = 2**14

@@ -18,7 +18,7 @@ from dpzv_audit.accounting.release import (
     relevant_parts,
 )
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
 Treatment = Literal["known-ids", "secret-ids", "undefined", "no bound"]
 

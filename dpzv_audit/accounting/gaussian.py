@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
 
 from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.evidence import EpsilonRange
+from dpzv_audit.findings import EpsilonRange
 
 FloatArray = NDArray[np.float64]
 

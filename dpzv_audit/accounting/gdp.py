@@ -13,7 +13,7 @@ from dpzv_audit.accounting.gaussian import LARGEST_MU, epsilon_from_mu, exactly
 from dpzv_audit.accounting.mixture import Participation, participations_epsilon
 from dpzv_audit.accounting.release import REPLACES, Release
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import UpperBound
+from dpzv_audit.findings import UpperBound
 
 
 def paper_mu(release: Release) -> float:

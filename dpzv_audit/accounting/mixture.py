@@ -12,7 +12,7 @@ from scipy.special import bdtr, bdtrc
 
 from dpzv_audit.accounting.gaussian import FloatArray, epsilon_from_mu, exactly, log_delta_from_mu, root_of
 from dpzv_audit.errors import check_count, check_probability
-from dpzv_audit.evidence import EpsilonRange
+from dpzv_audit.findings import EpsilonRange
 
 _TAIL_SHARE = 1e-9
 _MOST_VALUES = 50_000

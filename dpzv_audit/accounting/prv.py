@@ -18,7 +18,7 @@ from dpzv_audit.accounting.mixture import Participation, participations_epsilon
 from dpzv_audit.accounting.moments import LossMoments, certified_lower, composed_moments, loss_moments
 from dpzv_audit.accounting.sampled import PairKind, SampledGaussian
 from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability
-from dpzv_audit.evidence import EpsilonRange
+from dpzv_audit.findings import EpsilonRange
 
 VACUOUS = 100.0
 """An epsilon that is certainly past this is vacuous: its certified bounds are given, and nothing is composed."""

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
 ClipRule = Literal["symmetric", "paper-one-sided"]

@@ -15,7 +15,7 @@ from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtr
 from dpzv_audit.auditing.fixed import TOO_FEW, counted, reading_of
 from dpzv_audit.auditing.joint import Counts
 from dpzv_audit.auditing.settings import AuditSettings, Scores
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.findings import EmpiricalBound
 
 Floats = NDArray[np.float64]
 

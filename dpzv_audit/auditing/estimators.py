@@ -15,7 +15,7 @@ from dpzv_audit.auditing.one_run_fdp import one_run_fdp
 from dpzv_audit.auditing.sequential import sequential, sequential_gaussian
 from dpzv_audit.auditing.settings import AuditSettings, Estimator, check_scores
 from dpzv_audit.errors import check_count, check_probability, unknown_name
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.findings import EmpiricalBound
 
 ESTIMATORS: dict[str, Estimator] = {
     "joint": Estimator(

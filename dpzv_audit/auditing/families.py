@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dpzv_audit.evidence import ClaimKind
+from dpzv_audit.findings import ClaimKind
 
 Floats = NDArray[np.float64]
 _NORMAL = NormalDist()

@@ -45,7 +45,7 @@ from dpzv_audit.auditing.thresholds import (
     split_pilot,
 )
 from dpzv_audit.errors import check_count, check_positive, check_probability
-from dpzv_audit.evidence import ClaimKind, EmpiricalBound
+from dpzv_audit.findings import ClaimKind, EmpiricalBound
 
 TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 

@@ -16,7 +16,7 @@ from scipy.special import betainc, gammaln, xlog1py, xlogy
 from dpzv_audit.auditing.binomial import lower_limit
 from dpzv_audit.auditing.canaries import Guesses, choose_guesses, count_guesses, draw_canaries, in_words
 from dpzv_audit.auditing.settings import AuditSettings, Scores
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.findings import EmpiricalBound
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from dpzv_audit.auditing.families import CurveFamily
 from dpzv_audit.auditing.one_run import NONE
 from dpzv_audit.auditing.settings import AuditSettings, Scores
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.findings import EmpiricalBound
 
 _FINE, _COARSE = 1e-4, 1e-2
 _LEAST_SHARE = 0.25

@@ -21,7 +21,7 @@ from dpzv_audit.auditing.joint import LEAST_P
 from dpzv_audit.auditing.likelihood_ratio import LikelihoodRatioTest
 from dpzv_audit.auditing.order import permuted
 from dpzv_audit.auditing.settings import AuditSettings, Scores
-from dpzv_audit.evidence import ClaimKind, EmpiricalBound
+from dpzv_audit.findings import ClaimKind, EmpiricalBound
 
 Floats = NDArray[np.float64]
 SequentialName = Literal["sequential", "sequential-gaussian"]

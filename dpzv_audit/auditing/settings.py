@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpzv_audit.auditing.families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from dpzv_audit.auditing.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import ClaimKind, EmpiricalBound
+from dpzv_audit.findings import ClaimKind, EmpiricalBound
 
 Scores = NDArray[np.float64]
 

@@ -13,18 +13,18 @@ from numpy.typing import ArrayLike
 from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, place_of, question_of
-from dpzv_audit.claims.gathering import gather
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
 from dpzv_audit.claims.mechanism_source import mechanism_source
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
 from dpzv_audit.claims.result import claim_result
 from dpzv_audit.claims.sources import scores_block, scores_source
-from dpzv_audit.claims.stages import Source
-from dpzv_audit.claims.verdicts import fails, holm, stopping_level
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
-from dpzv_audit.evidence import Verdict
+from dpzv_audit.evidence.gathering import gather
+from dpzv_audit.evidence.subject import Source
+from dpzv_audit.evidence.verdict import fails, holm, stopping_level
+from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult
 
 _GIVEN = "given"

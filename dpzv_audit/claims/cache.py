@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.claims.evidence import Evidence, evidence_from_json
 from dpzv_audit.errors import AuditError
+from dpzv_audit.evidence.model import Evidence, evidence_from_json
 from dpzv_audit.store import Store
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"

@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.claims.blocks import Block, scores_digest
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
-from dpzv_audit.claims.evidence import Evidence
-from dpzv_audit.claims.gathering import THEORY, Done, Gathering, Question, Step, Task, gather, result_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, ScoresClaim
 from dpzv_audit.claims.sources import Place, check_claim, data_key, source_of
-from dpzv_audit.claims.stages import Source
-from dpzv_audit.claims.verdicts import stopping_level
 from dpzv_audit.deadline import GRACE_SECONDS, TRIAL_SECONDS, TimeIsUp, until
 from dpzv_audit.errors import AuditError
+from dpzv_audit.evidence.blocks import Block, scores_digest
+from dpzv_audit.evidence.gathering import THEORY, Done, Gathering, Question, Step, Task, gather, result_of
+from dpzv_audit.evidence.model import Evidence
+from dpzv_audit.evidence.subject import Source
+from dpzv_audit.evidence.verdict import stopping_level
 from dpzv_audit.execution.executor import carry_out
 from dpzv_audit.execution.workers import Workers
 from dpzv_audit.trees import Undigested

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN
-from dpzv_audit.claims.verdicts import holm
+from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, holm
 from dpzv_audit.results import Refutation
 
 EXPONENT = 1.4

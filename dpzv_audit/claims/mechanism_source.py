@@ -10,12 +10,12 @@ import numpy as np
 from dpzv_audit.auditing.games.fitted import WORDS, FittedScore, fit_score
 from dpzv_audit.auditing.mechanism import MechanismTrials, check_mechanism, play
 from dpzv_audit.auditing.storage import Arrays
-from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.claims.model import MechanismClaim
 from dpzv_audit.claims.sources import Place
-from dpzv_audit.claims.stages import Source, two_stages
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
+from dpzv_audit.evidence.subject import Source, two_stages
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dpzv_audit.claims.blocks import Block
-from dpzv_audit.claims.games import games_of
 from dpzv_audit.claims.model import AttackClaim, MethodClaim
 from dpzv_audit.claims.sources import Place, data_folder, transformer_of
-from dpzv_audit.claims.stages import Source, Stage
-from dpzv_audit.claims.theory import theory_of
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import Interval
+from dpzv_audit.evidence.blocks import Block
+from dpzv_audit.evidence.games import games_of
+from dpzv_audit.evidence.subject import Source, Stage
+from dpzv_audit.evidence.theory import theory_of
+from dpzv_audit.findings import Interval
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.training_defaults import defaults_for
 from mechanisms import METHODS, TrainingConfig
@@ -134,7 +134,8 @@ def method_source(claim: MethodClaim, place: Place, seed: int) -> Source:
     spec, config = setting.method, setting.config
     side = data is not None and bool(data.fitted)
     deployment = Deployment(records=records, clients=clients, seed=seed, data_dependent_side=side)
-    theory = partial(theory_of, claim, spec, config, deployment)
+    against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
+    theory = partial(theory_of, spec, config, deployment, delta=claim.delta, enough=claim.epsilon, **against)
     facts: dict[str, Any] = {"config": config.model_dump(mode="json"), "records": records, "clients": clients}
     if data is not None:
         facts["data"] = {"digests": data.digests, "partition": data.partition}
@@ -143,7 +144,7 @@ def method_source(claim: MethodClaim, place: Place, seed: int) -> Source:
         return Source(theory=theory, facts=facts, unaudited=f"no game is played on the channel of {spec.name}")
     if noised.calibration == "none" or noised.sigma == 0.0:
         return Source(theory=theory, facts=facts, unaudited="no noise is added, so there is no epsilon to test")
-    games = games_of(claim, spec, noised, data, deployment, device=place.device)
+    games = games_of(spec, noised, data, deployment, **against, device=place.device)
     if games.game is None:
         return Source(theory=theory, facts=facts, unaudited=games.why_not)
     game = games.game

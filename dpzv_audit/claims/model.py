@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.limits import (
     LARGEST_SIZES,
     LONGEST_TEXT,

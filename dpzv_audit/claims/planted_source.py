@@ -12,12 +12,12 @@ from dpzv_audit.auditing.games.outcome import Trials
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.planted import planted_named
 from dpzv_audit.auditing.planted.cases import Planted
-from dpzv_audit.claims.blocks import FIT_PAIRS, Block, block_from
-from dpzv_audit.claims.games import TRAINED_BLOCK, scored_block
 from dpzv_audit.claims.model import PLANTED_PREFIX, MechanismClaim
-from dpzv_audit.claims.stages import CUT_SHARE, Source, Stage, two_stages
-from dpzv_audit.claims.theory import theory_from
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
+from dpzv_audit.evidence.games import TRAINED_BLOCK, scored_block
+from dpzv_audit.evidence.model import Theory
+from dpzv_audit.evidence.subject import CUT_SHARE, Source, Stage, two_stages
 
 _BLOCK = 1024
 _MORE = 2
@@ -69,7 +69,9 @@ def planted_source(claim: MechanismClaim, seed: int) -> Source:
         return _block(games[pool], first, last, partial(fitted, pool))
 
     return Source(
-        theory=lambda: theory_from(planted.upper_bounds(replace(case, epsilon=claim.epsilon, delta=claim.delta))),
+        theory=lambda: Theory(
+            applies=True, bounds=tuple(planted.upper_bounds(replace(case, epsilon=claim.epsilon, delta=claim.delta)))
+        ),
         stages=tuple(sorted(stages, key=lambda stage: not stage.stops)),
         draw=draw,
         pairs=pairs,

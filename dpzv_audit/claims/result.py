@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpzv_audit.auditing.tradeoff import claimed_curve
-from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, supports
-from dpzv_audit.claims.evidence import Evidence
+from dpzv_audit.claims.deciding import Decided
 from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.load import ClaimsFile
 from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
-from dpzv_audit.claims.verdicts import VERDICTS, adjusted_p_values, decide, fails
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.evidence.model import Evidence
+from dpzv_audit.evidence.theory import recomputed_curve
+from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, VERDICTS, adjusted_p_values, decide, fails, supports
+from dpzv_audit.findings import down, to_jsonable, up
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
 
 LENIENT = GateOptions(allow_overclaimed=False, strict=False)
@@ -23,22 +23,14 @@ LENIENT = GateOptions(allow_overclaimed=False, strict=False)
 def verify_result(
     file: ClaimsFile,
     runs: Sequence[ClaimRun],
+    decided: Decided,
     *,
-    refuted: Sequence[bool],
-    alone: Sequence[bool],
-    level: float,
     seed: int,
-    earlier: Sequence[Refutation | None] | None = None,
-    ledger: Mapping[str, str | int] | None = None,
     interrupted: bool = False,
     allow_overclaimed: bool = False,
     strict: bool = False,
 ) -> VerifyResult:
-    """Return the result of `verify`: the same for the same evidence.
-
-    `refuted` says of each claim whether its test refuted it at `level`, the error rate of all claims together, or an
-    entry of a `ledger`, which `earlier` then tells of; `alone` whether tests that take nothing as given refuted it.
-    """
+    """Return the result of `verify`: the same for the same evidence."""
     gathered = [run.evidence() for run in runs]
     adjusted = adjusted_p_values([evidence.p_value for evidence in gathered])
     options = GateOptions(allow_overclaimed=allow_overclaimed, strict=strict)
@@ -49,12 +41,12 @@ def verify_result(
             refuted=no,
             alone=general,
             adjusted=p,
-            level=level / len(runs),
+            level=decided.level / len(runs),
             earlier=before,
             options=options,
         )
         for run, found, no, general, p, before in zip(
-            runs, gathered, refuted, alone, adjusted, earlier or [None] * len(runs), strict=True
+            runs, gathered, decided.refuted, decided.alone, adjusted, decided.earlier, strict=True
         )
     ]
     verdicts = [claim.verdict for claim in claims]
@@ -62,10 +54,10 @@ def verify_result(
     result = VerifyResult(
         claims_file=shown_path(str(file.path)),
         alpha=file.alpha,
-        level=level,
+        level=decided.level,
         seed=seed,
         summary={verdict: verdicts.count(verdict) for verdict in VERDICTS},
-        sentence=summary_sentence(claims, level, options),
+        sentence=summary_sentence(claims, decided.level, options),
         noise=Noise.of_simulation(seed) if simulated else None,
         interrupted=interrupted,
         missing=[claim.name for claim in claims if claim.missing],
@@ -73,7 +65,7 @@ def verify_result(
         options=options,
         claims=claims,
     )
-    return result if ledger is None else result.model_copy(update={"ledger": dict(ledger)})
+    return result if decided.ledger is None else result.model_copy(update={"ledger": decided.ledger})
 
 
 def claim_result(
@@ -96,7 +88,7 @@ def claim_result(
     claim = run.placed.claim
     claimed = None if isinstance(claim, AttackClaim) else claim.epsilon
     theory = evidence.theory
-    verdict = decide(refuted=refuted, theory=theory.speaks, upper=theory.upper, claimed=claimed)
+    verdict = decide(refuted=refuted, theory=theory.applies, upper=theory.upper, claimed=claimed)
     given = GIVEN_GAUSSIAN if verdict == "refuted" and not alone else ""
     if earlier is not None:
         given = earlier.given or ""
@@ -115,10 +107,10 @@ def claim_result(
         "ceiling": evidence.ceiling(level),
         "given": evidence.given(level),
         "upper": theory.upper,
-        "accountant": theory.accountant,
+        "accountant": theory.tightest.accountant if theory.tightest else "",
         "gap": theory.gap,
-        "explanations": dict(theory.explanations),
-        "bounds": [dict(bound) for bound in theory.bounds],
+        "explanations": theory.explanations,
+        "bounds": list(theory.bounds),
         "looks": [
             {
                 "stage": look.stage,
@@ -180,21 +172,10 @@ def with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     """Return the measured trade-off curve beside the claimed one, as `audit` has it, and that of the sound bound."""
     if evidence.tradeoff is None or isinstance(claim, AttackClaim):
         return None
-    import numpy as np
-
-    from dpzv_audit.accounting.gaussian import epsilon_delta_tradeoff, gaussian_tradeoff
-
-    alpha = np.asarray(evidence.tradeoff["alpha"])
-    of_method = isinstance(claim, MethodClaim)
-    claimed = claimed_curve(evidence.tradeoff["alpha"], claim.epsilon, claim.delta, of_method=of_method)
-    curves = {**evidence.tradeoff, "claimed": claimed}
-    theory = evidence.theory
-    best = next((bound for bound in theory.bounds if bound["sound"] and bound["accountant"] == theory.accountant), None)
-    if best is not None and best["mu"] is not None:
-        curves["recomputed"] = gaussian_tradeoff(alpha, best["mu"]).tolist()
-    elif theory.upper is not None:
-        curves["recomputed"] = epsilon_delta_tradeoff(alpha, theory.upper, claim.delta).tolist()
-    return curves
+    alpha = evidence.tradeoff["alpha"]
+    claimed = claimed_curve(alpha, claim.epsilon, claim.delta, of_method=isinstance(claim, MethodClaim))
+    recomputed = recomputed_curve(alpha, evidence.theory, claim.delta)
+    return {**evidence.tradeoff, "claimed": claimed, **({} if recomputed is None else {"recomputed": recomputed})}
 
 
 def form_name(claim: Claim) -> str:
@@ -305,17 +286,3 @@ def summary_sentence(claims: Sequence[ClaimResult], level: float, options: GateO
     if more:
         text += f" With strict, {more} more {'fails' if more == 1 else 'fail'}: inconclusive, cut off or not audited."
     return text
-
-
-def down(value: float) -> str:
-    """Return a lower bound cut to two decimals, never rounded up."""
-    return _two_decimals(value, ROUND_FLOOR)
-
-
-def up(value: float) -> str:
-    """Return an upper bound at two decimals, rounded up from the nine digits to which accountants are right."""
-    return _two_decimals(float(f"{value:.9g}"), ROUND_CEILING)
-
-
-def _two_decimals(value: float, rounding: str) -> str:
-    return str(Decimal(repr(value)).quantize(Decimal("0.01"), rounding))

@@ -10,15 +10,15 @@ from dpzv_audit.auditing import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from dpzv_audit.auditing.mechanism import importable
 from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.scores import Scores, load_scores
-from dpzv_audit.claims.blocks import Block
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.claims.paths import FILE, FOLDER, path_below, transformer_below
-from dpzv_audit.claims.stages import Source, Stage
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.blocks import Block
+from dpzv_audit.evidence.subject import Source, Stage
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.registry import code_digest
 from dpzv_audit.trees import data_digest, tree_digest

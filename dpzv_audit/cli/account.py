@@ -15,7 +15,7 @@ from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, takes
 from dpzv_audit.cli.names import flags_given
 from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
+from dpzv_audit.findings import ADVERSARIES, AdversaryName, NeighbourRelation
 
 if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
@@ -86,7 +86,7 @@ def account(
         seed N: Every random stream follows from this number.
     """
     from dpzv_audit.accounting import Composition, upper_bounds
-    from dpzv_audit.evidence import to_jsonable
+    from dpzv_audit.findings import to_jsonable
     from dpzv_audit.results import AccountResult
 
     if documentation:

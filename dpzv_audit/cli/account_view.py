@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 from reports.text import upper_bound
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def coverage_check_command(
     """Print a row an estimator and mechanism, and raise `AuditError` where a count is one no valid bound would have."""
     from dpzv_audit.auditing import ESTIMATORS
     from dpzv_audit.auditing.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
-    from dpzv_audit.evidence import to_jsonable
+    from dpzv_audit.findings import to_jsonable
 
     check_probability("delta", delta)
     check_probability("confidence", confidence)

@@ -16,7 +16,7 @@ from reports.text import percent, verdict_words
 
 if TYPE_CHECKING:
     from dpzv_audit.auditing.families import CurveFamily
-    from dpzv_audit.evidence import EmpiricalBound
+    from dpzv_audit.findings import EmpiricalBound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, outp
     from dpzv_audit.auditing import DEFAULT_ESTIMATORS
     from dpzv_audit.auditing.order import dependence
     from dpzv_audit.auditing.scores import load_scores
-    from dpzv_audit.auditing.verdict import refuted_given
+    from dpzv_audit.evidence.verdict import refuted_given
 
     _check_options(options)
     names = tuple(dict.fromkeys(options.estimators or DEFAULT_ESTIMATORS))
@@ -152,7 +152,7 @@ def _overall(verdicts: list[str | None]) -> str | None:
 
 
 def _as_dict(bound: EmpiricalBound) -> dict[str, Any]:
-    from dpzv_audit.evidence import to_jsonable
+    from dpzv_audit.findings import to_jsonable
 
     fields: dict[str, Any] = to_jsonable(bound)
     return fields
@@ -208,7 +208,7 @@ def _down(value: float) -> str:
 
 def _shown(bound: EmpiricalBound, verdict: str | None) -> str:
     """Return a bound's verdict in words: that of one on a trade-off curve takes Gaussian noise as given."""
-    from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN
+    from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN
 
     return verdict_words(verdict or "", GIVEN_GAUSSIAN if bound.claim_kind == "trade-off" else "")
 

@@ -14,7 +14,7 @@ from dpzv_audit.cli.common import Output, check_choice
 from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, takes
 from dpzv_audit.errors import InputError, check_positive, check_probability
-from dpzv_audit.evidence import ADVERSARIES, AdversaryName, NeighbourRelation
+from dpzv_audit.findings import ADVERSARIES, AdversaryName, NeighbourRelation
 
 
 @takes(sizes=given.SizeFlags, details=given.DetailFlags, output=Output)

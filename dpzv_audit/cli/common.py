@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.errors import InputError, Interrupted, unknown_name
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.inert import inert_json
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ REGISTRIES: dict[str, tuple[str, str]] = {
     "tables": ("dpzv_audit.reproduce", "TABLES"),
     "canaries": ("dpzv_audit.auditing.games.definition", "CANARIES"),
     "planted": ("dpzv_audit.auditing.planted", "PLANTED"),
-    "adversaries": ("dpzv_audit.evidence", "ADVERSARIES"),
+    "adversaries": ("dpzv_audit.findings", "ADVERSARIES"),
 }
 """Module and registry of each kind; imported only when asked for, since some of them load torch."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +17,6 @@ from dpzv_audit.errors import InputError, Interrupted, check_positive
 
 if TYPE_CHECKING:
     from dpzv_audit.claims.gate import ClaimRun, Gate
-    from dpzv_audit.claims.ledger_file import LedgerMemory
-    from dpzv_audit.claims.load import ClaimsFile
-    from dpzv_audit.results import Refutation
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
 
@@ -99,11 +94,11 @@ def verify(
     from dataclasses import replace
 
     from dpzv_audit.claims.cache import Cache, default_cache
+    from dpzv_audit.claims.deciding import decided, decided_by_ledger
     from dpzv_audit.claims.gate import Effort, Gate, place_of
     from dpzv_audit.claims.ledger_file import LedgerMemory, ledger_files, open_ledger
     from dpzv_audit.claims.load import load_claims
     from dpzv_audit.claims.result import measured, verify_result
-    from dpzv_audit.claims.verdicts import holm
     from dpzv_audit.cli.tables import print_table
     from dpzv_audit.cli.verify_output import check_file, save, summary_file
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
@@ -143,23 +138,16 @@ def verify(
         output.say(f"{claims}: {counted} valid")
         return
     runs, interrupted = _gathered(gate, output)
-    gathered = [run.evidence() for run in runs]
-    settled = _Settled(
-        holm([found.p_value for found in gathered], file.alpha),
-        holm([found.general_p_value for found in gathered], file.alpha),
-        file.alpha,
+    settled = (
+        decided(runs, file.alpha)
+        if ledger is None
+        else decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger)
     )
-    if ledger is not None:
-        settled = _settled(ledger, memory, file, runs, new=new_ledger)
     result = verify_result(
         file,
         runs,
-        refuted=settled.refuted,
-        alone=settled.alone,
-        level=settled.level,
+        settled,
         seed=run.seed,
-        earlier=settled.earlier,
-        ledger=settled.state,
         interrupted=interrupted,
         allow_overclaimed=bool(allow),
         strict=strict,
@@ -202,51 +190,3 @@ def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
         except KeyboardInterrupt:
             return runs, True
     return runs, False
-
-
-@dataclass(frozen=True)
-class _Settled:
-    """Which claims are refuted, at which level, and by what in an earlier entry of the ledger in which state.
-
-    `alone` says of those that this run refuted whether tests that take nothing as given did.
-    """
-
-    refuted: tuple[bool, ...]
-    alone: tuple[bool, ...]
-    level: float
-    earlier: tuple[Refutation | None, ...] | None = None
-    state: dict[str, str | int] | None = None
-
-
-def _settled(path: Path, memory: LedgerMemory, file: ClaimsFile, runs: Sequence[ClaimRun], *, new: bool) -> _Settled:
-    """Decide by the ledger, and enter what it did not know: on the disk before anybody is told of a verdict.
-
-    Of an interrupted run too: what was looked at was looked at.
-    """
-    from dpzv_audit.claims.ledger import Look, refuted_over_time
-    from dpzv_audit.claims.ledger_file import append_entry, head_of, ledger_lock, open_ledger
-
-    looks = []
-    for run in runs:
-        found = run.evidence()
-        looks.append(
-            Look(
-                claim=run.placed.digest(),
-                scores=found.scores,
-                name=run.placed.name,
-                p_value=found.p_value,
-                general_p_value=found.general_p_value,
-                tested=found.tested,
-                split=found.split,
-            )
-        )
-    with ledger_lock(path):
-        book = open_ledger(path, file.alpha, memory, new=new)
-        refuted, earlier, entry = refuted_over_time(book, looks)
-        if entry.decisions:
-            book = append_entry(path, book, entry, memory)
-        elif book.entries:
-            memory.remember(path, book)
-    state: dict[str, str | int] = {"ledger": book.name, "entries": len(book.entries), "head": head_of(book)}
-    alone = tuple(look.claim in entry.decisions and not entry.decisions[look.claim].given for look in looks)
-    return _Settled(refuted, alone, entry.level, earlier, state)

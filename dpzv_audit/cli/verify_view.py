@@ -60,7 +60,7 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from dpzv_audit.claims.result import down, up
+    from dpzv_audit.findings import down, up
 
     table = Table(box=SIMPLE_HEAD, title_justify="left")
     table.add_column("claim")

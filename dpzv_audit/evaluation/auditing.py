@@ -27,7 +27,6 @@ from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.results import AuditResult, Data, Plain
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
-from mechanisms.dpzv import scalar_release
 
 
 @dataclass(frozen=True)
@@ -130,13 +129,12 @@ def _outcome(
     )
     privacy, tradeoff = privacy_of(
         game.config,
-        scalar_release(game.config, the_plan, deployment),
         the_plan,
+        deployment,
         scores,
         adversary=game.adversary,
         neighbours=game.neighbours,
         confidence=audit.confidence,
-        why_not="",
         seed=seed,
     )
     compute = {**facts.compute, "workers": audit.workers.words(), **memory_section(done)}

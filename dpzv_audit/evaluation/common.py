@@ -9,8 +9,8 @@ from typing import Protocol
 
 from dpzv_audit.auditing.games.definition import DEFAULT_NORM
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import NeighbourRelation
 from dpzv_audit.execution.workers import Workers
+from dpzv_audit.findings import NeighbourRelation
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.dpzv import scalar_config
 

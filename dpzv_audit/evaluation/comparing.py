@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dpzv_audit.evidence import Interval
+from dpzv_audit.findings import Interval
 
 Side = Literal["above", "below"]
 

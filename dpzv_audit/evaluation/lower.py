@@ -18,7 +18,7 @@ from dpzv_audit.auditing.storage import Arrays, ChunkStore, npz_bytes
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.common import AuditPlan, Reporter
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.findings import EmpiricalBound, down
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
 
@@ -62,7 +62,7 @@ def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
         return ""
     scores = (np.asarray(arrays[f"{side}_scores"], dtype=np.float64) for side in ("in", "out"))
     bound = audit_scores(*scores, delta=delta, confidence=confidence, estimators=("joint",))[0]
-    return f"epsilon >= {np.floor(100 * bound.epsilon_lower) / 100:.2f} so far"
+    return f"epsilon >= {down(bound.epsilon_lower)} so far"
 
 
 def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> tuple[EmpiricalBound, ...]:

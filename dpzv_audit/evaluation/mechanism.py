@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from dpzv_audit.auditing import can_refute
 from dpzv_audit.auditing.games.definition import SCORES
 from dpzv_audit.auditing.games.fitted import WORDS, fitted_facts
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart, scores_of
 from dpzv_audit.auditing.mechanism import MechanismTrials
-from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
-from dpzv_audit.auditing.verdict import largest_gating, refuted_given, verdict_on
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
@@ -25,12 +20,12 @@ from dpzv_audit.evaluation.lower import (
     score_files,
     warnings_of,
 )
-from dpzv_audit.evaluation.privacy import given
+from dpzv_audit.evaluation.privacy import section, tradeoff_of
 from dpzv_audit.evaluation.published import published_by_simulation
 from dpzv_audit.evaluation.sections import versions
-from dpzv_audit.evaluation.sentences import down
-from dpzv_audit.evidence import EmpiricalBound
-from dpzv_audit.results import AuditResult, Plain, Privacy, Tradeoff
+from dpzv_audit.evidence.model import Theory
+from dpzv_audit.findings import down
+from dpzv_audit.results import AuditResult, Plain, Privacy
 from dpzv_audit.trees import Undigested
 from reports.text import percent
 
@@ -64,10 +59,7 @@ def mechanism_outcome(
     if exactly_gaussian:
         scores = replace(scores, gaussian=GaussianPart(inside, outside, 0, 1.0, vouched=True))
     bounds = lower_bounds(scores, delta=delta, confidence=audit.confidence, seed=seed)
-    lower = largest_gating(bounds)
     warnings = warnings_of(scores)
-    curve = empirical_tradeoff(inside, outside, confidence=audit.confidence)
-    verdict = None if epsilon is None else verdict_on(epsilon, lower, None, theory=False)
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
@@ -79,24 +71,16 @@ def mechanism_outcome(
         **fitted_facts(fitted),
         **({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
     }
-    gating = [bound for bound in bounds if can_refute(bound)]
-    privacy = Privacy(
+    privacy = section(
+        Theory(),
+        bounds,
         claimed=epsilon,
-        upper=None,
-        gap=None,
-        empirical_lower=lower,
         delta=delta,
         confidence=audit.confidence,
         adversary="whoever sees the view",
         neighbours="its own",
-        verdict=None if epsilon is None else ("refuted" if verdict == "refuted" else "not refuted"),
-        conclusion=verdict,
-        given=given(gating),
-        verdict_given=None if epsilon is None else refuted_given(epsilon, gating),
-        bounds=[],
-        estimators=list(bounds),
-        gap_explanations={},
     )
+    note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
     result = AuditResult(
         method=path,
         dataset="its own",
@@ -104,17 +88,10 @@ def mechanism_outcome(
         game=game,
         privacy=privacy,
         exactly_gaussian=exactly_gaussian,
-        sentence=_sentence(path, gating, epsilon, audit) + "".join(f" Warning: {warning}." for warning in warnings),
+        sentence=_sentence(path, privacy, audit) + "".join(f" Warning: {warning}." for warning in warnings),
         warnings=warnings,
-        tradeoff=Tradeoff(
-            alpha=list(curve.alpha),
-            claimed=claimed_curve(curve.alpha, epsilon, delta, of_method=False),
-            recomputed=None,
-            empirical=list(curve.beta),
-            empirical_low=list(curve.beta_low),
-            empirical_high=list(curve.beta_high),
-            confidence=curve.confidence,
-            note="the claimed curve is the least that an (epsilon, delta) mechanism may have",
+        tradeoff=tradeoff_of(
+            scores, (epsilon, delta), Theory(), of_method=False, confidence=audit.confidence, note=note
         ),
         by_runs=bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
         seed=seed,
@@ -143,13 +120,13 @@ def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
     return audit, ""
 
 
-def _sentence(path: str, gating: Sequence[EmpiricalBound], epsilon: float | None, audit: AuditPlan) -> str:
-    lower = max(bound.epsilon_lower for bound in gating)
-    ceiling = max(bound.ceiling for bound in gating)
-    rests = f", {words}" if (words := given(gating)) and lower > 0.0 else ""
+def _sentence(path: str, privacy: Privacy, audit: AuditPlan) -> str:
+    lower, epsilon = privacy.empirical_lower or 0.0, privacy.claimed
+    ceiling = max(bound.ceiling for bound in privacy.estimators if can_refute(bound))
+    rests = f", {privacy.given}" if privacy.given and lower > 0.0 else ""
     text = f"The audit certifies epsilon of at least {down(lower)} for {path} at {percent(audit.confidence)}{rests}"
     if epsilon is not None:
         refutes = lower > epsilon
         text += f"{',' if rests else ''} and {'refutes' if refutes else 'does not refute'} the claimed epsilon of "
         text += f"{epsilon:g}{'' if refutes else ', which confirms nothing'}"
-    return f"{text}; so many runs could certify at most {np.floor(100 * ceiling) / 100:.2f}."
+    return f"{text}; so many runs could certify at most {down(ceiling)}."

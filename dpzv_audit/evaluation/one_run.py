@@ -18,7 +18,6 @@ from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.results import AuditResult
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment
-from mechanisms.dpzv import scalar_release
 
 ESTIMATORS = ("one-run", "one-run-fdp")
 _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}
@@ -64,13 +63,12 @@ def one_run_outcome(
     )
     privacy, _ = privacy_of(
         config,
-        scalar_release(config, played.plan, deployment),
         played.plan,
+        deployment,
         scores,
         adversary=adversary,
         neighbours=audit.neighbours,
         confidence=audit.confidence,
-        why_not="",
         seed=seed,
         estimators=bounds,
     )

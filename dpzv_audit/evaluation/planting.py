@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dpzv_audit.accounting import tightest_sound
 from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.fitted import fitted_facts
 from dpzv_audit.auditing.games.outcome import outcome_of
 from dpzv_audit.auditing.planted.cases import Planted
-from dpzv_audit.auditing.verdict import largest_gating, verdict_on
 from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds
 from dpzv_audit.evaluation.sections import versions
-from dpzv_audit.evidence import EmpiricalBound
+from dpzv_audit.evidence.model import Theory
+from dpzv_audit.evidence.verdict import largest_gating, verdict_on
+from dpzv_audit.findings import EmpiricalBound
 from dpzv_audit.results import PlantedGame, PlantedResult, PlantedRow
 
 
@@ -42,12 +42,8 @@ def planted_row(
         games[name or "the game"] = PlantedGame(
             empirical_lower=largest_gating(bounds), estimators=list(bounds), **facts
         )
-    bounds_above = planted.upper_bounds(case)
-    tightest = tightest_sound(bounds_above)
-    upper = tightest.epsilon.upper if tightest and tightest.epsilon else None
-    lower = largest_gating(estimators)
-    verdict = verdict_on(case.epsilon, lower, upper)
-    gaps = [bound.gap for bound in bounds_above if bound.gap]
+    theory, lower = Theory(applies=True, bounds=tuple(planted.upper_bounds(case))), largest_gating(estimators)
+    verdict = verdict_on(case.epsilon, lower, theory.upper)
     return PlantedRow(
         name=planted.name,
         bug=planted.summary,
@@ -58,8 +54,8 @@ def planted_row(
         claimed=case.epsilon,
         delta=case.delta,
         empirical_lower=lower,
-        upper=upper,
-        gap=None if tightest else (gaps[0] if gaps else None),
+        upper=theory.upper,
+        gap=theory.gap or None,
         expected=list(planted.expected),
         verdict=verdict,
         as_expected=verdict in planted.expected,

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Any, cast
 
-import numpy as np
-
-from dpzv_audit.accounting import (
-    GAPS,
-    Release,
-    epsilon_delta_tradeoff,
-    gaussian_tradeoff,
-    tightest_sound,
-    upper_bounds,
-)
+from dpzv_audit.accounting import gaps_of
 from dpzv_audit.auditing import can_refute
 from dpzv_audit.auditing.games.definition import Canary, Game, Neighbours, Others, as_game_adversary
 from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
-from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN, largest_gating, refuted_given, verdict_on
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.channels import channel_section
 from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.lower import collected, lower_bounds
-from dpzv_audit.evidence import AdversaryName, EmpiricalBound, NeighbourRelation, UpperBound
+from dpzv_audit.evidence.model import NO_NOISE, Theory
+from dpzv_audit.evidence.theory import account, recomputed_curve
+from dpzv_audit.evidence.verdict import given_by, largest_gating, refuted_given, verdict_on
+from dpzv_audit.findings import AdversaryName, EmpiricalBound, NeighbourRelation
 from dpzv_audit.results import Privacy, Tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
 from mechanisms.dpzv import scalar_config, scalar_release
 
-NO_NOISE = "no-noise"
-_NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
 _UNAUDITED = (
     "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"
 )
@@ -66,21 +56,22 @@ def privacy_sections(
     noised = scalar_config(method, config)
     facing = next((name for name in method.protection(config).audience if name == adversary), None)
     if noised is None and facing is not None:
-        return channel_section(method, config, deployment, adversary=facing), None
+        return _of_channel(method, config, deployment, facing), None
     if noised is None or the_plan is None or the_plan.sigma == 0.0:
         method.check_noise(config, clients=dataset.clients)
-        return _without_noise(noised, adversary), None
+        nothing = Theory(applies=True, unaccounted=NO_NOISE)
+        claimed = noised.epsilon if noised is not None and noised.calibration != "none" else None
+        delta = noised.delta if noised is not None else None
+        return section(nothing, claimed=claimed, delta=delta, adversary=adversary, neighbours=NEIGHBOURS), None
     scores = None
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)
         trials = RealTrials(game, dataset, seed, device)
-        done, _ = collected(trials, audit, reporter or silent(), noised.delta)
-        scores = outcome_of(trials, done.arrays)
-    release = scalar_release(noised, the_plan, deployment)
+        scores = outcome_of(trials, collected(trials, audit, reporter or silent(), noised.delta)[0].arrays)
     return privacy_of(
         noised,
-        release,
         the_plan,
+        deployment,
         scores,
         adversary=adversary,
         neighbours=NEIGHBOURS,
@@ -106,131 +97,149 @@ def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: Audit
 
 def privacy_of(
     config: DPZVConfig,
-    release: Release,
     the_plan: Plan,
+    deployment: Deployment,
     scores: GameScores | None,
     *,
     adversary: str,
     neighbours: str,
     confidence: float,
-    why_not: str,
+    why_not: str = "",
     seed: int = 0,
-    estimators: tuple[EmpiricalBound, ...] | None = None,
+    estimators: Sequence[EmpiricalBound] | None = None,
 ) -> tuple[Privacy, Tradeoff | None]:
-    """The privacy section and the trade-off curves from a release and, if there was an audit, its scores.
+    """The privacy section and the trade-off curves of a training and, if there was an audit, its scores.
 
     `estimators` are the lower bounds where they do not follow from the scores by `lower_bounds`.
     """
-    relation = cast(NeighbourRelation, neighbours)
-    bounds = upper_bounds(
+    release, relation = scalar_release(config, the_plan, deployment), cast(NeighbourRelation, neighbours)
+    theory = account(
         release,
+        adversary=cast(AdversaryName, adversary),
+        neighbours=relation,
         delta=config.delta,
-        adversaries=[cast(AdversaryName, adversary)],
-        neighbours=[relation],
         enough=config.epsilon,  # where certified bounds decide the claim, nothing is composed
     )
-    tightest = tightest_sound(bounds)
-    upper = tightest.epsilon.upper if tightest and tightest.epsilon else None
     if estimators is None:
         estimators = lower_bounds(scores, delta=config.delta, confidence=confidence, seed=seed) if scores else ()
-    gating = [bound for bound in estimators if can_refute(bound)]
-    lower = largest_gating(estimators)
-    privacy = Privacy(
-        claimed=config.epsilon,
-        upper=upper,
-        gap=None if tightest else _gap_of(bounds),
-        empirical_lower=lower,
-        delta=config.delta,
-        confidence=confidence,
-        adversary=adversary,
-        neighbours=neighbours,
-        verdict=_verdict(lower, config.epsilon),
-        conclusion=None if config.epsilon is None else verdict_on(config.epsilon, lower, upper),
-        given=given(gating),
-        verdict_given=None if config.epsilon is None else refuted_given(config.epsilon, gating),
-        bounds=bounds,
-        estimators=list(estimators),
-        gap_explanations=_explained(bounds),
-        release=_release_facts(release, the_plan, relation),
-    )
-    if scores is None:
-        privacy = privacy.model_copy(update={"not_audited": why_not})
-    return privacy, _tradeoff(config, tightest, scores, confidence)
-
-
-def _without_noise(config: DPZVConfig | None, adversary: str) -> Privacy:
-    return Privacy(
-        claimed=config.epsilon if config is not None and config.calibration != "none" else None,
-        upper=None,
-        gap=NO_NOISE,
-        empirical_lower=None,
-        delta=config.delta if config is not None else None,
-        adversary=adversary,
-        neighbours=NEIGHBOURS,
-        verdict=None,
-        bounds=[],
-        estimators=[],
-        gap_explanations={NO_NOISE: _NO_NOISE_WHY},
-    )
-
-
-def _release_facts(release: Release, the_plan: Plan, neighbours: NeighbourRelation) -> dict[str, object]:
-    return {
+    facts = {
         "sigma": the_plan.sigma,
         "noise": release.noise,
-        "noise_multiplier": release.noise_multiplier(neighbours),
+        "noise_multiplier": release.noise_multiplier(relation),
         "rounds": len(the_plan.active),
         "rounds_by_client": list(the_plan.rounds_by_client),
         "participations": the_plan.participations,
     }
-
-
-def _gap_of(bounds: list[UpperBound]) -> str | None:
-    """The gap of the exact bound, the one that would be sound without it."""
-    return next((b.gap for b in bounds if b.accountant == "gdp-exact"), None)
-
-
-def _explained(bounds: list[UpperBound]) -> dict[str, str]:
-    names = [name.strip() for bound in bounds if bound.gap for name in bound.gap.split(",")]
-    return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}
-
-
-def _verdict(lower: float | None, claimed: float | None) -> Literal["refuted", "not refuted"] | None:
-    if lower is None or claimed is None:
-        return None
-    return "refuted" if lower > claimed else "not refuted"
-
-
-def given(gating: Sequence[EmpiricalBound]) -> str | None:
-    """Return what the lower bound takes as given: Gaussian noise where one on a trade-off curve is the largest."""
-    best = max(gating, key=lambda bound: bound.epsilon_lower, default=None)
-    return GIVEN_GAUSSIAN if best is not None and best.claim_kind == "trade-off" else None
-
-
-def _tradeoff(
-    config: DPZVConfig, tightest: UpperBound | None, scores: GameScores | None, confidence: float
-) -> Tradeoff | None:
-    """Curves on one grid of false positive rates; None without an audit."""
+    privacy = section(
+        theory,
+        estimators,
+        claimed=config.epsilon,
+        delta=config.delta,
+        confidence=confidence,
+        adversary=adversary,
+        neighbours=neighbours,
+        release=facts,
+        **({"not_audited": why_not} if scores is None else {}),
+    )
     if scores is None:
-        return None
+        return privacy, None
+    note = (
+        "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), as theorem 5.1 "
+        f"claims it; {seen_in_words(scores)}, and the recomputed curve counts the rounds of all clients"
+    )
+    claim = (config.epsilon, config.delta)
+    return privacy, tradeoff_of(scores, claim, theory, of_method=True, confidence=confidence, note=note)
+
+
+def section(
+    theory: Theory,
+    estimators: Sequence[EmpiricalBound] = (),
+    *,
+    claimed: float | None,
+    delta: float | None,
+    adversary: str,
+    neighbours: str,
+    confidence: float | None = None,
+    **more: Any,
+) -> Privacy:
+    """Return what theory and estimators say of a claim; with `confidence`, that of an audit, also the verdict."""
+    gating, lower = [bound for bound in estimators if can_refute(bound)], largest_gating(estimators)
+    if confidence is not None:
+        verdict = None if claimed is None else verdict_on(claimed, lower, theory.upper, theory=theory.applies)
+        more = {
+            "confidence": confidence,
+            "conclusion": verdict,
+            "given": given_by(gating),
+            "verdict_given": None if claimed is None else refuted_given(claimed, gating),
+            **more,
+        }
+    refuted = None if lower is None or claimed is None else "refuted" if lower > claimed else "not refuted"
+    return Privacy(
+        claimed=claimed,
+        upper=theory.upper,
+        gap=more.pop("gap", theory.gap or None),
+        empirical_lower=lower,
+        delta=delta,
+        adversary=adversary,
+        neighbours=neighbours,
+        verdict=refuted,
+        bounds=list(theory.bounds),
+        estimators=list(estimators),
+        gap_explanations=theory.explanations,
+        **more,
+    )
+
+
+def _of_channel(
+    method: MethodSpec, config: TrainingConfig, deployment: Deployment, adversary: AdversaryName
+) -> Privacy:
+    """The claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`."""
+    noise, (release,) = method.protection(config), method.releases(config, deployment)
+    gaps = gaps_of(release, adversary, noise.neighbours)
+    theory = account(release, adversary=adversary, neighbours=noise.neighbours, delta=noise.delta)
+    rests = f"rests on the gap {', '.join(gaps)}" if gaps else "sound"
+    return section(
+        theory,
+        claimed=noise.epsilon,
+        delta=noise.delta,
+        adversary=adversary,
+        neighbours=noise.neighbours,
+        gap=None if theory.tightest else ", ".join(gaps) or next((b.gap for b in theory.bounds if b.gap), None),
+        release={
+            "channel": release.channel,
+            "sigma": release.sigma,
+            "noise": release.noise,
+            "clip": release.clip,
+            "noise_multiplier": release.noise_multiplier(noise.neighbours),
+            "rounds": release.rounds,
+            "participations": release.participations,
+            "words": f"noise of standard deviation {release.sigma:.6g} on every coordinate of a row clipped to "
+            f"{release.clip:g}, {release.channel} channel, against the {adversary}, {noise.neighbours}: {rests}",
+        },
+        not_audited="the label game is played on the scalar channel; noise on another is accounted, not audited",
+    )
+
+
+def tradeoff_of(
+    scores: GameScores,
+    claim: tuple[float | None, float],
+    theory: Theory,
+    *,
+    of_method: bool,
+    confidence: float,
+    note: str,
+) -> Tradeoff:
+    """Return the curves of the claimed (epsilon, delta), of the sound bound and of the scores on one grid."""
     curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
-    alpha = np.asarray(curve.alpha)
-    claimed = claimed_curve(curve.alpha, config.epsilon, config.delta, of_method=True)
-    recomputed = None
-    if tightest is not None and tightest.mu is not None:
-        recomputed = gaussian_tradeoff(alpha, tightest.mu).tolist()
-    elif tightest is not None and tightest.epsilon is not None:
-        recomputed = epsilon_delta_tradeoff(alpha, tightest.epsilon.upper, config.delta).tolist()
     return Tradeoff(
         alpha=list(curve.alpha),
-        claimed=claimed,
-        recomputed=recomputed,
+        claimed=claimed_curve(curve.alpha, *claim, of_method=of_method),
+        recomputed=recomputed_curve(curve.alpha, theory, claim[1]),
         empirical=list(curve.beta),
         empirical_low=list(curve.beta_low),
         empirical_high=list(curve.beta_high),
         confidence=curve.confidence,
-        note="the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), "
-        f"as theorem 5.1 claims it; {seen_in_words(scores)}, and the recomputed curve counts the rounds of all clients",
+        note=note,
     )
 
 

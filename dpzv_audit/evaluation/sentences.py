@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from attacks.core.contract import AttackOutcome
 from dpzv_audit.evaluation.comparing import compared
-from dpzv_audit.evaluation.privacy import NO_NOISE
-from dpzv_audit.evidence import LEAST_TRAININGS, Interval
+from dpzv_audit.evidence.model import NO_NOISE
+from dpzv_audit.findings import LEAST_TRAININGS, Interval, down, up
 from dpzv_audit.results import Accuracy, CertifiedBound, Privacy
 from reports.text import percent as confidence_percent
 
@@ -134,17 +132,7 @@ def privacy_sentence(privacy: Privacy) -> str:
     elif claimed is not None:
         parts.append(f"epsilon is claimed to be {claimed:g}")
     if upper is not None:
-        parts.append(f"the sound upper bound is {_up(upper)}")
+        parts.append(f"the sound upper bound is {up(upper)}")
     else:
         parts.append(f"no sound upper bound exists (gap: {privacy.gap})")
     return f"Against the {privacy.adversary}, {'; '.join(parts)}."
-
-
-def down(value: float) -> str:
-    """A lower bound is cut, never rounded up."""
-    return f"{np.floor(value * 100.0) / 100.0:.2f}"
-
-
-def _up(value: float) -> str:
-    """An upper bound is never rounded down."""
-    return f"{np.ceil(value * 100.0) / 100.0:.2f}"

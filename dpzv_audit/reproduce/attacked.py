@@ -10,7 +10,7 @@ from attacks.core.contract import AttackOutcome, AttackSetting
 from attacks.core.intervals import betting_limits
 from attacks.core.run import continuous
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce.table import Setting, Trained
 from dpzv_audit.reproduce.text import Row, listed, say
 from dpzv_audit.reproduce.training import setting_facts, training_part

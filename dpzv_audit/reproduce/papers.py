@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce import figures, soundness, training
 from dpzv_audit.reproduce.completion import Completion, gains, remarks
 from dpzv_audit.reproduce.direct import Direct, verdicts

@@ -15,7 +15,7 @@ import torch
 
 from attacks.core.intervals import shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce.private_trainings import Federated, FrozenClients, Options
 from dpzv_audit.reproduce.table import Setting, counted
 from dpzv_audit.reproduce.text import Row

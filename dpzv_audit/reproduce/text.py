@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dpzv_audit.evidence import Interval, OverTrainings
+from dpzv_audit.findings import Interval, OverTrainings
 
 Row = Mapping[str, Any]
 """A row of a result: plain JSON values by name."""

@@ -12,7 +12,7 @@ import numpy as np
 from attacks.core.intervals import shared_rate
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.halving import shortage
 from dpzv_audit.reproduce.table import Setting, Trained, counted
 from dpzv_audit.reproduce.text import Row, filled, listed, say

@@ -17,7 +17,7 @@ from attacks.feature.reconstruction import Reconstruction
 from attacks.gradient.estimation import GradientEstimates
 from dpzv_audit.data import DATASETS
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import ADVERSARIES
+from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.testing.rules import check_words, require
 from mechanisms import METHODS
 from mechanisms.views import View

@@ -11,7 +11,7 @@ from attacks.core.chance import by_bets, by_coins, by_names, by_order
 from attacks.core.intervals import t_interval
 from attacks.core.metrics import trial_areas
 from dpzv_audit.evaluation.matrix import FALSE_ALARM, negative_controls
-from dpzv_audit.evidence import LEAST_TRAININGS
+from dpzv_audit.findings import LEAST_TRAININGS
 from dpzv_audit.results import Cell
 
 CELLS = 16

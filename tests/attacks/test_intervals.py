@@ -21,7 +21,7 @@ from attacks.core.intervals import (
 )
 from attacks.core.metrics import auc_interval
 from dpzv_audit.errors import InputError, NotFinite
-from dpzv_audit.evidence import LEAST_TRAININGS
+from dpzv_audit.findings import LEAST_TRAININGS
 from dpzv_audit.intervals import clopper_pearson, proportion
 
 LAWS = {

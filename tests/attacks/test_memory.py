@@ -5,7 +5,7 @@ import torch
 
 from attacks import ATTACKS
 from attacks.core import run as attacked
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 from mechanisms.messages import IdsTogether, Message
 from mechanisms.views import Adversary, View
 

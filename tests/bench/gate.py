@@ -30,7 +30,7 @@ from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Gate, place_of
 from dpzv_audit.claims.load import parse_claims
-from dpzv_audit.claims.verdicts import holm
+from dpzv_audit.evidence.verdict import holm
 
 ROOT = Path(__file__).resolve().parents[2]
 ALPHA, DELTA, RUNS, ROWS = 0.05, 1e-5, 1000, 10_000

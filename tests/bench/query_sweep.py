@@ -24,7 +24,7 @@ from attacks.gradient.estimates import (
     ridge,
 )
 from attacks.label.rules import argmin
-from dpzv_audit.evidence import Interval
+from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 
 CLASSES = 10

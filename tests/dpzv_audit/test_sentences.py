@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attacks.core.contract import AttackOutcome
-from dpzv_audit.evaluation.privacy import NO_NOISE
 from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
-from dpzv_audit.evidence import Control, Interval, OverTrainings
+from dpzv_audit.evidence.model import NO_NOISE
+from dpzv_audit.findings import Control, Interval, OverTrainings
 from dpzv_audit.results import Accuracy, Privacy
 
 PRIVACY = Privacy(gap=NO_NOISE)

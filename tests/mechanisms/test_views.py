@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import ADVERSARIES
+from dpzv_audit.findings import ADVERSARIES
 from mechanisms import METHODS
 from mechanisms.dpzv import DPZVConfig
 from mechanisms.messages import SERVER

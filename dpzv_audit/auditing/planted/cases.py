@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpzv_audit.accounting import Release, upper_bounds
 from dpzv_audit.auditing.games.outcome import Trials
-from dpzv_audit.evidence import AdversaryName, NeighbourRelation, UpperBound, Verdict
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
 
 REFUTED: tuple[Verdict, ...] = ("refuted",)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpzv_audit.accounting import Release, sigma_sound
 from dpzv_audit.auditing.games.drawn import Draw, DrawnTrials
 from dpzv_audit.auditing.planted.cases import REFUTED, Case, register
-from dpzv_audit.evidence import AdversaryName, Verdict
+from dpzv_audit.findings import AdversaryName, Verdict
 
 Floats = NDArray[np.float64]
 RECORDS, BATCH, CLIP, PASSES = 256, 32, 1.0, 4

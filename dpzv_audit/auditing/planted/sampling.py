@@ -17,7 +17,7 @@ from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.auditing.games.transcript import Sampling, mixture_score
 from dpzv_audit.auditing.planted.cases import Case, case
 from dpzv_audit.auditing.planted.channel import RUNS, SUM
-from dpzv_audit.evidence import NeighbourRelation
+from dpzv_audit.findings import NeighbourRelation
 from mechanisms.dpzv import DPZVConfig
 from mechanisms.schedules import cyclic
 

@@ -16,7 +16,7 @@ from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.auditing.games.drawn import Draw
 from dpzv_audit.auditing.planted import channel
 from dpzv_audit.auditing.planted.cases import REFUTED
-from dpzv_audit.evidence import Verdict
+from dpzv_audit.findings import Verdict
 
 Floats = NDArray[np.float64]
 ROUNDS = 32

@@ -27,7 +27,7 @@ from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.prv import prv_composition
 from dpzv_audit.accounting.release import CLIP_RULES, NEIGHBOURS, NOISE_FORMS, SAMPLERS, SERVER_UPDATES
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evidence import EpsilonRange, to_jsonable
+from dpzv_audit.findings import EpsilonRange, to_jsonable
 
 release = partial(
     Release,

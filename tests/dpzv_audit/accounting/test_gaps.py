@@ -11,7 +11,7 @@ from dpzv_audit.accounting.accountants import gdp_exact, prv, rdp, tightest_soun
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER
 from dpzv_audit.accounting.release import CHANNELS, NEIGHBOURS, SAMPLERS, Release
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import ADVERSARIES
+from dpzv_audit.findings import ADVERSARIES
 
 release = partial(
     Release,

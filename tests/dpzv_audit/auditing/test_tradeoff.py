@@ -10,7 +10,7 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from dpzv_audit.auditing.tradeoff import empirical_tradeoff
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.findings import to_jsonable
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

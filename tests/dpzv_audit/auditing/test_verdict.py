@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.auditing.verdict import verdict_on
-from dpzv_audit.claims.verdicts import decide
+from dpzv_audit.evidence.verdict import decide, verdict_on
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 import pytest
 
-from dpzv_audit.claims.games import games_of
-from dpzv_audit.claims.model import MethodClaim
+from dpzv_audit.evidence.games import games_of
 from mechanisms import METHODS
 from mechanisms.context import Deployment
+
+
+def played_on(adversary):
+    method, deployment = METHODS["dpzv"], Deployment(records=1000, clients=3)
+    return games_of(method, method.configure(), None, deployment, adversary=adversary, neighbours="replace-label")
 
 
 @pytest.mark.parametrize(
@@ -13,13 +17,11 @@ from mechanisms.context import Deployment
     [("client", "client"), ("malicious-client", "client"), ("all-but-one", "colluding-clients")],
 )
 def test_an_adversary_without_a_game_is_played_by_one_that_knows_no_more(adversary, played):
-    claim = MethodClaim(method="dpzv", name="a", epsilon=1.0, delta=1e-5, adversary=adversary, records=1000)
-    games = games_of(claim, METHODS["dpzv"], METHODS["dpzv"].configure(), None, Deployment(records=1000, clients=3))
+    games = played_on(adversary)
     assert games.game.adversary == played
 
 
 def test_an_adversary_with_nothing_left_to_tell_has_no_game():
-    claim = MethodClaim(method="dpzv", name="a", epsilon=1.0, delta=1e-5, adversary="server", records=1000)
-    games = games_of(claim, METHODS["dpzv"], METHODS["dpzv"].configure(), None, Deployment(records=1000, clients=3))
+    games = played_on("server")
     assert games.played == ()
     assert "owns the labels" in games.why_not

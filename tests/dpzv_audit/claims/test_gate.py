@@ -12,16 +12,16 @@ from dpzv_audit import verify_claim
 from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.evidence import Evidence, Theory
 from dpzv_audit.claims.gate import Effort, Gate, place_of
 from dpzv_audit.claims.load import load_claims, one_claim
 from dpzv_audit.claims.mechanism_source import RUNS_A_BLOCK
 from dpzv_audit.claims.result import shown_path
 from dpzv_audit.claims.sources import data_key
-from dpzv_audit.claims.stages import CUT_SHARE, all_at_once, split_of, two_stages
-from dpzv_audit.claims.verdicts import holm
 from dpzv_audit.data import DATASETS, DataSpec, Partition
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.evidence.model import Evidence, Theory
+from dpzv_audit.evidence.subject import CUT_SHARE, all_at_once, split_of, two_stages
+from dpzv_audit.evidence.verdict import holm
 
 SCORES = """
 [[claim]]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.special import zeta
 
-from dpzv_audit.claims.blocks import block_of, scores_digest
 from dpzv_audit.claims.ledger import (
     EXPONENT,
     SUM_OF_POWERS,
@@ -23,6 +22,7 @@ from dpzv_audit.claims.ledger import (
 )
 from dpzv_audit.claims.ledger_file import LedgerMemory, append_entry, ledger_lock, open_ledger
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.blocks import block_of, scores_digest
 
 
 def look(claim, p_value, scores="", **more):

@@ -8,7 +8,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Gate, place_of
 from dpzv_audit.claims.load import load_claims
 from dpzv_audit.claims.model import AttackClaim
-from dpzv_audit.claims.verdicts import decide, holm
+from dpzv_audit.evidence.verdict import decide, holm
 
 PAPERS = Path(__file__).resolve().parents[3] / "examples" / "papers.toml"
 SEEDS = 5
@@ -61,7 +61,7 @@ def test_every_verdict_is_the_same_for_every_seed(seed):
     verdicts = {
         run.placed.name: decide(
             refuted=no,
-            theory=evidence.theory.speaks,
+            theory=evidence.theory.applies,
             upper=evidence.theory.upper,
             claimed=None if isinstance(run.placed.claim, AttackClaim) else run.placed.claim.epsilon,
         )

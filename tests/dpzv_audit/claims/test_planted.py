@@ -8,8 +8,8 @@ from dpzv_audit.auditing.planted import PLANTED
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.gate import Gate, place_of
 from dpzv_audit.claims.load import load_claims, parse_claims
-from dpzv_audit.claims.verdicts import decide, holm
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.verdict import decide, holm
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "planted.toml"
 TRAINED = ("planted:server-state",)
@@ -23,7 +23,7 @@ def verdicts(file):
     return {
         run.placed.claim.mechanism: decide(
             refuted=refuted,
-            theory=evidence.theory.speaks,
+            theory=evidence.theory.applies,
             upper=evidence.theory.upper,
             claimed=run.placed.claim.epsilon,
         )

@@ -11,9 +11,9 @@ from dpzv_audit.auditing import GAUSSIAN_TESTS
 from dpzv_audit.auditing.likelihood_ratio import LikelihoodRatioTest
 from dpzv_audit.auditing.normality import gaussian_assumption
 from dpzv_audit.auditing.sequential import bet_on, likelihood_of
-from dpzv_audit.claims.blocks import Sides, all_sides, block_of, gaussian_sides
-from dpzv_audit.claims.evidence import Evidence, Look, Theory, evidence_from_json
-from dpzv_audit.claims.gathering import Question, full_looks, sequential_looks
+from dpzv_audit.evidence.blocks import Sides, all_sides, block_of, gaussian_sides
+from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
+from dpzv_audit.evidence.model import Evidence, Look, Theory, evidence_from_json
 
 DELTA = 1e-5
 

@@ -13,10 +13,11 @@ from dpzv_audit.auditing.fixed import FixedTest, fixed_test
 from dpzv_audit.auditing.joint import LEAST_P
 from dpzv_audit.auditing.wealth import success_p_value
 from dpzv_audit.claims.gate import question_of
-from dpzv_audit.claims.gathering import Gathering
 from dpzv_audit.claims.load import one_claim
-from dpzv_audit.claims.stages import Source
-from dpzv_audit.claims.verdicts import (
+from dpzv_audit.errors import AuditError
+from dpzv_audit.evidence.gathering import Gathering
+from dpzv_audit.evidence.subject import Source
+from dpzv_audit.evidence.verdict import (
     VERDICTS,
     adjusted_p_values,
     combined_p_value,
@@ -25,7 +26,6 @@ from dpzv_audit.claims.verdicts import (
     holm,
     stopping_level,
 )
-from dpzv_audit.errors import AuditError
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 

@@ -13,7 +13,7 @@ from dpzv_audit.accounting import ACCOUNTANTS, GAPS
 from dpzv_audit.cli import account as command
 from dpzv_audit.cli.names import said
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evidence import ADVERSARIES
+from dpzv_audit.findings import ADVERSARIES
 
 BASE = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10"
 CLAIM = BASE + " --claim-epsilon 1 --delta 1e-3"

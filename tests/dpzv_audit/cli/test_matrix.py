@@ -6,7 +6,7 @@ import pytest
 
 from dpzv_audit.cli import main
 from dpzv_audit.evaluation.matrix import matrix_sentence, measured_cell, negative_controls
-from dpzv_audit.evidence import Control, Interval, OverTrainings
+from dpzv_audit.findings import Control, Interval, OverTrainings
 from dpzv_audit.results import AttackResult, Cell, Utility
 
 SMALL = ("matrix", "--methods", "dpzv,vafl", "--attacks", "label_direct", "--trials", "2", "--epochs", "1", "--quiet")

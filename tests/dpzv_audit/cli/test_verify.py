@@ -215,7 +215,7 @@ def test_methods_are_accounted_and_refuted_by_their_own_transcript(folder, capsy
 
 
 def test_other_adversaries_and_relations_are_audited_or_it_is_said_why_not(folder, capsys, monkeypatch):
-    monkeypatch.setattr("dpzv_audit.claims.games.TRAINED_BLOCK", 8)
+    monkeypatch.setattr("dpzv_audit.evidence.games.TRAINED_BLOCK", 8)
     _, result = verified(capsys, write(folder, OTHERS), "--max-trials", "32", "--allow", "overclaimed")
     by_name = {entry["name"]: entry for entry in result["claims"]}
 

@@ -7,10 +7,10 @@ from scipy import stats
 from dpzv_audit.auditing.games.fitted import WORDS, fit_score, fit_size, fitted_scores
 from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.auditing.planted import PLANTED, views
-from dpzv_audit.auditing.verdict import largest_gating
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.lower import lower_bounds
+from dpzv_audit.evidence.verdict import largest_gating
 
 BUGS = {
     "noise-by-label": views.noise_by_label,

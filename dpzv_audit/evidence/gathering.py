@@ -1,7 +1,7 @@
 """Gathers the evidence about one subject: theory first, then stage by stage until a test has decided.
 
 `Gathering.steps` yields what to compute and is sent the results; who computes them, here or in worker processes, is no
-concern of it. A claim spends one alpha however many looks it takes, see `dpzv_audit.claims.stages`.
+concern of it. A claim spends one alpha however many looks it takes, see `dpzv_audit.evidence.subject`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dpzv_audit.auditing.fixed import TestName, fixed_test
 from dpzv_audit.auditing.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from dpzv_audit.auditing.sequential import bet_on, likelihood_of
 from dpzv_audit.auditing.wealth import success_p_value
-from dpzv_audit.claims.blocks import (
+from dpzv_audit.evidence.blocks import (
     Block,
     Sides,
     all_sides,
@@ -26,9 +26,9 @@ from dpzv_audit.claims.blocks import (
     tradeoff_of,
     warnings_of,
 )
-from dpzv_audit.claims.evidence import Evidence, Look, Theory
-from dpzv_audit.claims.stages import CUT_SHARE, Source, Stage, split_of
-from dpzv_audit.claims.verdicts import combined_p_value
+from dpzv_audit.evidence.model import Evidence, Look, Theory
+from dpzv_audit.evidence.subject import CUT_SHARE, Source, Stage, split_of
+from dpzv_audit.evidence.verdict import combined_p_value
 
 THEORY = "theory"
 Task = tuple[str, int]

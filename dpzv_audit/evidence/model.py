@@ -6,26 +6,55 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from dpzv_audit.accounting import GAPS, tightest_sound
 from dpzv_audit.auditing.fixed import FixedTest
 from dpzv_audit.auditing.sequential import SequentialTest
-from dpzv_audit.auditing.verdict import GIVEN_GAUSSIAN
-from dpzv_audit.claims.verdicts import combined_p_value
-from dpzv_audit.evidence import to_jsonable
+from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, combined_p_value
+from dpzv_audit.findings import UpperBound, to_jsonable
+
+NO_NOISE = "no-noise"
+NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Theory:
-    """What the accountants say of a claim's release; `speaks` is False where no release is known to account for."""
+    """What the accountants say of a release; where none is known to account for, nothing `applies`."""
 
-    speaks: bool = False
-    upper: float | None = None
-    """The tightest sound upper bound on epsilon, None where there is none."""
-    accountant: str = ""
-    gap: str = ""
-    """The proof gap where no bound is sound."""
-    explanations: Mapping[str, str] = field(default_factory=dict)
-    bounds: tuple[Mapping[str, Any], ...] = ()
-    """Every accountant's answer, `dpzv_audit.evidence.UpperBound` as JSON."""
+    applies: bool = False
+    bounds: tuple[UpperBound, ...] = ()
+    """Every accountant's answer."""
+    unaccounted: str = ""
+    """The gap that leaves nothing to account for."""
+
+    @property
+    def tightest(self) -> UpperBound | None:
+        """The tightest sound upper bound, None where there is none."""
+        return tightest_sound(self.bounds)
+
+    @property
+    def upper(self) -> float | None:
+        """The tightest sound upper bound on epsilon, None where there is none."""
+        best = self.tightest
+        return best.epsilon.upper if best and best.epsilon else None
+
+    @property
+    def gap(self) -> str:
+        """The proof gap where no bound is sound: of the bound that comes nearest to it, the one with the fewest."""
+        if self.unaccounted or not self.applies or self.tightest:
+            return self.unaccounted
+        gaps = [bound.gap for bound in self.bounds if bound.gap and "no-accountant" not in bound.gap]
+        return min(gaps, key=lambda gap: (gap.count(","), "clt" in gap or "known-ids" in gap), default="no-accountant")
+
+    @property
+    def explanations(self) -> dict[str, str]:
+        """The gaps of all bounds, and what each is."""
+        if self.unaccounted == NO_NOISE:
+            return {NO_NOISE: NO_NOISE_WHY}
+        found = [bound.gap for bound in self.bounds if bound.gap] + [self.unaccounted]
+        names = [name.strip() for gap in found for name in gap.split(",")]
+        return {name: GAPS[name] for name in dict.fromkeys(names) if name in GAPS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +96,7 @@ class Evidence:
     split: Mapping[str, float] = field(default_factory=dict)
     """How the claim's one alpha was shared out before anything was drawn: shares by test."""
     scores: str = ""
-    """Digest of all that was drawn (`dpzv_audit.claims.blocks.scores_digest`)."""
+    """Digest of all that was drawn (`dpzv_audit.evidence.blocks.scores_digest`)."""
 
     @property
     def tested(self) -> bool:
@@ -106,16 +135,9 @@ class Evidence:
         return value
 
 
-def evidence_from_json(value: Mapping[str, Any]) -> Evidence:
-    """Return the evidence that `Evidence.to_json` wrote; `KeyError`, `TypeError` or `ValueError` for another value."""
-    theory = dict(value["theory"])
-    theory["bounds"] = tuple(theory["bounds"])
-    looks = tuple(Look(**{**look, "test": _test(look["test"])}) for look in value["looks"])
-    given = {name: tuple(value[name]) for name in ("rates", "warnings")}
-    return Evidence(**{**value, **given, "theory": Theory(**theory), "looks": looks})
+def evidence_from_json(value: Mapping[str, object]) -> Evidence:
+    """Return the evidence that `Evidence.to_json` wrote; raise `ValueError` for another value."""
+    return _EVIDENCE.validate_python(value)
 
 
-def _test(value: Mapping[str, Any]) -> FixedTest | SequentialTest:
-    if not str(value["name"]).startswith("sequential"):
-        return FixedTest(**value)
-    return SequentialTest(**{**value, "claims": tuple(value["claims"]), "evidence": tuple(value["evidence"])})
+_EVIDENCE = TypeAdapter(Evidence)

@@ -14,8 +14,8 @@ from typing import Any
 
 from dpzv_audit.auditing import GAUSSIAN_TESTS
 from dpzv_audit.auditing.fixed import TestName
-from dpzv_audit.claims.blocks import Block
-from dpzv_audit.claims.evidence import Theory
+from dpzv_audit.evidence.blocks import Block
+from dpzv_audit.evidence.model import Theory
 
 CUT_SHARE = 0.1
 """Share of alpha for the one full test of a stage that a budget or an interrupt cut off."""

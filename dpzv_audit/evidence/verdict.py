@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from dpzv_audit.auditing.verdict import supports
-from dpzv_audit.evidence import Verdict
+from dpzv_audit.auditing import can_refute
+from dpzv_audit.findings import EmpiricalBound, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -21,6 +21,11 @@ MEANINGS: dict[Verdict, str] = {
     "supported": "a sound upper bound lies at or below the claim, and nothing refuted it",
     "inconclusive": "there is no theory to lean on, and the audit did not refute the claim",
 }
+
+GIVEN_GAUSSIAN = "given Gaussian noise"
+"""What a bound on a Gaussian trade-off curve takes as given where it may refute a claim of (epsilon, delta)."""
+ACCURACY = 1e-9
+"""Relative accuracy of the accountants' closed forms: a claim is not overclaimed by a last digit below it."""
 
 
 def combined_p_value(stages: Iterable[tuple[float, float]]) -> float:
@@ -64,6 +69,11 @@ def decide(*, refuted: bool, theory: bool, upper: float | None, claimed: float |
     return "supported" if upper is not None and supports(upper, claimed) else "overclaimed"
 
 
+def verdict_on(claimed: float, lower: float | None, upper: float | None, *, theory: bool = True) -> Verdict:
+    """Return the verdict that one lower bound, None without an audit, gives on a claimed epsilon; else as `decide`."""
+    return decide(refuted=lower is not None and lower > claimed, theory=theory, upper=upper, claimed=claimed)
+
+
 def fails(verdict: Verdict, *, audited: bool, allow_overclaimed: bool = False, strict: bool = False) -> bool:
     """Return whether a claim fails the gate: refuted always, overclaimed unless allowed.
 
@@ -81,3 +91,29 @@ def stopping_level(alpha: float, claims: int) -> float:
     not change how the others are tested.
     """
     return float(min(1e-6, 10.0 ** math.floor(math.log10(alpha / max(1, claims)))))
+
+
+def largest_gating(bounds: Sequence[EmpiricalBound]) -> float | None:
+    """Return the largest epsilon among bounds that may refute an (epsilon, delta) claim, None where none may."""
+    return max((bound.epsilon_lower for bound in bounds if can_refute(bound)), default=None)
+
+
+def refuted_given(claimed: float, bounds: Sequence[EmpiricalBound]) -> str | None:
+    """Return what a refutation of `claimed` takes as given; None where a bound that takes nothing refutes it too.
+
+    None as well where no bound that may refute it does.
+    """
+    refuting = [bound for bound in bounds if can_refute(bound) and bound.epsilon_lower > claimed]
+    alone = any(bound.claim_kind == "epsilon-delta" for bound in refuting)
+    return GIVEN_GAUSSIAN if refuting and not alone else None
+
+
+def given_by(gating: Sequence[EmpiricalBound]) -> str | None:
+    """Return what the largest bound takes as given: Gaussian noise where it is one on a trade-off curve."""
+    best = max(gating, key=lambda bound: bound.epsilon_lower, default=None)
+    return GIVEN_GAUSSIAN if best is not None and best.claim_kind == "trade-off" else None
+
+
+def supports(upper: float, claimed: float) -> bool:
+    """Return whether a sound upper bound lies at or below the claimed epsilon, as far as its digits go."""
+    return upper <= claimed * (1.0 + ACCURACY)

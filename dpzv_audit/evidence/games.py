@@ -12,11 +12,11 @@ from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.outcome import Trials as OutcomeTrials
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
-from dpzv_audit.claims.blocks import Block, block_of
-from dpzv_audit.claims.model import MethodClaim
-from dpzv_audit.claims.stages import CUT_SHARE, Stage, all_at_once, two_stages
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.blocks import Block, block_of
+from dpzv_audit.evidence.subject import CUT_SHARE, Stage, all_at_once, two_stages
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms import DPZVConfig, MethodSpec
 from mechanisms.context import Deployment
 
@@ -82,12 +82,13 @@ def scored_block(trials: OutcomeTrials, first: int, last: int) -> Block:
 
 
 def games_of(
-    claim: MethodClaim,
     method: MethodSpec,
     config: DPZVConfig,
     dataset: VerticalDataset | None,
     deployment: Deployment,
     *,
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
     device: str = "cpu",
 ) -> Games:
     """Return the games that test a claim on DPZV's scalar channel; raises `InputError` where no plan can be made.
@@ -97,18 +98,18 @@ def games_of(
     clients have, so that their game is its own too. Of the final model alone (`release`) the loss of a mislabelled
     record is scored, which takes trainings.
     """
-    adversary = _PLAYED_BY.get(claim.adversary, claim.adversary)
-    neighbours = "replace-label" if claim.neighbours == "replace-record" else claim.neighbours
-    canary: Canary = "mislabelled" if adversary == "release" else "worst-case"
+    plays = _PLAYED_BY.get(adversary, adversary)
+    relation = "replace-label" if neighbours == "replace-record" else neighbours
+    canary: Canary = "mislabelled" if plays == "release" else "worst-case"
     the_plan, seed = method.scalar_plan(config, deployment), deployment.seed
-    why_not = why_undefined(neighbours, canary, adversary, config.sampler, public_rate=config.sample_rate is not None)
+    why_not = why_undefined(relation, canary, plays, config.sampler, public_rate=config.sample_rate is not None)
     if why_not:
-        return Games(why_not=f"no game against the {claim.adversary} under {claim.neighbours}: {why_not}")
+        return Games(why_not=f"no game against the {adversary} under {neighbours}: {why_not}")
     game = Game(
         method=method,
         config=config,
-        adversary=cast(GameAdversary, adversary),
-        neighbours=cast(Neighbours, neighbours),
+        adversary=cast(GameAdversary, plays),
+        neighbours=cast(Neighbours, relation),
         canary=canary,
     )
     size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
