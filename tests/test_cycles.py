@@ -1,0 +1,47 @@
+"""No module imports itself by way of others: what is imported first would otherwise depend on who asks."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("attacks", "dpzv_audit", "mechanisms", "reports")
+
+
+def modules() -> dict[str, Path]:
+    """Return every module by its dotted name, packages by theirs."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    named = {path: path.relative_to(ROOT).with_suffix("").parts for path in files}
+    return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): path for path, parts in named.items()}
+
+
+def imported(path: Path, known: set[str]) -> set[str]:
+    """Return the modules that loading `path` imports: what stands at its top level, `TYPE_CHECKING` left out."""
+    found = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # Of a package, the modules that are named; the package itself only where something else is.
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner if inner <= known else {node.module, *inner}
+    return found & known
+
+
+def cycle(imports: dict[str, set[str]]) -> list[str]:
+    """Return the names along one cycle, none where there is none."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    known = modules()
+    assert len(known) > 200
+    assert cycle({name: imported(path, set(known)) - {name} for name, path in known.items()}) == []
+
+
+def test_a_cycle_is_found():
+    assert set(cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
