@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ def test_inside():
     assert toy.inside(2.5)
     assert not toy.inside(3.5)
 """
+
+
+def test_targets_their_tests_and_the_modules_of_known_survivors_are_there():
+    root = RUN.parents[2]
+    groups = tomllib.loads(RUN.with_name("targets.toml").read_text())["group"]
+    known = tomllib.loads(RUN.with_name("survivors.toml").read_text())["mutant"]
+    targets = [f"{group['modules']}/{name}.py" for group in groups for name in group["names"]]
+    wanted = {*targets, *(test for group in groups for test in group["tests"]), *(entry["module"] for entry in known)}
+    assert [path for path in sorted(wanted) if not (root / path).exists()] == []
 
 
 @pytest.mark.slow
