@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike
 
 from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, place_of, question_of
+from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, question_of
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
-from dpzv_audit.claims.mechanism_source import mechanism_source
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
+from dpzv_audit.claims.place import place_of
 from dpzv_audit.claims.result import claim_result
-from dpzv_audit.claims.sources import scores_block, scores_source
+from dpzv_audit.claims.subjects import mechanism_subject, scores_block, scores_subject
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
 from dpzv_audit.evidence.gathering import gather
-from dpzv_audit.evidence.subject import Source
+from dpzv_audit.evidence.subject import Subject
 from dpzv_audit.evidence.verdict import fails, holm, stopping_level
 from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult
@@ -84,7 +84,7 @@ def verify_claim(
     check_positive("trial_seconds", trial_seconds)
     check_count("seed", seed, least=0)
     keys = {"name": "claim", **claim}
-    source: Source | None = None
+    source: Subject | None = None
     placed: PlacedClaim
     if scores is not None:
         _refuse(keys, "scores", mechanism)
@@ -93,13 +93,13 @@ def verify_claim(
         assert isinstance(placed.claim, ScoresClaim)
         gaussian = placed.claim.exactly_gaussian
         block = scores_block(*sides, exactly_gaussian=gaussian)
-        source = scores_source(lambda pool, number: block, exactly_gaussian=gaussian)
+        source = scores_subject(lambda pool, number: block, exactly_gaussian=gaussian)
     elif mechanism is not None and not isinstance(mechanism, str):
         _refuse(keys, "mechanism", None)
         placed = one_claim({**keys, "mechanism": "given:mechanism"})
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
         gaussian = bool(keys.get("exactly_gaussian", False))
-        source = mechanism_source(
+        source = mechanism_subject(
             mechanism, label, claim_seed(placed, seed), exactly_gaussian=gaussian, trial_seconds=trial_seconds
         )
     else:

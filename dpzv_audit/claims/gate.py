@@ -22,13 +22,14 @@ from typing import Any
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, ScoresClaim
-from dpzv_audit.claims.sources import Place, check_claim, data_key, source_of
-from dpzv_audit.deadline import GRACE_SECONDS, TRIAL_SECONDS, TimeIsUp, until
+from dpzv_audit.claims.place import Place
+from dpzv_audit.claims.subjects import check_claim, data_key, subject_of
+from dpzv_audit.deadline import GRACE_SECONDS, TimeIsUp, until
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.blocks import Block, scores_digest
 from dpzv_audit.evidence.gathering import THEORY, Done, Gathering, Question, Step, Task, gather, result_of
 from dpzv_audit.evidence.model import Evidence
-from dpzv_audit.evidence.subject import Source
+from dpzv_audit.evidence.subject import Subject
 from dpzv_audit.evidence.verdict import stopping_level
 from dpzv_audit.execution.executor import carry_out
 from dpzv_audit.execution.workers import Workers
@@ -139,7 +140,7 @@ class Gate:
         for run in runs:
             if not run.cached:
                 with self._in_time(run.placed):
-                    source = source_of(run.placed, self.place, run.seed)
+                    source = subject_of(run.placed, self.place, run.seed)
                     run.gathering = Gathering(source, self._question(run))
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.over} ended before it was planned")
@@ -386,14 +387,14 @@ def _unbroken(results: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(itertools.takewhile(lambda result: result is not None, results))
 
 
-def perform(subject: Source, question: Question, task: Task) -> tuple[Any, float]:
+def perform(subject: Subject, question: Question, task: Task) -> tuple[Any, float]:
     """Return the result of a task and the seconds it took."""
     started = time.monotonic()
     result = gather(subject, question) if task == WHOLE else result_of(subject, task)
     return result, time.monotonic() - started
 
 
-_subjects: dict[tuple[str, int, Place], Source] = {}
+_subjects: dict[tuple[str, int, Place], Subject] = {}
 
 
 def perform_apart(placed: PlacedClaim, seed: int, place: Place, task: Task, question: Question) -> tuple[Any, float]:
@@ -402,7 +403,7 @@ def perform_apart(placed: PlacedClaim, seed: int, place: Place, task: Task, ques
     if key not in _subjects:
         while len(_subjects) >= _MOST_KEPT:
             _subjects.pop(next(iter(_subjects)))
-        _subjects[key] = source_of(placed, place, seed)
+        _subjects[key] = subject_of(placed, place, seed)
     return perform(_subjects[key], question, task)
 
 
@@ -426,28 +427,3 @@ def claim_seed(placed: PlacedClaim, seed: int) -> int:
     if isinstance(placed.claim, ScoresClaim):
         return seed
     return int.from_bytes(hashlib.sha256(f"{placed.digest()} {seed}".encode()).digest()[:4], "big") * 1000
-
-
-def place_of(
-    path: Path,
-    *,
-    root: Path | None,
-    trust_code: bool,
-    device: str,
-    outputs: Sequence[Path | None] = (),
-    trial_seconds: float = TRIAL_SECONDS,
-) -> Place:
-    """Return where the claims file at `path` may reach: score files lie below `root`, by default the file's folder.
-
-    In full: workers of a cluster start in folders of their own. `outputs` are files that the run writes.
-    """
-    folder = path.parent.absolute()
-    written = tuple(output.absolute() for output in outputs if output is not None)
-    return Place(
-        folder=folder,
-        root=root or folder,
-        trust_code=trust_code,
-        device=device,
-        outputs=written,
-        trial_seconds=trial_seconds,
-    )

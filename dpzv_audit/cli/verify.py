@@ -95,9 +95,10 @@ def verify(
 
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.deciding import decided, decided_by_ledger
-    from dpzv_audit.claims.gate import Effort, Gate, place_of
+    from dpzv_audit.claims.gate import Effort, Gate
     from dpzv_audit.claims.ledger_file import LedgerMemory, ledger_files, open_ledger
     from dpzv_audit.claims.load import load_claims
+    from dpzv_audit.claims.place import place_of
     from dpzv_audit.claims.result import measured, verify_result
     from dpzv_audit.cli.tables import print_table
     from dpzv_audit.cli.verify_output import check_file, save, summary_file

@@ -27,7 +27,7 @@ from dpzv_audit.evidence.blocks import (
     warnings_of,
 )
 from dpzv_audit.evidence.model import Evidence, Look, Theory
-from dpzv_audit.evidence.subject import CUT_SHARE, Source, Stage, split_of
+from dpzv_audit.evidence.subject import CUT_SHARE, Stage, Subject, split_of
 from dpzv_audit.evidence.verdict import combined_p_value
 
 THEORY = "theory"
@@ -71,7 +71,7 @@ class Done:
     cut: str = ""
 
 
-def gather(subject: Source, question: Question) -> Evidence:
+def gather(subject: Subject, question: Question) -> Evidence:
     """Return the evidence about `subject`, everything computed here and now."""
     gathering = Gathering(subject, question)
     steps, done = gathering.steps(), None
@@ -83,7 +83,7 @@ def gather(subject: Source, question: Question) -> Evidence:
         return gathering.evidence()
 
 
-def result_of(subject: Source, task: Task) -> Block | Theory:
+def result_of(subject: Subject, task: Task) -> Block | Theory:
     """Do one task."""
     pool, number = task
     return subject.theory() if pool == THEORY else subject.draw(pool, number)
@@ -93,7 +93,7 @@ def result_of(subject: Source, task: Task) -> Block | Theory:
 class Gathering:
     """The evidence about one subject as it grows, look by look."""
 
-    subject: Source
+    subject: Subject
     question: Question
     theory: Theory = field(default_factory=Theory)
     looks: tuple[Look, ...] = ()

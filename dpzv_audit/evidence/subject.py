@@ -45,7 +45,7 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Subject:
     """How evidence about one claim is gathered.
 
     `draw(pool, number)` makes one block of trials, from streams of its own; it may take seconds. `pairs` counts the

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dpzv_audit.claims import method_source
+from dpzv_audit.claims import trained
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
@@ -53,7 +53,7 @@ def test_train_does_not_call_it_a_method_without_noise(make_dataset):
 
 def test_verify_refuses_the_claim_in_place_of_a_verdict(monkeypatch):
     planted = Registry("dpzv_audit.methods", MethodSpec, [*METHODS.values(), PLANTED])
-    monkeypatch.setattr(method_source, "METHODS", planted)
+    monkeypatch.setattr(trained, "METHODS", planted)
     with pytest.raises(InputError, match=r"planted.*draws noise and states no release"):
         verify_claim(method="planted", epsilon=1.0, delta=1e-5, records=1000, clients=2)
 

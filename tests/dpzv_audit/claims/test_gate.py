@@ -12,11 +12,11 @@ from dpzv_audit import verify_claim
 from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.gate import Effort, Gate, place_of
+from dpzv_audit.claims.gate import Effort, Gate
 from dpzv_audit.claims.load import load_claims, one_claim
-from dpzv_audit.claims.mechanism_source import RUNS_A_BLOCK
+from dpzv_audit.claims.place import place_of
 from dpzv_audit.claims.result import shown_path
-from dpzv_audit.claims.sources import data_key
+from dpzv_audit.claims.subjects import RUNS_A_BLOCK, data_key
 from dpzv_audit.data import DATASETS, DataSpec, Partition
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.model import Evidence, Theory
@@ -380,17 +380,17 @@ def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
 
 
 def test_claims_on_one_data_set_share_it(tmp_path):
-    from dpzv_audit.claims import method_source
+    from dpzv_audit.claims import trained
 
     text = "".join(f'[[claim]]\nname = "{k}"\nmethod = "dpzv-sound"\nepsilon = {k}.5\n' for k in range(3))
     gc.collect()
-    before = len(method_source._alive)
+    before = len(trained._alive)
     runs = gate_of(tmp_path, text.replace('"dpzv-sound"', '"dpzv-sound"\nclients = 8')).prepare()
-    assert len(method_source._alive) == before + 1
+    assert len(trained._alive) == before + 1
     assert all(run.gathering is not None for run in runs)
     del runs
     gc.collect()
-    assert len(method_source._alive) == before, "and nobody keeps it after them"
+    assert len(trained._alive) == before, "and nobody keeps it after them"
 
 
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):

@@ -14,8 +14,9 @@ import pytest
 
 from dpzv_audit import limits
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.gate import Effort, Gate, place_of
+from dpzv_audit.claims.gate import Effort, Gate
 from dpzv_audit.claims.load import MOST_CLAIMS, parse_claims
+from dpzv_audit.claims.place import place_of
 from dpzv_audit.cli import main
 from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError
@@ -153,12 +154,12 @@ def test_a_check_of_the_largest_sizes_plans_nothing(tmp_path, short_of_memory, w
 
 
 def test_a_check_of_many_claims_on_one_data_set_reads_it_once(tmp_path, monkeypatch):
-    from dpzv_audit.claims import method_source
+    from dpzv_audit.claims import trained
 
-    method_source._sizes.cache_clear()
+    trained._sizes.cache_clear()
     loaded = []
-    load = method_source.load
-    monkeypatch.setattr(method_source, "load", lambda name, **how: loaded.append(name) or load(name, **how))
+    load = trained.load
+    monkeypatch.setattr(trained, "load", lambda name, **how: loaded.append(name) or load(name, **how))
     gate_of(tmp_path, "".join(METHOD.replace('"c"', f'"{n}"') for n in range(500))).check()
     assert loaded == ["digits"]
 
@@ -197,7 +198,7 @@ def test_a_budget_bounds_planning(tmp_path, monkeypatch):
     from dpzv_audit.claims import gate
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(gate, "source_of", lambda *given: time.sleep(60.0))
+    monkeypatch.setattr(gate, "subject_of", lambda *given: time.sleep(60.0))
     made = gate_of(
         tmp_path, METHOD + METHOD.replace('"c"', '"d"').replace("1.0", "2.0"), effort=Effort(max_minutes=1e-6)
     )
@@ -218,8 +219,8 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
     from dpzv_audit.claims import gate
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
-    source_of, slow = gate.source_of, {what: lambda *given: time.sleep(60.0)}
-    monkeypatch.setattr(gate, "source_of", lambda *given: replace(source_of(*given), **slow))
+    subject_of, slow = gate.subject_of, {what: lambda *given: time.sleep(60.0)}
+    monkeypatch.setattr(gate, "subject_of", lambda *given: replace(subject_of(*given), **slow))
     made = gate_of(tmp_path, METHOD + "records = 1000", effort=Effort(max_minutes=0.05))
     started = time.monotonic()
     (run,) = made.prepare()

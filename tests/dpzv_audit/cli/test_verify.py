@@ -518,10 +518,10 @@ def test_evidence_that_a_budget_cut_off_is_a_look_of_its_own_in_a_ledger(folder,
 
 
 def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monkeypatch):
-    from dpzv_audit.claims import sources
+    from dpzv_audit.claims import subjects
 
     path = write(folder, FILE)
-    read = sources.load_scores
+    read = subjects.load_scores
     calls = []
 
     def interrupted(place):
@@ -530,7 +530,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
             raise KeyboardInterrupt
         return read(place)
 
-    monkeypatch.setattr(sources, "load_scores", interrupted)
+    monkeypatch.setattr(subjects, "load_scores", interrupted)
     code = main(["verify", path, "--json", "--sarif", "stopped.sarif"])
     printed = capsys.readouterr()
     assert code == 130
@@ -542,7 +542,7 @@ def test_an_interrupt_leaves_a_partial_report_and_code_130(folder, capsys, monke
     assert [entry["verdict"] for entry in result["claims"]] == ["refuted", "inconclusive"]
     assert "--resume" in printed.err
     assert "interrupted" in (folder / result["run"] / "report.html").read_text()
-    monkeypatch.setattr(sources, "load_scores", read)
+    monkeypatch.setattr(subjects, "load_scores", read)
     assert not verified(capsys, path, "--resume")[1]["interrupted"]
 
 

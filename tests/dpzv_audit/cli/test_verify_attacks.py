@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from attacks import ATTACKS, AttackSpec
-from dpzv_audit.claims import method_source
+from dpzv_audit.claims import trained
 from dpzv_audit.cli import main
 from dpzv_audit.registry import Registry
 from mechanisms import METHODS
@@ -39,8 +39,8 @@ def claim_on(attack):
 def verified(tmp_path, monkeypatch, capsys):
     """Verify a claim on an attack with some flags, on one block of two trainings; return its entry of the result."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(method_source, "ATTACK_BLOCKS", 1)
-    monkeypatch.setattr(method_source, "TRIALS_A_BLOCK", 2)
+    monkeypatch.setattr(trained, "ATTACK_BLOCKS", 1)
+    monkeypatch.setattr(trained, "TRIALS_A_BLOCK", 2)
 
     def quicker(spec):  # steps of fitting are not what is tested here
         return replace(spec, options={**spec.options, "steps": 50}) if "steps" in spec.options else spec

@@ -1,45 +1,40 @@
-"""Where the evidence about a claim comes from: one source a form of claim, each of theory and of blocks of trials."""
+"""What the claims of a file are about: one subject for each form of claim, and what its evidence depends on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from dpzv_audit.auditing import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
-from dpzv_audit.auditing.mechanism import importable
+from dpzv_audit.auditing.games.fitted import WORDS, FittedScore, fit_score
+from dpzv_audit.auditing.mechanism import MechanismTrials, check_mechanism, importable, play
 from dpzv_audit.auditing.mechanism_code import code_of
 from dpzv_audit.auditing.scores import Scores, load_scores
+from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
-from dpzv_audit.claims.paths import FILE, FOLDER, path_below, transformer_below
+from dpzv_audit.claims.place import FILE, FOLDER, Place, path_below, transformer_below
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.blocks import Block
-from dpzv_audit.evidence.subject import Source, Stage
+from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
+from dpzv_audit.evidence.subject import Stage, Subject, two_stages
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.registry import code_digest
 from dpzv_audit.trees import data_digest, tree_digest
 
+RUNS = "runs"
+RUNS_A_BLOCK = 125
+"""Pairs of runs, one in each world, that are drawn, kept and lost together."""
+_FIRST, _REST = 4, 14
+_FIT_STREAM = 2
+"""After the numbers of the worlds: runs that a score is fitted to draw from streams of their own."""
 SCORES = "scores"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a claims file may reach: its folder, the one that score files must lie in, and whether code is trusted.
-
-    `outputs` are files that the run itself writes: they are no part of a mechanism that lies beside them.
-    """
-
-    folder: Path
-    root: Path
-    trust_code: bool = False
-    device: str = "cpu"
-    outputs: tuple[Path, ...] = ()
-    trial_seconds: float = TRIAL_SECONDS
-    """What one run of a mechanism that a claim names may take."""
 
 
 def data_key(placed: PlacedClaim, place: Place) -> str:
@@ -92,12 +87,12 @@ def check_claim(placed: PlacedClaim, place: Place) -> None:
         score_paths(claim, place)
     elif isinstance(claim, MechanismClaim):
         if claim.planted:
-            from dpzv_audit.claims.planted_source import check_planted
+            from dpzv_audit.claims.trained import check_planted
 
             check_planted(claim)
         dependencies(claim, place)
     else:
-        from dpzv_audit.claims.method_source import check_trained
+        from dpzv_audit.claims.trained import check_trained
 
         check_trained(claim, place)
 
@@ -113,35 +108,35 @@ def dependencies(claim: MechanismClaim, place: Place) -> list[Path]:
     return [path_below("depends", given, place, (FILE, FOLDER)) for given in claim.depends]
 
 
-def source_of(placed: PlacedClaim, place: Place, seed: int) -> Source:
+def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
     """Return the source of a claim, everything about it validated; `InputError` in one line where it cannot be run."""
     claim = placed.claim
     if isinstance(claim, ScoresClaim):
         return _scores(claim, place)
     if isinstance(claim, MechanismClaim) and claim.planted:
-        from dpzv_audit.claims.planted_source import planted_source
+        from dpzv_audit.claims.trained import planted_subject
 
-        return planted_source(claim, seed)
+        return planted_subject(claim, seed)
     if isinstance(claim, MechanismClaim):
         require_trust(claim, place)
-        from dpzv_audit.claims.mechanism_source import named_mechanism_source
+        from dpzv_audit.claims.subjects import named_mechanism
 
-        return named_mechanism_source(claim, place, seed)
-    from dpzv_audit.claims.method_source import attack_source, method_source
+        return named_mechanism(claim, place, seed)
+    from dpzv_audit.claims.trained import attack_subject, method_subject
 
     if isinstance(claim, AttackClaim):
-        return attack_source(claim, place, seed)
-    return method_source(claim, place, seed)
+        return attack_subject(claim, place, seed)
+    return method_subject(claim, place, seed)
 
 
-def _scores(claim: ScoresClaim, place: Place) -> Source:
+def _scores(claim: ScoresClaim, place: Place) -> Subject:
     paths = score_paths(claim, place)
 
     def draw(pool: str, number: int) -> Block:
         inside, outside = (load_scores(path) for path in paths)
         return scores_block(inside, outside, exactly_gaussian=claim.exactly_gaussian)
 
-    return scores_source(
+    return scores_subject(
         draw,
         exactly_gaussian=claim.exactly_gaussian,
         facts={"scores": {"in": claim.scores.in_, "out": claim.scores.out}},
@@ -154,11 +149,11 @@ def scores_block(inside: Scores, outside: Scores, *, exactly_gaussian: bool) -> 
     return {"in": inside, "out": outside, **given}
 
 
-def scores_source(
+def scores_subject(
     draw: Callable[[str, int], Block], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
-) -> Source:
+) -> Subject:
     """Return the source of scores that are there already: no further pair can be drawn, so one test takes them all."""
-    return Source(
+    return Subject(
         stages=(Stage(name=SCORES, pool=SCORES, blocks=1, full=1.0),),
         draw=draw,
         gaussian=frozenset({SCORES} if exactly_gaussian else ()),
@@ -176,3 +171,58 @@ def require_trust(claim: MechanismClaim, place: Place) -> None:
             "mechanism",
             claim.mechanism,
         )
+
+
+def named_mechanism(claim: MechanismClaim, place: Place, seed: int) -> Subject:
+    """Return the source of a claim that names a mechanism; its code is trusted."""
+    trials = MechanismTrials(claim.mechanism, seed, place.trial_seconds, place.folder)
+    return mechanism_subject(trials, claim.mechanism, seed, exactly_gaussian=claim.exactly_gaussian)
+
+
+def mechanism_subject(
+    mechanism: Any, label: str, seed: int, *, exactly_gaussian: bool = False, trial_seconds: float = TRIAL_SECONDS
+) -> Subject:
+    """Return the source of a mechanism (see `dpzv_audit.auditing.mechanism`), or of `MechanismTrials` of a named one.
+
+    Where it answers with views that it does not score, a score is fitted to `FIT_PAIRS` further runs in each world. Of
+    a view that is `exactly_gaussian` only a linear score is Gaussian too: no other is fitted.
+    """
+    if isinstance(mechanism, MechanismTrials):
+        check_mechanism(mechanism.mechanism, label)  # here, so that one that cannot be imported is told of first
+        played = mechanism.played
+    else:
+        played = partial(play, check_mechanism(mechanism, label), label, seconds=trial_seconds)
+
+    def run(number: int, first: int, last: int, *further: int) -> Arrays:
+        def streams(world: int, run: int | None) -> np.random.Generator:
+            place = () if run is None else (run - first,)
+            return np.random.default_rng(np.random.SeedSequence([seed, number, world, *further], spawn_key=place))
+
+        arrays, failure = played(first, last, streams=streams)
+        if failure is not None:
+            raise failure
+        return arrays
+
+    @cache
+    def fitted(width: int) -> FittedScore:
+        views = run(0, 0, FIT_PAIRS, _FIT_STREAM)
+        found = views["in_features"].shape[1] if "in_features" in views else 0
+        if found != width:
+            raise InputError(f"mechanism {label}: runs answered {found} numbers after {width}, must be as many always")
+        kinds = ("linear",) if exactly_gaussian else tuple(WORDS)
+        return fit_score(views["in_features"], views["out_features"], kinds=kinds)
+
+    def draw(pool: str, number: int) -> Block:
+        arrays = run(number, number * RUNS_A_BLOCK, (number + 1) * RUNS_A_BLOCK)
+        probability = 1.0 if exactly_gaussian else None
+        return block_from(arrays, lambda: fitted(arrays["in_features"].shape[1]), probability=probability, vouched=True)
+
+    return Subject(
+        stages=two_stages(RUNS, first=_FIRST, rest=_REST),
+        draw=draw,
+        pairs={RUNS: RUNS_A_BLOCK},
+        trials={RUNS: 2 * RUNS_A_BLOCK},
+        gaussian=frozenset({RUNS} if exactly_gaussian else ()),
+        stored=frozenset({RUNS}),
+        facts={"mechanism": label},
+    )

@@ -1,17 +1,16 @@
-"""Files and folders that a claims file names: below its own folder, or the one of `root`, links followed."""
+"""Where a claims file may reach: files and folders below its own folder, or the one of `root`, links followed."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
 from dpzv_audit.plain_files import kind_of
-
-if TYPE_CHECKING:
-    from dpzv_audit.claims.sources import Place
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MOST_FILES = 10_000
@@ -23,6 +22,47 @@ _REFUSALS = {
     (FILE, FOLDER): (_EITHER, _EITHER),
 }
 """What is said of a path where there is nothing, and where there is something else than the kinds that may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a claims file may reach: its folder, the one that score files must lie in, and whether code is trusted.
+
+    `outputs` are files that the run itself writes: they are no part of a mechanism that lies beside them.
+    """
+
+    folder: Path
+    root: Path
+    trust_code: bool = False
+    device: str = "cpu"
+    outputs: tuple[Path, ...] = ()
+    trial_seconds: float = TRIAL_SECONDS
+    """What one run of a mechanism that a claim names may take."""
+
+
+def place_of(
+    path: Path,
+    *,
+    root: Path | None,
+    trust_code: bool,
+    device: str,
+    outputs: Sequence[Path | None] = (),
+    trial_seconds: float = TRIAL_SECONDS,
+) -> Place:
+    """Return where the claims file at `path` may reach: score files lie below `root`, by default the file's folder.
+
+    In full: workers of a cluster start in folders of their own. `outputs` are files that the run writes.
+    """
+    folder = path.parent.absolute()
+    written = tuple(output.absolute() for output in outputs if output is not None)
+    return Place(
+        folder=folder,
+        root=root or folder,
+        trust_code=trust_code,
+        device=device,
+        outputs=written,
+        trial_seconds=trial_seconds,
+    )
 
 
 def path_below(key: str, given: str, place: Place, kinds: tuple[str, ...]) -> Path:
