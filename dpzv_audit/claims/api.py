@@ -12,18 +12,19 @@ from numpy.typing import ArrayLike
 
 from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.deciding import decided
 from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, question_of
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
 from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
 from dpzv_audit.claims.place import place_of
-from dpzv_audit.claims.result import claim_result
-from dpzv_audit.claims.subjects import mechanism_subject, scores_block, scores_subject
+from dpzv_audit.claims.result import verify_result
+from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
 from dpzv_audit.evidence.gathering import gather
 from dpzv_audit.evidence.subject import Subject
-from dpzv_audit.evidence.verdict import fails, holm, stopping_level
+from dpzv_audit.evidence.verdict import fails, stopping_level
 from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult
 
@@ -84,28 +85,26 @@ def verify_claim(
     check_positive("trial_seconds", trial_seconds)
     check_count("seed", seed, least=0)
     keys = {"name": "claim", **claim}
-    source: Subject | None = None
+    subject: Subject | None = None
     placed: PlacedClaim
     if scores is not None:
         _refuse(keys, "scores", mechanism)
-        sides = [check_scores(f"scores[{index}]", side) for index, side in enumerate(_pair(scores))]
+        inside, outside = (check_scores(f"scores[{index}]", side) for index, side in enumerate(_pair(scores)))
         placed = one_claim({**keys, "scores": {"in": _GIVEN, "out": _GIVEN}})
         assert isinstance(placed.claim, ScoresClaim)
-        gaussian = placed.claim.exactly_gaussian
-        block = scores_block(*sides, exactly_gaussian=gaussian)
-        source = scores_subject(lambda pool, number: block, exactly_gaussian=gaussian)
+        subject = scores_subject(lambda: (inside, outside), exactly_gaussian=placed.claim.exactly_gaussian)
     elif mechanism is not None and not isinstance(mechanism, str):
         _refuse(keys, "mechanism", None)
         placed = one_claim({**keys, "mechanism": "given:mechanism"})
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
         gaussian = bool(keys.get("exactly_gaussian", False))
-        source = mechanism_subject(
+        subject = mechanism_subject(
             mechanism, label, claim_seed(placed, seed), exactly_gaussian=gaussian, trial_seconds=trial_seconds
         )
     else:
         placed = one_claim(keys if mechanism is None else {**keys, "mechanism": mechanism})
     path = Path(folder) / "claim"
-    if source is None:
+    if subject is None:
         # The caller imports and runs what it names itself: this is its own process.
         place = place_of(path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds)
         file = ClaimsFile(path, alpha, (placed,))
@@ -116,11 +115,8 @@ def verify_claim(
         run = ClaimRun(placed, "", claim_seed(placed, seed))
         asked = question_of(placed, alpha=alpha, stop=stopping_level(alpha, 1), seed=run.seed, max_trials=max_trials)
         with named(path, placed):
-            run.found = gather(source, asked)
-    evidence = run.evidence()
-    (refuted,) = holm([evidence.p_value], alpha)
-    (alone,) = holm([evidence.general_p_value], alpha)
-    entry = claim_result(run, evidence, refuted=refuted, alone=alone, adjusted=evidence.p_value, level=alpha)
+            run.found = gather(subject, asked)
+    (entry,) = verify_result(ClaimsFile(path, alpha, (placed,)), [run], decided([run], alpha), seed=seed).claims
     return ClaimVerdict(
         name=entry.name,
         verdict=entry.verdict,

@@ -202,7 +202,7 @@ class Gate:
             self.cache.keep(run.key, run.found)
 
     def _keeps(self, run: ClaimRun, task: Task) -> bool:
-        return not run.unkept and run.gathering is not None and task[0] in run.gathering.subject.stored
+        return not run.unkept and run.gathering is not None and run.gathering.subject.pools[task[0]].stored
 
     def _question(self, run: ClaimRun) -> Question:
         return question_of(

@@ -23,7 +23,7 @@ from dpzv_audit.data.files import model_digest
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
-from dpzv_audit.evidence.subject import Stage, Subject, two_stages
+from dpzv_audit.evidence.subject import Pool, Stage, Subject, two_stages
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.registry import code_digest
 from dpzv_audit.trees import data_digest, tree_digest
@@ -109,7 +109,7 @@ def dependencies(claim: MechanismClaim, place: Place) -> list[Path]:
 
 
 def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
-    """Return the source of a claim, everything about it validated; `InputError` in one line where it cannot be run."""
+    """Return what a claim is about, everything about it validated; `InputError` in one line where it cannot be run."""
     claim = placed.claim
     if isinstance(claim, ScoresClaim):
         return _scores(claim, place)
@@ -130,33 +130,27 @@ def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
 
 
 def _scores(claim: ScoresClaim, place: Place) -> Subject:
-    paths = score_paths(claim, place)
-
-    def draw(pool: str, number: int) -> Block:
-        inside, outside = (load_scores(path) for path in paths)
-        return scores_block(inside, outside, exactly_gaussian=claim.exactly_gaussian)
-
+    in_path, out_path = score_paths(claim, place)
     return scores_subject(
-        draw,
+        lambda: (load_scores(in_path), load_scores(out_path)),
         exactly_gaussian=claim.exactly_gaussian,
         facts={"scores": {"in": claim.scores.in_, "out": claim.scores.out}},
     )
 
 
-def scores_block(inside: Scores, outside: Scores, *, exactly_gaussian: bool) -> Block:
-    """Return a block of scores that somebody else drew, as arrays: it is never stored."""
-    given = {"given": {"probability": 1.0, "vouched": True}} if exactly_gaussian else {}
-    return {"in": inside, "out": outside, **given}
-
-
 def scores_subject(
-    draw: Callable[[str, int], Block], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
+    read: Callable[[], tuple[Scores, Scores]], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
 ) -> Subject:
-    """Return the source of scores that are there already: no further pair can be drawn, so one test takes them all."""
+    """Return what scores that are there already are about: no further pair can be drawn, so one test takes them all."""
+
+    def draw(number: int) -> Block:
+        inside, outside = read()  # as arrays: such a block is never stored
+        given = {"given": {"probability": 1.0, "vouched": True}} if exactly_gaussian else {}
+        return {"in": inside, "out": outside, **given}
+
     return Subject(
         stages=(Stage(name=SCORES, pool=SCORES, blocks=1, full=1.0),),
-        draw=draw,
-        gaussian=frozenset({SCORES} if exactly_gaussian else ()),
+        pools={SCORES: Pool(draw=draw, gaussian=exactly_gaussian)},
         gaussian_tests=tuple(name for name in GAUSSIAN_TESTS if name in DEFAULT_ESTIMATORS),
         quick=True,
         facts=facts or {},
@@ -174,7 +168,7 @@ def require_trust(claim: MechanismClaim, place: Place) -> None:
 
 
 def named_mechanism(claim: MechanismClaim, place: Place, seed: int) -> Subject:
-    """Return the source of a claim that names a mechanism; its code is trusted."""
+    """Return the mechanism that a claim names; its code is trusted."""
     trials = MechanismTrials(claim.mechanism, seed, place.trial_seconds, place.folder)
     return mechanism_subject(trials, claim.mechanism, seed, exactly_gaussian=claim.exactly_gaussian)
 
@@ -182,7 +176,7 @@ def named_mechanism(claim: MechanismClaim, place: Place, seed: int) -> Subject:
 def mechanism_subject(
     mechanism: Any, label: str, seed: int, *, exactly_gaussian: bool = False, trial_seconds: float = TRIAL_SECONDS
 ) -> Subject:
-    """Return the source of a mechanism (see `dpzv_audit.auditing.mechanism`), or of `MechanismTrials` of a named one.
+    """Return a mechanism (see `dpzv_audit.auditing.mechanism`), or `MechanismTrials` of a named one, as a subject.
 
     Where it answers with views that it does not score, a score is fitted to `FIT_PAIRS` further runs in each world. Of
     a view that is `exactly_gaussian` only a linear score is Gaussian too: no other is fitted.
@@ -212,17 +206,14 @@ def mechanism_subject(
         kinds = ("linear",) if exactly_gaussian else tuple(WORDS)
         return fit_score(views["in_features"], views["out_features"], kinds=kinds)
 
-    def draw(pool: str, number: int) -> Block:
+    def draw(number: int) -> Block:
         arrays = run(number, number * RUNS_A_BLOCK, (number + 1) * RUNS_A_BLOCK)
         probability = 1.0 if exactly_gaussian else None
         return block_from(arrays, lambda: fitted(arrays["in_features"].shape[1]), probability=probability, vouched=True)
 
+    pool = Pool(draw=draw, pairs=RUNS_A_BLOCK, trials=2 * RUNS_A_BLOCK, gaussian=exactly_gaussian, stored=True)
     return Subject(
         stages=two_stages(RUNS, first=_FIRST, rest=_REST),
-        draw=draw,
-        pairs={RUNS: RUNS_A_BLOCK},
-        trials={RUNS: 2 * RUNS_A_BLOCK},
-        gaussian=frozenset({RUNS} if exactly_gaussian else ()),
-        stored=frozenset({RUNS}),
+        pools={RUNS: pool},
         facts={"mechanism": label},
     )

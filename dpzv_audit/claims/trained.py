@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.evidence.games import TRAINED_BLOCK, games_of, scored_block
 from dpzv_audit.evidence.model import Theory
-from dpzv_audit.evidence.subject import CUT_SHARE, Stage, Subject, two_stages
+from dpzv_audit.evidence.subject import CUT_SHARE, Pool, Stage, Subject, two_stages
 from dpzv_audit.evidence.theory import theory_of
 from dpzv_audit.findings import Interval
 from dpzv_audit.plain_files import confined_to
@@ -138,7 +137,7 @@ def _value(found: float | Interval) -> float:
 
 
 def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
-    """Return the source of an (epsilon, delta) claim: every accountant's bound, and the games on its scalars."""
+    """Return what an (epsilon, delta) claim is about: every accountant's bound, and the games on its scalars."""
     data = _data_of(claim, place) if claim.records is None else None
     records = len(data.train) if data is not None else claim.records or 0
     clients = data.clients if data is not None else claim.clients or 1
@@ -160,15 +159,10 @@ def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
     if games.game is None:
         return Subject(theory=theory, facts=facts, unaudited=games.why_not)
     game = games.game
-    by_pool = {played.pool: played for played in games.played}
     return Subject(
         theory=theory,
         stages=games.stages,
-        draw=lambda pool, number: by_pool[pool].block(number),
-        pairs={pool: played.pairs for pool, played in by_pool.items()},
-        trials={pool: 2 * played.pairs for pool, played in by_pool.items() if played.trained},
-        gaussian=frozenset(pool for pool, played in by_pool.items() if played.gaussian),
-        stored=frozenset(pool for pool, played in by_pool.items() if played.trained),
+        pools=games.pools,
         facts={
             **facts,
             "game": {"adversary": game.adversary, "neighbours": game.neighbours, "canary": game.canary},
@@ -177,7 +171,7 @@ def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
 
 
 def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
-    """Return the source of a claim about an attack: blocks of trainings, on whose success an e-process bets."""
+    """Return what a claim about an attack is about: blocks of trainings, on whose success an e-process bets."""
     from attacks import ATTACKS
     from attacks.core.contract import AttackSetting
 
@@ -185,7 +179,7 @@ def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
     trained = _setting(claim, place, records=len(data.train), clients=data.clients)
     spec, method, config = ATTACKS[claim.attack], trained.method, trained.config
 
-    def draw(pool: str, number: int) -> Block:
+    def draw(number: int) -> Block:
         setting = AttackSetting(
             method=method,
             config=config,
@@ -205,9 +199,7 @@ def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
 
     return Subject(
         stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=ATTACK_BLOCKS, sequential=1.0, stops=True),),
-        draw=draw,
-        trials={ATTACKED: TRIALS_A_BLOCK},
-        stored=frozenset({ATTACKED}),
+        pools={ATTACKED: Pool(draw=draw, trials=TRIALS_A_BLOCK, stored=True)},
         facts={
             "config": config.model_dump(mode="json"),
             "data": {"digests": data.digests, "partition": data.partition},
@@ -234,50 +226,47 @@ def check_planted(claim: MechanismClaim) -> Planted:
 
 
 def planted_subject(claim: MechanismClaim, seed: int) -> Subject:
-    """Return the source of a claim about a planted mechanism; nothing is imported but the tool's own code.
+    """Return the planted mechanism that a claim names; nothing is imported but the tool's own code.
 
     Raises `InputError` as `check_planted`.
     """
     planted = check_planted(claim)
     case = planted.build(seed)
+    games = {name or planted.name: trials for name, trials in case.games.items()}
     stages: tuple[Stage, ...] = ()
-    pairs: dict[str, int] = {}
-    games: dict[str, Trials] = {name or planted.name: trials for name, trials in case.games.items()}
-    share = (1.0 - CUT_SHARE) / len(games)
-    for pool, trials in games.items():
-        pairs[pool] = TRAINED_BLOCK if isinstance(trials, RealTrials) else _BLOCK
-        blocks = max(2, -(-_MORE * planted.runs // pairs[pool]))
-        stages += two_stages(pool, first=1, rest=blocks - 1, share=share)
-
-    @cache
-    def fitted(pool: str) -> FittedScore:
-        last = pairs[pool] * sum(stage.blocks for stage in stages if stage.pool == pool)
-        arrays = games[pool](last, last + FIT_PAIRS)
-        return fit_score(arrays["in_features"], arrays["out_features"])
-
-    def draw(pool: str, number: int) -> Block:
-        first, last = number * pairs[pool], (number + 1) * pairs[pool]
-        # The score is fitted to pairs beyond the last that is tested.
-        return _block(games[pool], first, last, partial(fitted, pool))
-
+    pools: dict[str, Pool] = {}
+    for name, trials in games.items():
+        pairs = TRAINED_BLOCK if isinstance(trials, RealTrials) else _BLOCK
+        blocks = max(2, -(-_MORE * planted.runs // pairs))
+        stages += two_stages(name, first=1, rest=blocks - 1, share=(1.0 - CUT_SHARE) / len(games))
+        pools[name] = _planted_pool(trials, pairs, blocks)
     return Subject(
         theory=lambda: Theory(
             applies=True, bounds=tuple(planted.upper_bounds(replace(case, epsilon=claim.epsilon, delta=claim.delta)))
         ),
         stages=tuple(sorted(stages, key=lambda stage: not stage.stops)),
-        draw=draw,
-        pairs=pairs,
-        trials={pool: 2 * number for pool, number in pairs.items()},
-        gaussian=frozenset(pool for pool, trials in games.items() if _gaussian(trials)),
-        stored=frozenset(pool for pool, trials in games.items() if isinstance(trials, RealTrials)),
+        pools=pools,
         facts={"planted": planted.name, "what": planted.summary, "score": planted.score},
     )
 
 
-def _gaussian(trials: Trials) -> bool:
-    return trials.exactly_gaussian if isinstance(trials, DrawnTrials) else trials.game.knows_ids
+def _planted_pool(trials: Trials, pairs: int, blocks: int) -> Pool:
+    """Return `blocks` blocks of `pairs` pairs; a score is fitted to pairs beyond the last that is tested."""
 
+    @cache
+    def fitted() -> FittedScore:
+        arrays = trials(blocks * pairs, blocks * pairs + FIT_PAIRS)
+        return fit_score(arrays["in_features"], arrays["out_features"])
 
-def _block(trials: Trials, first: int, last: int, fitted: Callable[[], FittedScore]) -> Block:
-    arrays = trials(first, last) if isinstance(trials, DrawnTrials) else {}
-    return block_from(arrays, fitted) if "in_features" in arrays else scored_block(trials, first, last)
+    def draw(number: int) -> Block:
+        first, last = number * pairs, (number + 1) * pairs
+        arrays = trials(first, last) if isinstance(trials, DrawnTrials) else {}
+        return block_from(arrays, fitted) if "in_features" in arrays else scored_block(trials, first, last)
+
+    return Pool(
+        draw=draw,
+        pairs=pairs,
+        trials=2 * pairs,
+        gaussian=trials.exactly_gaussian if isinstance(trials, DrawnTrials) else trials.game.knows_ids,
+        stored=isinstance(trials, RealTrials),
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from dpzv_audit.auditing.engine import run_chunk
@@ -15,7 +15,7 @@ from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.blocks import Block, block_of
-from dpzv_audit.evidence.subject import CUT_SHARE, Stage, all_at_once, two_stages
+from dpzv_audit.evidence.subject import CUT_SHARE, Pool, Stage, all_at_once, two_stages
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms import DPZVConfig, MethodSpec
 from mechanisms.context import Deployment
@@ -38,29 +38,10 @@ _PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 
 
 @dataclass(frozen=True)
-class PlayedGame:
-    """A game under its pool's name: its trials, pairs a block, and whether its scores may be exactly Gaussian."""
-
-    pool: str
-    trials: RealTrials | SimulatedTrials
-    pairs: int
-    gaussian: bool
-
-    @property
-    def trained(self) -> bool:
-        """Whether its pairs are trainings, not transcripts that are drawn."""
-        return isinstance(self.trials, RealTrials)
-
-    def block(self, number: int) -> Block:
-        """Play the pairs of block `number`."""
-        return scored_block(self.trials, number * self.pairs, (number + 1) * self.pairs)
-
-
-@dataclass(frozen=True)
 class Games:
-    """The games of a claim and how they share its alpha; without any, `why_not` says why."""
+    """The games on a training and how they share the alpha of a claim; without any, `why_not` says why."""
 
-    played: tuple[PlayedGame, ...] = ()
+    pools: Mapping[str, Pool] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     game: Game | None = None
     why_not: str = ""
@@ -122,20 +103,32 @@ def games_of(
     trained, no_training = None, "the final model of a simulated size does not exist: name a dataset, not records"
     if dataset is not None:
         trained, no_training = _tried(lambda: RealTrials(game, dataset, seed, device))
-    played = []
+    pools: dict[str, Pool] = {}
     stages: tuple[Stage, ...] = ()
     alone = 1.0 - CUT_SHARE
     if simulated is not None:
-        played.append(PlayedGame(SIMULATED, simulated, size, game.knows_ids))
+        pools[SIMULATED] = pool_of(simulated, size, gaussian=game.knows_ids)
         share = alone if trained is None else _SHARES[SIMULATED]
         stages += all_at_once(SIMULATED, blocks=blocks, share=share)
     if trained is not None:
-        played.append(PlayedGame(TRAINED, trained, TRAINED_BLOCK, game.knows_ids))
+        pools[TRAINED] = pool_of(trained, TRAINED_BLOCK, gaussian=game.knows_ids)
         share = alone if simulated is None else _SHARES[TRAINED]
         stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=share)
-    if not played:
+    if not pools:
         return Games(why_not=no_training if canary == "mislabelled" else no_simulation or no_training)
-    return Games(played=tuple(played), stages=stages, game=game)
+    return Games(pools, stages, game)
+
+
+def pool_of(trials: RealTrials | SimulatedTrials, pairs: int, *, gaussian: bool) -> Pool:
+    """Return the blocks of `pairs` pairs of `trials`; those that are trainings cost some, and are kept."""
+    trained = isinstance(trials, RealTrials)
+    return Pool(
+        draw=lambda number: scored_block(trials, number * pairs, (number + 1) * pairs),
+        pairs=pairs,
+        trials=2 * pairs if trained else 0,
+        gaussian=gaussian,
+        stored=trained,
+    )
 
 
 def _tried(make: Callable[[], Trials]) -> tuple[Trials | None, str]:

@@ -86,7 +86,7 @@ def gather(subject: Subject, question: Question) -> Evidence:
 def result_of(subject: Subject, task: Task) -> Block | Theory:
     """Do one task."""
     pool, number = task
-    return subject.theory() if pool == THEORY else subject.draw(pool, number)
+    return subject.theory() if pool == THEORY else subject.pools[pool].draw(number)
 
 
 @dataclass
@@ -155,7 +155,8 @@ class Gathering:
     def _stage(self, stage: Stage, order: int) -> Generator[Step, Done, str]:
         """Draw the blocks of one stage and take its looks; return what cut it off, "" for nothing."""
         asked, blocks = self.question, self.pools.setdefault(stage.pool, [])
-        cost = self.subject.trials.get(stage.pool, 0)
+        pool = self.subject.pools[stage.pool]
+        cost = pool.trials
         wanted, cut = stage.blocks, ""
         if asked.max_trials is not None and cost and self.trials + cost * wanted > asked.max_trials:
             wanted = max(0, (asked.max_trials - self.trials) // cost)
@@ -182,7 +183,7 @@ class Gathering:
             share = CUT_SHARE if cut else stage.full
             if share and asked.success_at_most is None:
                 name = f"{stage.words}, cut off" if cut else stage.words
-                gaussian = () if stage.pool not in self.subject.gaussian else self.subject.gaussian_tests
+                gaussian = self.subject.gaussian_tests if pool.gaussian else ()
                 self.looks += tuple(full_looks(blocks, asked, stage=name, share=share, on_gaussian=gaussian))
         return cut
 
@@ -191,7 +192,7 @@ class Gathering:
 
         Without `bound` for its p-value alone, as long as it may go on.
         """
-        blocks = self.pools[stage.pool]
+        blocks, pool = self.pools[stage.pool], self.subject.pools[stage.pool]
         if self.question.success_at_most is not None:
             self.rates = tuple(float(block["rate"]) for block in blocks)
             return
@@ -205,8 +206,8 @@ class Gathering:
             self.question,
             stage=name,
             share=share,
-            gaussian=stage.pool in self.subject.gaussian,
-            most_pairs=sum(other.blocks for other in planned) * self.subject.pairs.get(stage.pool, 0),
+            gaussian=pool.gaussian,
+            most_pairs=sum(other.blocks for other in planned) * pool.pairs,
             bound=bound,
         )
         self.looks = (*(look for look in self.looks if look.stage != name), *looks)

@@ -45,25 +45,32 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """How evidence about one claim is gathered.
+class Pool:
+    """Trials of one kind, drawn block by block from streams of their own; `draw(number)` may take seconds.
 
-    `draw(pool, number)` makes one block of trials, from streams of its own; it may take seconds. `pairs` counts the
-    pairs, and `trials` the trainings or runs, in a block of each pool. `stages` is empty where no test can be made, and
-    `unaudited` says why.
+    A block has `pairs` pairs, and takes `trials` trainings or runs. Where its scores may be `gaussian` by construction
+    half of each share goes to a test of mu. `stored` says whether blocks cost enough to be kept for `resume`.
+    """
+
+    draw: Callable[[int], Block]
+    pairs: int = 0
+    trials: int = 0
+    gaussian: bool = False
+    stored: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is put to the test: its theory, pools of trials by name, and the stages in which these are drawn.
+
+    `stages` is empty where no test can be made, and `unaudited` says why.
     """
 
     theory: Callable[[], Theory] = Theory
     stages: tuple[Stage, ...] = ()
-    draw: Callable[[str, int], Block] = lambda pool, number: {}
-    pairs: Mapping[str, int] = field(default_factory=dict)
-    trials: Mapping[str, int] = field(default_factory=dict)
-    gaussian: frozenset[str] = frozenset()
-    """Pools whose scores may be Gaussian by construction: half of each share goes to a test of mu."""
-    stored: frozenset[str] = frozenset()
-    """Pools whose blocks cost enough to be kept for `resume`."""
+    pools: Mapping[str, Pool] = field(default_factory=dict)
     gaussian_tests: tuple[TestName, ...] = GAUSSIAN_TESTS
-    """Full tests of mu that the scores of these pools are put to."""
+    """Full tests of mu that the scores of Gaussian pools are put to."""
     quick: bool = False
     """Whether all of it takes so little that it is one piece of work, and ends though time is up."""
     unaudited: str = ""

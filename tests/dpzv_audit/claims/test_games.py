@@ -23,5 +23,5 @@ def test_an_adversary_without_a_game_is_played_by_one_that_knows_no_more(adversa
 
 def test_an_adversary_with_nothing_left_to_tell_has_no_game():
     games = played_on("server")
-    assert games.played == ()
+    assert games.pools == {}
     assert "owns the labels" in games.why_not

@@ -219,8 +219,15 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
     from dpzv_audit.claims import gate
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
-    subject_of, slow = gate.subject_of, {what: lambda *given: time.sleep(60.0)}
-    monkeypatch.setattr(gate, "subject_of", lambda *given: replace(subject_of(*given), **slow))
+    subject_of = gate.subject_of
+
+    def slow(*given):
+        made, sleep = subject_of(*given), lambda *given: time.sleep(60.0)
+        if what == "theory":
+            return replace(made, theory=sleep)
+        return replace(made, pools={name: replace(pool, draw=sleep) for name, pool in made.pools.items()})
+
+    monkeypatch.setattr(gate, "subject_of", slow)
     made = gate_of(tmp_path, METHOD + "records = 1000", effort=Effort(max_minutes=0.05))
     started = time.monotonic()
     (run,) = made.prepare()

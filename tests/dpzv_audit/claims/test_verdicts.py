@@ -16,7 +16,7 @@ from dpzv_audit.claims.gate import question_of
 from dpzv_audit.claims.load import one_claim
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.gathering import Gathering
-from dpzv_audit.evidence.subject import Source
+from dpzv_audit.evidence.subject import Subject
 from dpzv_audit.evidence.verdict import (
     VERDICTS,
     adjusted_p_values,
@@ -223,4 +223,4 @@ def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
     keys = {"name": "c", "kind": "attack", "method": "dpzv", "success_at_most": 0.05}
     for attack in ("gradient_estimation", "feature_inversion"):
         asked = question_of(one_claim({**keys, "attack": attack}), alpha=1e-3, stop=1e-6, seed=0)
-        assert Gathering(Source(), asked, rates=(-0.05, *[0.95] * 15)).p_value < 1e-3
+        assert Gathering(Subject(), asked, rates=(-0.05, *[0.95] * 15)).p_value < 1e-3
