@@ -15,7 +15,6 @@ BORDER = {
     # Flags of the command line and options of a method or an attack by name, which their declarations check.
     "attacks/core/contract.py": {"own_options"},
     "dpzv_audit/cli/account.py": {"method_release"},
-    "dpzv_audit/cli/audit_game.py": {"simulated"},
     "dpzv_audit/cli/listing.py": {"listed"},
     "dpzv_audit/cli/options.py": {"choose", "configure", "dataset_defaults", "parsed_settings"},
     "dpzv_audit/cli/release_flags.py": {"release_flags"},

@@ -10,9 +10,9 @@ import typer
 
 from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
-from dpzv_audit.cli.common import Output, check_choice, refuse_beside
+from dpzv_audit.cli.common import Output, refuse_beside
 from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, takes
+from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, check_choice, takes
 from dpzv_audit.cli.names import flags_given
 from dpzv_audit.errors import InputError, check_probability
 from dpzv_audit.findings import ADVERSARIES, AdversaryName, NeighbourRelation

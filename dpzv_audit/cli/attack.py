@@ -9,19 +9,18 @@ import typer
 
 from dpzv_audit.cli.common import (
     Output,
-    check_choice,
     choose_device,
     progress_reporter,
     refuse_beside,
 )
 from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, RunFlags, TrainingFlags, Whole, takes
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, check_choice, takes
 from dpzv_audit.cli.names import flags_given
 from dpzv_audit.cli.options import (
     choose,
     parsed_settings,
 )
-from dpzv_audit.errors import AuditError, InputError, check_probability
+from dpzv_audit.errors import AuditError, InputError
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -43,7 +42,7 @@ def attack(
     self_check: bool = False,
     runs: Whole = 2000,
     chunk: Count = 256,
-    confidence: float = 0.95,
+    confidence: Probability = 0.95,
     run: RunFlags,
     output: Output,
 ) -> None:
@@ -73,7 +72,6 @@ def attack(
     if self_check:
         unused = [flag for flag in flags_given(ctx) if flag in ("--runs", "--chunk", "--confidence", "--out")]
         refuse_beside("--self-check", unused, "runs the controls alone, at an error of its own, and writes no folder")
-    check_probability("confidence", confidence)
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
     own = parsed_settings("attack_set", attack_settings or [], spec.options)

@@ -1,14 +1,16 @@
-"""`dpzv-audit audit --calibrate-check`: how often each estimator's bound exceeds a known truth, and how far it sees."""
+"""`dpzv-audit audit coverage`: how often each estimator's bound exceeds a known truth, and how far it sees."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpzv_audit.cli.common import Output
-from dpzv_audit.errors import AuditError, InputError, check_count, check_probability, unknown_name
+from dpzv_audit.cli.flags import Probability, Whole, in_registry, takes
+from dpzv_audit.errors import AuditError, InputError, check_count
 
 if TYPE_CHECKING:
     from dpzv_audit.auditing.families import CurveFamily
@@ -19,24 +21,34 @@ DEFAULT_AUDITS = 200
 DEFAULT_FAMILY = "gaussian"
 
 DEFAULT_DELTA = 1e-5
-DEFAULT_RUNS = 2000
-DEFAULT_CHUNK = 256
 
 
-def coverage_check_command(
-    *, audits: int, delta: float, confidence: float, estimators: tuple[str, ...] | None, seed: int, output: Output
+@takes(output=Output)
+def audit_coverage(
+    *,
+    audits: Annotated[int, partial(check_count, least=2)] = DEFAULT_AUDITS,
+    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.auditing", "ESTIMATORS")] = None,
+    delta: Probability = DEFAULT_DELTA,
+    confidence: Probability = 0.95,
+    seed: Whole = 0,
+    output: Output,
 ) -> None:
-    """Print a row an estimator and mechanism, and raise `AuditError` where a count is one no valid bound would have."""
-    from dpzv_audit.auditing import ESTIMATORS
+    """Print coverage and power of the estimators where epsilon is known.
+
+    Each estimator audits mechanisms of known epsilon many times. Fails where a count of bounds above the truth is one
+    that valid bounds would not have.
+
+    Example: dpzv-audit audit coverage --estimator joint --audits 100
+
+    Options:
+        audits N: Audits of each mechanism.
+        estimator NAME: Estimator to check; may be given several times; by default all.
+        delta X: Delta of every bound, strictly between 0 and 1.
+        confidence X: Confidence of every bound, between 0 and 1.
+        seed N: Every random stream follows from this number.
+    """
     from dpzv_audit.auditing.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
     from dpzv_audit.findings import to_jsonable
-
-    check_probability("delta", delta)
-    check_probability("confidence", confidence)
-    check_count("audits", audits, least=2)
-    for name in estimators or ():
-        if name not in ESTIMATORS:
-            raise unknown_name("estimator", name, ESTIMATORS)
 
     def show(row: CheckRow) -> None:
         if not output.as_json:
@@ -52,7 +64,7 @@ def coverage_check_command(
         n=CHECKED_SCORES,
         delta=delta,
         confidence=confidence,
-        estimators=estimators,
+        estimators=tuple(estimator) if estimator else None,
         seed=seed,
         progress=show,
     )

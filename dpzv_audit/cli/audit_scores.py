@@ -1,17 +1,19 @@
-"""`dpzv-audit audit --scores`: lower bounds from two files of scores that any system wrote; trains nothing."""
+"""`dpzv-audit audit scores`: lower bounds from two files of scores that any system wrote; trains nothing."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpzv_audit.cli.audit_coverage import DEFAULT_DELTA, DEFAULT_FAMILY, family_of
 from dpzv_audit.cli.common import Output
+from dpzv_audit.cli.flags import Probability, Whole, in_registry, takes
 from dpzv_audit.cli.tables import print_table
-from dpzv_audit.errors import InputError, check_probability, unknown_name
+from dpzv_audit.errors import InputError
 from reports.text import percent, verdict_words
 
 if TYPE_CHECKING:
@@ -19,35 +21,75 @@ if TYPE_CHECKING:
     from dpzv_audit.findings import EmpiricalBound
 
 
+def _claimable(name: str, epsilon: float) -> None:
+    if not 0.0 <= epsilon < float("inf"):
+        raise InputError("must be a finite number of at least 0", name, epsilon)
+
+
 @dataclass(frozen=True, kw_only=True)
-class ScoreAuditOptions:
-    """The flags of an audit from score files, as given; `estimators` None stands for the default ones."""
+class ScoreFlags:
+    """What is asked of scores.
 
-    epsilon: float | None
-    delta: float
-    confidence: float
-    estimators: tuple[str, ...] | None
-    exactly_gaussian: bool
-    family: CurveFamily
-    coin_flips: bool
-    fail_on: str | None
-    seed: int
+    Options:
+        epsilon X: Claimed epsilon.
+        delta X: Delta of the claim and of every bound, strictly between 0 and 1.
+        confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
+        estimator NAME: Estimator to use; may be given several times.
+        exactly_gaussian: The scores are Gaussian by construction, on your word: the gaussian estimator may then refute
+            the claim.
+        family FAMILY: Curves that curve and one-run-fdp fit: gaussian, laplace, pure or
+            sampled:rate=R,rounds=T[,pair=remove|replace].
+        coin_flips: The scores are of canaries of one training; a fair coin for each canary decided its file (bit 1:
+            IN).
+        fail_on refuted: Exit with 1 when the claim is refuted.
+        seed N: Every random stream follows from this number.
+    """
+
+    epsilon: Annotated[float | None, _claimable] = None
+    delta: Probability = DEFAULT_DELTA
+    confidence: Probability = 0.95
+    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.auditing", "ESTIMATORS")] = None
+    exactly_gaussian: bool = False
+    family: str = DEFAULT_FAMILY
+    coin_flips: bool = False
+    fail_on: str | None = None
+    seed: Whole = 0
 
 
-def audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, output: Output) -> None:
-    """Audit the scores in two files, print the result, and exit with 1 where `--fail-on` asks for it.
+FILES = "Scores with the canary and without it: two files, each CSV, NPY, NPZ or JSON lines."
 
-    Raises `InputError` for a flag or a file that is wrong.
+
+@takes(options=ScoreFlags, output=Output)
+def audit_score_files(
+    *,
+    scores: Annotated[tuple[Path, Path], typer.Argument(metavar="IN OUT", help=FILES)],
+    options: ScoreFlags,
+    output: Output,
+) -> None:
+    """Bound epsilon from below by two files of scores that any system wrote.
+
+    Nothing is trained: one file holds an attack's scores on runs with the canary, the other on runs without it, one
+    number per run.
+
+    Example: dpzv-audit audit scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
+
+    Example: dpzv-audit audit scores ones.csv zeros.csv --coin-flips --estimator one-run
     """
     from dpzv_audit.auditing import DEFAULT_ESTIMATORS
     from dpzv_audit.auditing.order import dependence
     from dpzv_audit.auditing.scores import load_scores
     from dpzv_audit.evidence.verdict import refuted_given
+    from dpzv_audit.findings import to_jsonable
 
-    _check_options(options)
-    names = tuple(dict.fromkeys(options.estimators or DEFAULT_ESTIMATORS))
-    in_scores, out_scores = (load_scores(path) for path in files)
-    bounds = _bounds(in_scores, out_scores, names, options)
+    if options.fail_on not in (None, "refuted"):
+        raise InputError("must be refuted with --scores", "fail_on", options.fail_on)
+    if options.fail_on is not None and options.epsilon is None:
+        raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
+    family = family_of(options.family)
+    in_scores, out_scores = (load_scores(path) for path in scores)
+    bounds = _bounds(
+        in_scores, out_scores, tuple(dict.fromkeys(options.estimator or DEFAULT_ESTIMATORS)), family, options
+    )
     verdicts = [_verdict(bound, options.epsilon) for bound in bounds]
     overall = _overall(verdicts)
     meaning = _meaning(bounds, options)
@@ -56,8 +98,8 @@ def audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, outp
         {
             "schema": "dpzv-audit/audit-scores/1",
             "scores": {
-                "in": str(files[0]),
-                "out": str(files[1]),
+                "in": str(scores[0]),
+                "out": str(scores[1]),
                 "n_in": in_scores.size,
                 "n_out": out_scores.size,
             },
@@ -65,7 +107,7 @@ def audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, outp
             "confidence": options.confidence,
             "seed": options.seed,
             "exactly_gaussian": options.exactly_gaussian,
-            "family": options.family.name,
+            "family": family.name,
             "coin_flips": options.coin_flips,
             "claim": None
             if overall is None
@@ -76,7 +118,7 @@ def audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, outp
                 "given": None if options.epsilon is None else refuted_given(options.epsilon, bounds),
             },
             "estimators": [
-                {**_as_dict(bound), "verdict": verdict} for bound, verdict in zip(bounds, verdicts, strict=True)
+                {**to_jsonable(bound), "verdict": verdict} for bound, verdict in zip(bounds, verdicts, strict=True)
             ],
             "meaning": meaning,
             "warnings": [warning] if warning else [],
@@ -91,25 +133,8 @@ def audit_score_files(files: tuple[Path, Path], options: ScoreAuditOptions, outp
         raise typer.Exit(1)
 
 
-def _check_options(options: ScoreAuditOptions) -> None:
-    """Raise `InputError` naming the flag that is out of range or does not go with the others."""
-    from dpzv_audit.auditing import ESTIMATORS
-
-    check_probability("delta", options.delta)
-    check_probability("confidence", options.confidence)
-    if options.epsilon is not None and not 0.0 <= options.epsilon < float("inf"):
-        raise InputError("must be a finite number of at least 0", "epsilon", options.epsilon)
-    if options.fail_on not in (None, "refuted"):
-        raise InputError("must be refuted with --scores", "fail_on", options.fail_on)
-    if options.fail_on is not None and options.epsilon is None:
-        raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
-    for name in options.estimators or ():
-        if name not in ESTIMATORS:
-            raise unknown_name("estimator", name, ESTIMATORS)
-
-
 def _bounds(
-    in_scores: Any, out_scores: Any, names: tuple[str, ...], options: ScoreAuditOptions
+    in_scores: Any, out_scores: Any, names: tuple[str, ...], family: CurveFamily, options: ScoreFlags
 ) -> tuple[EmpiricalBound, ...]:
     """Return a bound for each name; estimators that may refute a claim share the error of one verdict.
 
@@ -127,7 +152,7 @@ def _bounds(
             confidence=shared if name in gating else options.confidence,
             estimators=(name,),
             exactly_gaussian=options.exactly_gaussian,
-            family=options.family,
+            family=family,
             coin_flips=options.coin_flips,
             seed=options.seed,
         )[0]
@@ -151,14 +176,7 @@ def _overall(verdicts: list[str | None]) -> str | None:
     return next((v for v in ("refuted", "not refuted", "cannot refute") if v in verdicts), None)
 
 
-def _as_dict(bound: EmpiricalBound) -> dict[str, Any]:
-    from dpzv_audit.findings import to_jsonable
-
-    fields: dict[str, Any] = to_jsonable(bound)
-    return fields
-
-
-def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreAuditOptions) -> str:
+def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreFlags) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
     from dpzv_audit.auditing import can_refute
     from dpzv_audit.auditing.fixed import expected_bound

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from dpzv_audit.cli.names import flag, option_of
-from dpzv_audit.deadline import TRIAL_SECONDS
-from dpzv_audit.errors import check_count
+from dpzv_audit.errors import check_count, check_positive, check_probability, unknown_name
+
+if TYPE_CHECKING:
+    from dpzv_audit.execution.workers import Workers
 
 Command = Callable[..., None]
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
@@ -25,8 +28,9 @@ def takes(defaults: Mapping[str, object] | None = None, /, **bundles: type) -> C
     """Give a command its options: its own parameters, and the fields of each dataclass in place of what it is named.
 
     A parameter's or field's name is its flag, but where `Annotated` says the flags; a function in `Annotated` checks
-    the value. The section `Options:` of the docstring holds `name METAVAR: help`. `defaults` are the command's own of
-    fields of the dataclasses. The command gets an instance of each dataclass.
+    the value. The section `Options:` of the docstring, of a dataclass also of those it extends, holds
+    `name METAVAR: help`. `defaults` are the command's own of fields of the dataclasses. The command gets an instance of
+    each dataclass. Called from code, it takes options by name, and defaults stand for what is left out.
     """
     given = defaults or {}
     options = {name: _of_fields(bundle, given) for name, bundle in bundles.items()}
@@ -38,9 +42,12 @@ def takes(defaults: Mapping[str, object] | None = None, /, **bundles: type) -> C
         parameters: list[inspect.Parameter] = []
         for name, parameter in own.parameters.items():
             parameters += options.get(name) or [_option(name, hints[name], parameter.default, said)]
+        usual = {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
 
-        def bundled(*args: Any, **values: Any) -> None:
-            values |= dict(zip(own.parameters, args, strict=False))
+        def bundled(**given: Any) -> None:
+            values = usual | given
+            for parameter in parameters:
+                _check(parameter, values[parameter.name])
             made = {
                 name: bundle(**{option.name: values.pop(option.name) for option in options[name]})
                 for name, bundle in bundles.items()
@@ -58,7 +65,7 @@ def takes(defaults: Mapping[str, object] | None = None, /, **bundles: type) -> C
 
 def _of_fields(bundle: type, defaults: Mapping[str, object]) -> list[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
-    _, said = _described(bundle.__doc__)
+    said = {name: words for kind in reversed(bundle.__mro__) for name, words in _described(kind.__doc__)[1].items()}
     return [_option(f.name, hints[f.name], defaults.get(f.name, f.default), said) for f in fields(bundle)]
 
 
@@ -75,20 +82,18 @@ def _option(name: str, hint: Any, default: object, said: Mapping[str, tuple[str 
     kind, rules = _unpacked(hint)
     if kind is not typer.Context and not any(isinstance(rule, typer.models.ParameterInfo) for rule in rules):
         spelled = [rule for rule in rules if isinstance(rule, str)] or [flag(name)]
-        checks = [_check(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
         metavar, words = said.get(name, (None, ""))
-        info = typer.Option(*spelled, metavar=metavar, help=words, callback=checks[0] if checks else None)
-        hint = Annotated[kind, info]
+        checks = [partial(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
+        hint = Annotated[kind, typer.Option(*spelled, metavar=metavar, help=words), *checks]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _check(rule: Callable[[str, Any], object], name: str) -> Callable[[Any], Any]:
-    def checked(value: Any) -> Any:
-        if value is not None:
-            rule(name, value)
-        return value
-
-    return checked
+def _check(parameter: inspect.Parameter, value: Any) -> None:
+    """Raise `InputError` naming the option where a function in the parameter's annotation refuses its value."""
+    for check in getattr(parameter.annotation, "__metadata__", ()):
+        if value is not None and isinstance(check, partial):
+            for item in value if isinstance(value, list) else [value]:
+                check(item)
 
 
 def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -110,24 +115,52 @@ def _writable(name: str, out: Path) -> None:
     check_out(out)
 
 
+def among(*allowed: str) -> Callable[[str, str], None]:
+    """Return a check that a word is one of `allowed`."""
+    return lambda name, given: check_choice(name, given, allowed)
+
+
+def in_registry(module: str, registry: str) -> Callable[[str, str], None]:
+    """Return a check that a name is in a registry, whose module is not loaded before."""
+    return lambda name, given: check_choice(name, given, getattr(importlib.import_module(module), registry))
+
+
+def check_choice(flag: str, given: str, allowed: Iterable[str]) -> None:
+    """Raise `InputError` naming `flag`, and the nearest of `allowed`, unless `given` is one of them."""
+    names = list(allowed)
+    if given not in names:
+        raise unknown_name(flag, given, names)
+
+
 Count = Annotated[int, check_count]
 Whole = Annotated[int, partial(check_count, least=0)]
+Positive = Annotated[float, check_positive]
+Probability = Annotated[float, check_probability]
 DEFAULT_OUT = Path("dpzv-runs")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFlags:
+class OutFlags:
     """What every command that runs something takes.
 
     Options:
         seed N: Every random stream follows from this number.
-        device cpu|cuda|auto: Device to compute on.
         out DIR: Folder in which the run folder is made.
     """
 
     seed: Whole = 0
-    device: str = "cpu"
     out: Annotated[Path, _writable] = DEFAULT_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFlags(OutFlags):
+    """What every command that trains takes.
+
+    Options:
+        device cpu|cuda|auto: Device to compute on.
+    """
+
+    device: Annotated[str, among("cpu", "cuda", "auto")] = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +202,14 @@ class WorkerFlags:
         jobs N: Worker processes on this machine.
         executor loky|dask: Processes here, or a Dask cluster.
         scheduler ADDRESS: The Dask scheduler, such as tcp://host:8786.
-        trial_seconds X: Most seconds that one run of a mechanism may take.
     """
 
     jobs: Count | None = None
     executor: str | None = None
     scheduler: str | None = None
-    trial_seconds: float = TRIAL_SECONDS
+
+    def workers(self) -> Workers:
+        """Return the workers that the flags name; `InputError` where the flags do not go together."""
+        from dpzv_audit.execution.workers import workers_from
+
+        return workers_from(self.jobs, self.executor, self.scheduler)

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dpzv_audit.cli.common import (
     Output,
-    check_choice,
     choose_device,
     kept_for_resume,
     progress_reporter,
 )
 from dpzv_audit.cli.data_loading import load_data
 from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, RunFlags, takes
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, check_choice, takes
 from dpzv_audit.cli.tables import print_table
-from dpzv_audit.errors import AuditError, InputError, check_probability
+from dpzv_audit.errors import AuditError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +48,7 @@ def matrix(
     jobs: Count = 1,
     resume: bool = False,
     no_self_check: bool = False,
-    confidence: float = 0.95,
+    confidence: Probability = 0.95,
     run: RunFlags,
     output: Output,
 ) -> None:
@@ -84,7 +83,6 @@ def matrix(
     from dpzv_audit.locks import hold
     from mechanisms import METHODS
 
-    check_probability("confidence", confidence)
     chosen_methods = _names("methods", methods, METHODS)
     chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)

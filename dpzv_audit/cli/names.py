@@ -12,7 +12,7 @@ from dpzv_audit.errors import AuditError
 
 OTHERWISE = {"norm": "canary_norm", "groups": "columns", "data_options": "data_option"}
 """Options whose fields are called otherwise where the library reads them."""
-ARGUMENTS = {"table": "NAME", "what": "WHAT"}
+ARGUMENTS = {"table": "NAME", "what": "WHAT", "command": "COMMAND"}
 """Fields that an argument gives, not a flag."""
 SAID_ALWAYS = ("clients", "partition", "separator")
 """Fields that are called by their flags though a default gave the value."""

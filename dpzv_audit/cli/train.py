@@ -15,11 +15,11 @@ from dpzv_audit.cli.common import (
     progress_reporter,
 )
 from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, RunFlags, TrainingFlags, Whole, takes
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from dpzv_audit.cli.options import (
     choose,
 )
-from dpzv_audit.errors import Interrupted, check_probability
+from dpzv_audit.errors import Interrupted
 from dpzv_audit.locks import hold
 from dpzv_audit.runs import MEASURED_FILE, json_text
 
@@ -35,7 +35,7 @@ def train(
     trials: Count = 1,
     no_controls: bool = False,
     resume: bool = False,
-    confidence: float = 0.95,
+    confidence: Probability = 0.95,
     run: RunFlags,
     noise_seed: Whole | None = None,
     output: Output,
@@ -57,7 +57,6 @@ def train(
             sound.
     """
 
-    check_probability("confidence", confidence)
     choice = choose(
         training,
         data,

@@ -9,11 +9,11 @@ import typer
 
 from dpzv_audit.cli.common import (
     Output,
-    check_choice,
     choose_device,
 )
-from dpzv_audit.cli.flags import Count, RunFlags, WorkerFlags, takes
-from dpzv_audit.errors import InputError, Interrupted, check_positive
+from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, among, takes
+from dpzv_audit.deadline import TRIAL_SECONDS
+from dpzv_audit.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from dpzv_audit.claims.gate import ClaimRun, Gate
@@ -23,17 +23,23 @@ GO_ON = "the report is partial; the same command with --resume goes on from ther
 ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
 
 
+def _below_half(name: str, alpha: float) -> None:
+    if not 0.0 < alpha < 0.5:
+        raise InputError("must lie strictly between 0 and 0.5", name, alpha)
+
+
 @takes(run=RunFlags, workers=WorkerFlags, output=Output)
 def verify(
     *,
     claims: ClaimsArgument = None,
     only: list[str] | None = None,
-    alpha: float | None = None,
-    max_minutes: float | None = None,
+    alpha: Annotated[float | None, _below_half] = None,
+    max_minutes: Positive | None = None,
     max_trials: Count | None = None,
     workers: WorkerFlags,
+    trial_seconds: Positive = TRIAL_SECONDS,
     strict: bool = False,
-    allow: list[str] | None = None,
+    allow: Annotated[list[str] | None, among("overclaimed")] = None,
     trust_code: bool = False,
     root: Path | None = None,
     ledger: Path | None = None,
@@ -61,6 +67,7 @@ def verify(
         alpha X: Largest chance that any true claim of the file is refuted; by default the file's, else 1e-3.
         max_minutes X: Minutes for the whole file; then the verdicts rest on the evidence there is.
         max_trials N: Most trainings, or runs, for each claim.
+        trial_seconds X: Most seconds that one run of a mechanism may take.
         strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
         allow overclaimed: Exit with 0 though a claim is overclaimed.
         trust_code: Import and run the mechanisms that the file names. Only your own files.
@@ -80,13 +87,6 @@ def verify(
         return
     if claims is None:
         raise InputError("CLAIMS.TOML is missing: give the claims file, such as dpzv-audit verify claims.toml")
-    for verdict in allow or ():
-        check_choice("allow", verdict, ("overclaimed",))
-    if max_minutes is not None and not 0 < max_minutes < float("inf"):
-        raise InputError("must be a finite number above 0", "max_minutes", max_minutes)
-    if alpha is not None and not 0.0 < alpha < 0.5:
-        raise InputError("must lie strictly between 0 and 0.5", "alpha", alpha)
-    check_positive("trial_seconds", workers.trial_seconds)
     if new_ledger and ledger is None:
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
@@ -103,12 +103,11 @@ def verify(
     from dpzv_audit.cli.tables import print_table
     from dpzv_audit.cli.verify_output import check_file, save, summary_file
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
-    from dpzv_audit.execution.workers import workers_from
 
     check_file("junit", junit)
     check_file("sarif", sarif)
 
-    pool = workers_from(workers.jobs, workers.executor, workers.scheduler)
+    pool = workers.workers()
     file = load_claims(claims)
     file = file if alpha is None else replace(file, alpha=alpha)
     file = file.only(only) if only else file
@@ -125,7 +124,7 @@ def verify(
             trust_code=trust_code,
             device=choose_device(run.device),
             outputs=(junit, sarif, summary_file(), *ledger_files(ledger)),
-            trial_seconds=workers.trial_seconds,
+            trial_seconds=trial_seconds,
         ),
         cache=Cache(None if no_cache else cache or default_cache()),
         seed=run.seed,

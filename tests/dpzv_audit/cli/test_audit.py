@@ -192,3 +192,37 @@ def test_missing_scores_and_missing_files_are_named(files, tmp_path):
     error = CliRunner().invoke(APP, ["--scores", files[0], str(tmp_path / "no.csv")]).exception
     assert isinstance(error, InputError)
     assert "no.csv: there is no such file" in said(error)
+
+
+def test_the_group_lists_its_commands_and_each_shows_its_own_options(capsys):
+    from dpzv_audit.cli import main
+
+    assert main(["audit", "--help"]) == 0
+    text = capsys.readouterr().out
+    for name, own, of_others in (
+        ("method", "--canary", "--coin-flips"),
+        ("mechanism", "--trial-seconds", "--epochs"),
+        ("scores", "--coin-flips", "--runs"),
+        ("coverage", "--audits", "--out"),
+    ):
+        assert f"Example: dpzv-audit audit {name} " in text
+        assert f"\n  {name} " in text.partition("Commands:")[2]
+        assert main(["audit", name, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert f"Example: dpzv-audit audit {name} " in shown
+        assert f" {own} " in shown
+        assert f" {of_others} " not in shown
+    assert main(["audit", "score"]) == 2
+    assert "COMMAND is 'score': did you mean 'scores'?" in capsys.readouterr().err
+
+
+def test_the_command_and_the_flag_give_the_same_answer(files, capsys):
+    from dpzv_audit.cli import main
+
+    given = ("--epsilon", "1", "--estimator", "clopper-pearson", "--fail-on", "refuted", "--json")
+    assert main(["audit", "--scores", *files[:2], *given]) == 1
+    old = capsys.readouterr().out
+    assert main(["audit", "scores", *files[:2], *given]) == 1
+    assert capsys.readouterr().out == old
+    assert main(["audit", "scores", *files[:2], "--fail-on", "never"]) == 2
+    assert "--fail-on is 'never', must be refuted" in capsys.readouterr().err

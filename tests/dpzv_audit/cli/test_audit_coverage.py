@@ -59,7 +59,8 @@ def test_another_seed_draws_other_audits():
 def test_a_flag_that_the_check_leaves_without_effect_is_refused(flags):
     error = run("--calibrate-check", *flags).exception
     assert isinstance(error, InputError)
-    assert said(error).startswith(f"{flags[0]} does not go with --calibrate-check")
+    assert said(error).startswith(f"{flags[0]} goes with --")
+    assert said(error).endswith("not with --calibrate-check")
 
 
 def test_a_bound_that_exceeds_the_truth_fails_the_check(monkeypatch):
@@ -139,10 +140,10 @@ def test_wrong_families_are_one_line(text, words):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--calibrate-check", "--method", "dpzv"), "--calibrate-check audits mechanisms of its own"),
+        (("--calibrate-check", "--method", "dpzv"), "and --calibrate-check given, must be one"),
         (("--calibrate-check", "--audits", "1"), "--audits is 1"),
         (("--calibrate-check", "--estimator", "x"), "--estimator is 'x'"),
-        (("--method", "dpzv", "--coin-flips"), "--family and --coin-flips go with --scores"),
+        (("--method", "dpzv", "--coin-flips"), "--coin-flips goes with --scores, not with --method"),
     ],
 )
 def test_wrong_flags_are_named(flags, words):

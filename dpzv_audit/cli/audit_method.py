@@ -1,0 +1,224 @@
+"""`dpzv-audit audit method`: a distinguishing game on trainings of a method, or on simulated ones of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpzv_audit.cli.common import Output, choose_device, kept_for_resume, progress_reporter
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import Count, OutFlags, Probability, RunFlags, TrainingFlags, WorkerFlags, among, takes
+from dpzv_audit.cli.names import flag, flags_set
+from dpzv_audit.cli.options import choose, configure
+from dpzv_audit.errors import InputError, check_count
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpzv_audit.evaluation import AuditPlan
+    from dpzv_audit.evaluation.auditing import AuditOutcome
+    from dpzv_audit.results import AuditResult
+
+DEFAULT_RUNS = 2000
+DEFAULT_CHUNK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedFlags(TrainingFlags):
+    """The method that is audited, and its settings; None where not given."""
+
+    method: Annotated[str, typer.Argument(metavar="NAME", help="Method; see `dpzv-audit list methods`.")] = "dpzv"
+    delta: Probability | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameFlags:
+    """How many runs an audit makes in each world, and what is made of them.
+
+    Options:
+        runs N: Runs in each world; by default 2000, for a planted mechanism its own number.
+        chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
+        confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
+        fail_on refuted|overclaimed: Exit with 1 when the claim is refuted; with overclaimed, also when no sound bound
+            supports it.
+        max_minutes X: Stop after X minutes and answer with the runs done by then.
+        resume: Go on where an interrupted audit with the same options stopped.
+    """
+
+    runs: Count | None = None
+    chunk: Count = DEFAULT_CHUNK
+    confidence: Probability = 0.95
+    fail_on: Annotated[str | None, among("refuted", "overclaimed")] = None
+    max_minutes: float | None = None
+    resume: bool = False
+
+    def plan(self, workers: WorkerFlags, out: Path, **game: Any) -> AuditPlan:
+        """Return the plan of an audit whose chunks are kept under `out`; `game` are further fields of it."""
+        from dpzv_audit.evaluation import AuditPlan
+
+        return AuditPlan(
+            runs=DEFAULT_RUNS if self.runs is None else self.runs,
+            chunk=self.chunk,
+            confidence=self.confidence,
+            workers=workers.workers(),
+            max_minutes=self.max_minutes,
+            folder=out / "audits",
+            resume=self.resume,
+            **game,
+        )
+
+    def fail(self, verdict: str | None) -> None:
+        """Exit with 1 where `--fail-on` asks for it."""
+        failing = ("refuted", "overclaimed") if self.fail_on == "overclaimed" else ("refuted",)
+        if self.fail_on is not None and verdict in failing:
+            raise typer.Exit(1)
+
+
+def show(
+    outcome: AuditOutcome,
+    table: Callable[[Console, AuditResult], None],
+    game: GameFlags,
+    where: OutFlags,
+    output: Output,
+) -> None:
+    """Write the run folder, print the result, and exit with 1 where `--fail-on` asks for it."""
+    from dpzv_audit.cli.summary import save
+
+    result = outcome.result
+    saved = save(result, where.out, "audit", where.seed, files=outcome.files)
+    outcome.forget()
+    output.result(saved)
+    table(output.console, result)
+    output.say(result.sentence)
+    output.noise(result.noise)
+    output.memory(result.compute)
+    if "not_kept" in result.compute:
+        output.say(f"Nothing was kept for --resume: {result.compute['not_kept']}.")
+    output.path(saved.run)
+    game.fail(result.privacy.conclusion)
+
+
+_UNTRAINED = (
+    *(
+        "data_option" if field.name == "data_options" else field.name
+        for field in fields(DataFlags)
+        if field.name != "clients"
+    ),
+    *("epochs", "canary_norm", "canaries", "device"),
+)
+"""Options that say nothing to a simulation."""
+_BOTH_WORLDS = ("runs", "chunk", "jobs", "executor", "scheduler", "max_minutes", "resume")
+
+
+@takes(data=DataFlags, training=AuditedFlags, game=GameFlags, run=RunFlags, workers=WorkerFlags, output=Output)
+def audit_method(
+    *,
+    ctx: typer.Context,
+    training: AuditedFlags,
+    data: DataFlags,
+    adversary: str = "client",
+    neighbours: str = "replace-label",
+    canary: str = "worst-case",
+    canary_norm: float | None = None,
+    canaries: Annotated[int | None, partial(check_count, least=2)] = None,
+    others: str = "zero",
+    simulate: bool = False,
+    dataset_size: Count | None = None,
+    rounds: Count | None = None,
+    game: GameFlags,
+    workers: WorkerFlags,
+    run: RunFlags,
+    output: Output,
+) -> None:
+    """Bound epsilon of a method from below, beside every upper bound.
+
+    Plays a distinguishing game: a stack of trainings in each of two worlds, which differ in one record. With --simulate
+    the scalars of a training are drawn instead, at any size; with --canaries there is one training alone.
+
+    Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
+
+    Options:
+        adversary client|colluding-clients|eavesdropper|release: Who tells the worlds apart.
+        neighbours replace-label|replace-record|add-remove|zero-out: How the two worlds differ in the canary.
+        canary worst-case|state|mislabelled|random: The record that differs; see `dpzv-audit list canaries`.
+        canary_norm X: Factor by which the features of a state canary are multiplied.
+        canaries M: One training with M canaries of coin-flip labels, whose labels are guessed, instead of many
+            trainings.
+        others zero|saturated: What the records beside the canary contribute: 0 or +C.
+        simulate: Draw the scalars of a training of any size instead of training; worst-case canary.
+        dataset_size D: With --simulate: number of records.
+        rounds T: With --simulate: rounds, all clients together.
+    """
+    given = flags_set(ctx)
+    if canary_norm is not None and canary != "state":
+        raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
+    if canaries is not None:
+        _refuse(given, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
+    worlds = {"others": others, "neighbours": neighbours, "canary": canary}
+    norm = {} if canary_norm is None else {"norm": canary_norm}
+    plan = game.plan(workers, run.out, **worlds, **norm)
+    options: dict[str, Any] = {"adversary": adversary, "audit": plan, "seed": run.seed}
+    with kept_for_resume(run.out / "audits", "*.npz"):
+        if simulate:
+            outcome = _simulated(given, training, data, dataset_size, rounds, options, output)
+        else:
+            _refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
+            outcome = _trained(training, data, canaries, run.device, options, output)
+    from dpzv_audit.cli.summary import audit_table
+
+    show(outcome, audit_table, game, run, output)
+
+
+def _simulated(
+    given: Collection[str],
+    training: AuditedFlags,
+    data: DataFlags,
+    dataset_size: int | None,
+    rounds: int | None,
+    options: dict[str, Any],
+    output: Output,
+) -> AuditOutcome:
+    from dpzv_audit.evaluation.auditing import simulated_outcome
+    from mechanisms.context import Deployment
+
+    _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
+    for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):
+        if value is None:
+            raise InputError("is missing: --simulate needs --dataset-size D and --rounds T", name)
+    spec, config = configure(training)
+    deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
+    with output.progress() as bars:
+        return simulated_outcome(spec, config, deployment, reporter=progress_reporter(bars), **options)
+
+
+def _trained(
+    training: AuditedFlags,
+    data: DataFlags,
+    canaries: int | None,
+    device: str,
+    options: dict[str, Any],
+    output: Output,
+) -> AuditOutcome:
+    from dpzv_audit.evaluation.auditing import audit_outcome
+    from dpzv_audit.evaluation.one_run import one_run_outcome
+
+    choice = choose(training, data, quiet=output.quiet)
+    what = (choice.method, choice.config, choice.dataset)
+    where = choose_device(device)
+    with output.progress() as bars:
+        options |= {"device": where, "reporter": progress_reporter(bars)}
+        if canaries is not None:
+            return one_run_outcome(*what, canaries=canaries, **options)
+        return audit_outcome(*what, **options)
+
+
+def _refuse(given: Collection[str], names: Iterable[str], why: str) -> None:
+    """Raise `InputError` for the first of the options `names` that was given."""
+    for name in names:
+        if name in given:
+            raise InputError(f"{flag(name)} {why}")
