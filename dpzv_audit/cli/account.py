@@ -31,7 +31,7 @@ def account(
     ctx: typer.Context,
     sizes: given.SizeFlags,
     sigma: float | None = None,
-    claim_epsilon: float | None = None,
+    epsilon: float | None = None,
     noise_multiplier: float | None = None,
     delta: float | None = None,
     neighbours: str | None = None,
@@ -43,7 +43,6 @@ def account(
     dataset: str | None = None,
     data_dir: Path | None = None,
     epochs: Count | None = None,
-    epsilon: float | None = None,
     calibration: str | None = None,
     settings: Annotated[list[str] | None, "--set"] = None,
     fast: bool = False,
@@ -55,15 +54,15 @@ def account(
 ) -> None:
     """Bound epsilon from above, by accountant and adversary.
 
-    Describe one noisy channel by its numbers, with exactly one of --sigma, --claim-epsilon and
+    Describe one noisy channel by its numbers, with exactly one of --sigma, --epsilon and
     --noise-multiplier, or name a --method. A bound is sound, or rests on a named gap and says so.
 
     Example: dpzv-audit account --batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10
-    --claim-epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
+    --epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
 
     Options:
         sigma X: Standard deviation of the noise on the message.
-        claim_epsilon X: Instead of --sigma: the noise of theorem 5.1 for it.
+        epsilon X: Instead of --sigma: the claim that the noise follows from, by theorem 5.1 or as the --method has it.
         noise_multiplier Z: Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).
         delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.
@@ -76,7 +75,6 @@ def account(
         dataset NAME: With --method: whose records, unless --dataset-size; digits by default.
         data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
-        epsilon X: With --method: the claim its noise follows from.
         calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
         settings KEY=VALUE: Any other setting of the method; may be given several times.
         fast: Only the certified bounds, which are looser and quick.
@@ -102,19 +100,19 @@ def account(
     flags = given.release_flags(sizes, details)
     if delta is not None:
         check_probability("delta", delta)
-    only_method = {"epochs": epochs, "epsilon": epsilon, "calibration": calibration, "set": settings}
+    only_method = {"epochs": epochs, "calibration": calibration, "set": settings}
     refuse_unused(method, sizes, {"dataset": dataset, "data_dir": data_dir}, only_method)
     if method is None:
         delta = DEFAULT_DELTA if delta is None else delta
         noise = releases.sigma_of(
             flags,
             sigma=sigma,
-            claim_epsilon=claim_epsilon,
+            epsilon=epsilon,
             noise_multiplier=noise_multiplier,
             relations=relations,
             delta=delta,
         )
-        release, claimed = releases.described(flags, sigma=noise), claim_epsilon
+        release, claimed = releases.described(flags, sigma=noise), epsilon
     else:
         release, claimed, delta = method_release(
             TrainingFlags(
@@ -129,7 +127,7 @@ def account(
             ),
             DataFlags(dataset=dataset, data_dir=data_dir, clients=details.clients),
             flags,
-            {"claim_epsilon": claim_epsilon, "noise_multiplier": noise_multiplier},
+            {"noise_multiplier": noise_multiplier},
             seed=seed,
         )
     parts = releases.others(release, also)

@@ -19,7 +19,7 @@ SAID_ALWAYS = ("clients", "partition", "separator")
 PAIRS = {"settings": "--set", "data_options": "--data-option"}
 """Parameters that give fields as KEY=VALUE, with their flags."""
 
-OLD = {"--seeds": "--trials"}
+OLD = {"--seeds": "--trials", "--claim-epsilon": "--epsilon"}
 """Flags that were called otherwise once, and what they are called now."""
 
 RUNNING: ContextVar[typer.Context | None] = ContextVar("RUNNING", default=None)

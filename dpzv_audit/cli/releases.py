@@ -98,7 +98,7 @@ def sigma_of(
     flags: Mapping[str, Any],
     *,
     sigma: float | None,
-    claim_epsilon: float | None,
+    epsilon: float | None,
     noise_multiplier: float | None,
     relations: tuple[str, ...],
     delta: float,
@@ -106,11 +106,11 @@ def sigma_of(
     """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
     from dpzv_audit.accounting import sigma_from_paper
 
-    noises = {"--sigma": sigma, "--claim-epsilon": claim_epsilon, "--noise-multiplier": noise_multiplier}
+    noises = {"--sigma": sigma, "--epsilon": epsilon, "--noise-multiplier": noise_multiplier}
     found = [flag for flag, value in noises.items() if value is not None]
     if len(found) != 1:
         given = f"{' and '.join(found)} are given" if found else "no noise is given"
-        raise InputError(f"{given}, must be exactly one of --sigma, --claim-epsilon and --noise-multiplier")
+        raise InputError(f"{given}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
     if noise_multiplier is None and flags.get("clip") is None:
         raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
     if sigma is not None:
@@ -127,13 +127,13 @@ def sigma_of(
                 noise_multiplier,
             )
         return noise_multiplier * sensitivities.pop()
-    assert claim_epsilon is not None
-    check_positive("claim_epsilon", claim_epsilon)
+    assert epsilon is not None
+    check_positive("epsilon", epsilon)
     sizes = described(flags, sigma=described_unit(flags))
     if sizes.dataset_size is None:
         raise InputError("--dataset-size is missing: theorem 5.1 divides by it, or give --sigma or --noise-multiplier")
     return sigma_from_paper(
-        claim_epsilon,
+        epsilon,
         delta,
         clip=sizes.clip,
         dataset_size=sizes.dataset_size,

@@ -99,7 +99,7 @@ def test_train_contract(tool, tmp_path):
     assert "wall time" in (folder / "report.html").read_text()
 
 
-@pytest.mark.parametrize("noise", [("--sigma", "0.7"), ("--claim-epsilon", "1")])
+@pytest.mark.parametrize("noise", [("--sigma", "0.7"), ("--epsilon", "1")])
 def test_account_contract(tool, noise):
     result = tool.json("account", *RELEASE, *noise)
     assert {"release", "bounds"} <= set(result)
@@ -122,7 +122,7 @@ def test_account_agrees_with_the_main_command(tool, main_run):
     result = tool.json(
         "account",
         *RELEASE,
-        *("--claim-epsilon", "1", "--delta", "1e-5", "--adversary", "client", "--neighbours", "replace-label"),
+        *("--epsilon", "1", "--delta", "1e-5", "--adversary", "client", "--neighbours", "replace-label"),
         *("--participations", str(privacy["release"]["participations"])),
     )
     exact = [bound for bound in result["bounds"] if bound["accountant"] == "gdp-exact"]

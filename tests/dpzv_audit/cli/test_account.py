@@ -16,7 +16,7 @@ from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.findings import ADVERSARIES
 
 BASE = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10"
-CLAIM = BASE + " --claim-epsilon 1 --delta 1e-3"
+CLAIM = BASE + " --epsilon 1 --delta 1e-3"
 
 
 def run(arguments):
@@ -120,7 +120,7 @@ def test_method_gives_what_its_numbers_give():
     made = found["release"]
     assert (made["batch_size"], made["rounds"], made["clients"], made["server_update"]) == (64, 176, 4, "sgd")
     by_hand = answer(
-        "--batch-size 64 --dataset-size 1408 --rounds 176 --clip 10 --claim-epsilon 1 --clients 4 --participations 8 "
+        "--batch-size 64 --dataset-size 1408 --rounds 176 --clip 10 --epsilon 1 --clients 4 --participations 8 "
         "--server-update sgd --adversary client --neighbours replace-label --fast"
     )
     assert found["bounds"] == by_hand["bounds"]
@@ -245,7 +245,7 @@ def test_add_remove_needs_a_public_rate_and_says_why():
 
 
 def test_the_papers_theorem_has_no_gap_where_every_batch_holds_all_records():
-    common = "--rounds 100 --clip 1 --claim-epsilon 1 --delta 1e-5 --neighbours replace-label --adversary client"
+    common = "--rounds 100 --clip 1 --epsilon 1 --delta 1e-5 --neighbours replace-label --adversary client"
     whole = run(f"--batch-size 600 --dataset-size 600 {common} --server-update joint-zo").stdout
     assert re.search(r"gdp-paper +│ 1 sound", whole)
     opened = run(f"--batch-size 600 --dataset-size 600 {common} --server-update sgd").stdout
@@ -275,8 +275,8 @@ def test_example_of_the_help_runs_as_printed():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (BASE, "no noise is given, must be exactly one of --sigma, --claim-epsilon and --noise-multiplier"),
-        (CLAIM + " --sigma 1", "--sigma and --claim-epsilon are given, must be exactly one of --sigma"),
+        (BASE, "no noise is given, must be exactly one of --sigma, --epsilon and --noise-multiplier"),
+        (CLAIM + " --sigma 1", "--sigma and --epsilon are given, must be exactly one of --sigma"),
         (BASE + " --sigma 1 --adversary clent", "--adversary is 'clent': did you mean 'client'"),
         (BASE + " --sigma 1 --neighbours replace", "--neighbours is 'replace'"),
         (BASE + " --sigma 1 --sampler poison", "--sampler is 'poison': did you mean 'poisson'"),
@@ -285,7 +285,7 @@ def test_example_of_the_help_runs_as_printed():
         (BASE + " --sigma 1 --ids x", "must be one of secret, public"),
         (BASE + " --sigma 1 --delta 0", "--delta is 0.0, must lie strictly between 0 and 1; for pure DP"),
         (BASE + " --sigma -1", "--sigma is -1"),
-        (BASE + " --claim-epsilon -1", "--claim-epsilon is -1"),
+        (BASE + " --epsilon -1", "--epsilon is -1"),
         (BASE + " --sigma 1 --rounds 0", "--rounds is 0"),
         (BASE + " --sigma 1 --batch-size 70000", "--batch-size is 70000"),
         (BASE + " --sigma nan", "--sigma is nan"),
@@ -297,7 +297,7 @@ def test_example_of_the_help_runs_as_printed():
         ("--sample-rate 0.1 --rounds 3 --noise-multiplier 1", "--sample-rate is 0.1 with sampler 'shuffled'"),
         ("--sample-rate 1.5 --rounds 3 --sampler poisson --clip 1 --sigma 1", "--sample-rate is 1.5, must lie in"),
         ("--sample-rate 0.1 --sampler poisson --clip 1 --sigma 1", "--rounds is missing"),
-        ("--sample-rate 0.1 --rounds 3 --sampler poisson --clip 1 --claim-epsilon 1", "--dataset-size is missing"),
+        ("--sample-rate 0.1 --rounds 3 --sampler poisson --clip 1 --epsilon 1", "--dataset-size is missing"),
         ("--method dpzv --sample-rate 0.1", "--sample-rate is 0.1, but --method decides it"),
         ("--method dpzv --rounds 3", "--rounds is 3, but --method decides it"),
         ("--method dpvz", "--method is 'dpvz': did you mean 'dpzv'"),
@@ -327,3 +327,16 @@ def test_what_the_server_spends_by_itself_is_named_for_what_it_is():
     said = " ".join(run(f"{sizes} {ask}").stdout.split())
     assert "mu_0 = 0.7 (the server's own updates)" in said
     assert "0 messages" not in said
+
+
+def test_the_old_name_of_the_claim_works_and_says_the_new_one(capsys):
+    from dpzv_audit.cli import main
+
+    arguments = (CLAIM + " --adversary client --fast --json").split()
+    assert main(["account", *arguments]) == 0
+    now = capsys.readouterr()
+    old = ["--claim-epsilon" if word == "--epsilon" else word for word in arguments]
+    assert main(["account", *old]) == 0
+    then = capsys.readouterr()
+    assert (then.out, now.err) == (now.out, "")
+    assert then.err == "dpzv-audit: --claim-epsilon is called --epsilon now\n"
