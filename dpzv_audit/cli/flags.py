@@ -176,6 +176,8 @@ class TrainingFlags:
         calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
         sigma X: Standard deviation of the noise on the scalar; overrides --calibration, and claims nothing without
             --epsilon.
+        clip C: Clipping norm of one record's part in a message; by default the method's own.
+        sample_rate Q: Public chance that a record is in a batch, with --set sampler=poisson; else it is B/D.
         settings KEY=VALUE: Any other setting of the method; may be given several times.
     """
 
@@ -186,6 +188,8 @@ class TrainingFlags:
     delta: float | None = None
     calibration: str | None = None
     sigma: float | None = None
+    clip: Annotated[float | None, "--clip", "--max-grad-norm"] = None
+    sample_rate: float | None = None
     settings: Annotated[list[str] | None, "--set"] = None
 
     @property

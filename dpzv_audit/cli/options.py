@@ -43,9 +43,10 @@ def choose(
     """
     method = training.method or ""
     spec, flags = _method_and_flags(training)
-    for key in ("epsilon", "delta", "calibration", "sigma"):
+    for key in ("epsilon", "delta", "calibration", "sigma", "clip"):
         if key in flags and key not in spec.config.model_fields:
-            cure = "; its noise is --set dp_sigma, on what --set dp names" if "dp" in spec.config.model_fields else ""
+            own = "clip is --set dp_clip" if key == "clip" else "noise is --set dp_sigma"
+            cure = f"; its {own}, on what --set dp names" if "dp" in spec.config.model_fields else ""
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
     set_here = parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
     options = chosen = {**flags, **set_here}

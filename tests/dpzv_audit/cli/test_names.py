@@ -98,6 +98,9 @@ def test_outside_a_command_every_field_is_a_flag():
         ("--method dpzv --set clip=-1", "--set clip is -1: must be above 0"),
         ("--epochs 0", "--epochs is 0, must be a whole number of at least 1"),
         ("--delta 2", "--delta is 2.0: must be below 1"),
+        ("--max-grad-norm -1", "--clip is -1.0: must be above 0"),
+        ("--sample-rate 2", "--sample-rate is 2.0: must be at most 1"),
+        ("--clip 3 --set clip=1", "--set clip=1 contradicts --clip, give one of them"),
         ("--batch-size 5000", "--batch-size is 5000, must be at most the 1408 training records"),
     ],
 )
