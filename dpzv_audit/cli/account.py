@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -12,7 +12,7 @@ from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
 from dpzv_audit.cli.common import Output, refuse_beside
 from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, check_choice, takes
+from dpzv_audit.cli.flags import TrainingFlags, check_choice, takes
 from dpzv_audit.cli.names import flags_given
 from dpzv_audit.errors import InputError, check_probability
 from dpzv_audit.findings import ADVERSARIES, AdversaryName, NeighbourRelation
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 DEFAULT_DELTA = 1e-5
 
 
-@takes(sizes=given.SizeFlags, details=given.DetailFlags, output=Output)
+@takes(sizes=given.SizeFlags, of=given.MethodFlags, details=given.DetailFlags, output=Output)
 def account(
     *,
     ctx: typer.Context,
     sizes: given.SizeFlags,
-    sigma: float | None = None,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     delta: float | None = None,
@@ -39,17 +38,11 @@ def account(
     everything: Annotated[bool, "--all"] = False,
     details: given.DetailFlags,
     also: list[str] | None = None,
-    method: str | None = None,
-    dataset: str | None = None,
-    data_dir: Path | None = None,
-    epochs: Count | None = None,
-    calibration: str | None = None,
-    settings: Annotated[list[str] | None, "--set"] = None,
+    of: given.MethodFlags,
     fast: bool = False,
     explain: bool = False,
     documentation: Annotated[bool, "--table"] = False,
     out: Path | None = None,
-    seed: Whole = 0,
     output: Output,
 ) -> None:
     """Bound epsilon from above, by accountant and adversary.
@@ -61,7 +54,6 @@ def account(
     --epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
 
     Options:
-        sigma X: Standard deviation of the noise on the message.
         epsilon X: Instead of --sigma: the claim that the noise follows from, by theorem 5.1 or as the --method has it.
         noise_multiplier Z: Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).
         delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
@@ -71,17 +63,10 @@ def account(
         everything: Every adversary and every relation: what is asked where neither is named.
         also KEY=VALUE,...: Another release that is seen too: the same but for these settings, with batches of its own;
             may be given several times.
-        method NAME: Instead of numbers: a method and its settings.
-        dataset NAME: With --method: whose records, unless --dataset-size; digits by default.
-        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
-        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
-        calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
-        settings KEY=VALUE: Any other setting of the method; may be given several times.
         fast: Only the certified bounds, which are looser and quick.
         explain: Print each formula with the numbers put in, source and assumptions.
         documentation: Print what a bound can rest on in every case, as Markdown, and nothing else.
         out DIR: Folder that receives the result and its figures.
-        seed N: Every random stream follows from this number.
     """
     from dpzv_audit.accounting import Composition, upper_bounds
     from dpzv_audit.findings import to_jsonable
@@ -100,13 +85,12 @@ def account(
     flags = given.release_flags(sizes, details)
     if delta is not None:
         check_probability("delta", delta)
-    only_method = {"epochs": epochs, "calibration": calibration, "set": settings}
-    refuse_unused(method, sizes, {"dataset": dataset, "data_dir": data_dir}, only_method)
-    if method is None:
+    of.refuse_unused(sizes)
+    if of.method is None:
         delta = DEFAULT_DELTA if delta is None else delta
         noise = releases.sigma_of(
             flags,
-            sigma=sigma,
+            sigma=of.sigma,
             epsilon=epsilon,
             noise_multiplier=noise_multiplier,
             relations=relations,
@@ -115,20 +99,11 @@ def account(
         release, claimed = releases.described(flags, sigma=noise), epsilon
     else:
         release, claimed, delta = method_release(
-            TrainingFlags(
-                method=method,
-                batch_size=sizes.batch_size,
-                epochs=epochs,
-                epsilon=epsilon,
-                delta=delta,
-                calibration=calibration,
-                sigma=sigma,
-                settings=settings,
-            ),
-            DataFlags(dataset=dataset, data_dir=data_dir, clients=details.clients),
+            of.training(sizes, epsilon=epsilon, delta=delta),
+            of.data(details),
             flags,
             {"noise_multiplier": noise_multiplier},
-            seed=seed,
+            seed=of.seed,
         )
     parts = releases.others(release, also)
     whole: AnyRelease = Composition(parts) if also else release
@@ -139,7 +114,7 @@ def account(
 
         result = result.model_copy(update={"explanations": list(explained(whole, bounds))})
     if out is not None:
-        result = save(out, method, parts, whole, result, delta=delta, fast=fast, seed=seed)
+        result = save(out, of.method, parts, whole, result, delta=delta, fast=fast, seed=of.seed)
     show(output, parts, whole, result, delta=delta, claimed=claimed)
     if out is not None:
         output.path(result.run)
@@ -158,26 +133,6 @@ def asked(
     whom = tuple(ADVERSARIES) if adversary in (None, "all") else (str(adversary),)
     relations = NEIGHBOURS if neighbours in (None, "all") else (cast("NeighbourRelation", neighbours),)
     return cast("tuple[AdversaryName, ...]", whom), relations
-
-
-def _refuse(flags: Mapping[str, object], why: str) -> None:
-    """Raise `InputError` for the first of `flags` that was given, and say `why` it cannot be."""
-    for flag, value in flags.items():
-        if value is not None:
-            raise InputError(why, flag, str(value) if isinstance(value, Path) else value)
-
-
-def refuse_unused(
-    method: str | None, sizes: given.SizeFlags, whose: Mapping[str, object], settings: Mapping[str, object]
-) -> None:
-    """Raise `InputError` for a flag that would say nothing: of a method where there is none, or of data not looked at.
-
-    `whose` are the flags that name a data set, `settings` those that configure a method; None where not given.
-    """
-    if method is None:
-        _refuse({**whose, **settings}, "which goes with --method alone")
-    elif sizes.dataset_size is not None:
-        _refuse(whose, "which says nothing beside --dataset-size, give one of them")
 
 
 def method_release(

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import typer
 
 from dpzv_audit.cli import release_flags as given
 from dpzv_audit.cli import releases
-from dpzv_audit.cli.account import DEFAULT_DELTA, method_release, refuse_unused
+from dpzv_audit.cli.account import DEFAULT_DELTA, method_release
 from dpzv_audit.cli.common import Output
-from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, check_choice, takes
-from dpzv_audit.errors import InputError, check_positive, check_probability
+from dpzv_audit.cli.flags import Positive, Probability, check_choice, takes
+from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES, AdversaryName, NeighbourRelation
 
 
-@takes(sizes=given.SizeFlags, details=given.DetailFlags, output=Output)
+@takes(sizes=given.SizeFlags, of=given.MethodFlags, details=given.DetailFlags, output=Output)
 def calibrate(
     *,
-    epsilon: float,
-    delta: float = DEFAULT_DELTA,
+    epsilon: Positive,
+    delta: Probability = DEFAULT_DELTA,
     adversary: str = "client",
     neighbours: str = "replace-label",
     solve: str = "sigma",
     sizes: given.SizeFlags,
-    sigma: float | None = None,
     details: given.DetailFlags,
-    method: str | None = None,
-    dataset: str | None = None,
-    data_dir: Path | None = None,
-    epochs: Count | None = None,
-    calibration: str | None = None,
-    settings: Annotated[list[str] | None, "--set"] = None,
-    seed: Whole = 0,
+    of: given.MethodFlags,
     output: Output,
 ) -> None:
     """Find the noise, rounds or batch size that meet a target.
@@ -53,42 +44,22 @@ def calibrate(
             server.
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out or add-remove.
         solve NAME: What is sought: sigma, rounds or batch-size.
-        sigma X: Standard deviation of the noise on the message.
-        method NAME: Instead of numbers: a method and its settings.
-        dataset NAME: With --method: whose records, unless --dataset-size; digits by default.
-        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
-        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
-        calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
-        settings KEY=VALUE: Any other setting of the method; may be given several times.
-        seed N: Every random stream follows from this number.
     """
     from dpzv_audit.accounting import calibrate as solved
     from dpzv_audit.accounting.calibration import UNKNOWNS, Unknown
     from dpzv_audit.accounting.release import NEIGHBOURS
 
-    check_positive("epsilon", epsilon)
-    check_probability("delta", delta)
     check_choice("adversary", adversary, ADVERSARIES)
     check_choice("neighbours", neighbours, NEIGHBOURS)
     check_choice("solve", solve, UNKNOWNS)
     flags = given.release_flags(sizes, details)
     unknown = cast("Unknown", solve)
-    only_method = {"epochs": epochs, "calibration": calibration, "set": settings}
-    refuse_unused(method, sizes, {"dataset": dataset, "data_dir": data_dir}, only_method)
-    if method is None:
-        described, noise = _with_unknown(flags, sigma, solve)
+    of.refuse_unused(sizes)
+    if of.method is None:
+        described, noise = _with_unknown(flags, of.sigma, solve)
         template = releases.described(described, sigma=noise)
     else:
-        training = TrainingFlags(
-            method=method,
-            batch_size=sizes.batch_size,
-            epochs=epochs,
-            calibration=calibration,
-            sigma=sigma,
-            settings=settings,
-        )
-        data = DataFlags(dataset=dataset, data_dir=data_dir, clients=details.clients)
-        template, _, _ = method_release(training, data, flags, {}, seed=seed)
+        template, _, _ = method_release(of.training(sizes), of.data(details), flags, {}, seed=of.seed)
         if solve != "sigma" and template.participations is not None:
             raise InputError("but --method plans its rounds: solve for sigma, or give numbers", "solve", solve)
     answer = solved(

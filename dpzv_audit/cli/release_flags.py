@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+
+from dpzv_audit.cli.data_options import DataFlags
+from dpzv_audit.cli.flags import Count, TrainingFlags, Whole
+from dpzv_audit.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,55 @@ class DetailFlags:
     seeded_noise: bool = False
     own_rounds_only: bool = False
     padded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodFlags:
+    """The noise, and the method whose release is meant in place of numbers; None where not given.
+
+    Options:
+        sigma X: Standard deviation of the noise on the message.
+        method NAME: Instead of numbers: a method and its settings.
+        dataset NAME: With --method: whose records, unless --dataset-size; digits by default.
+        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
+        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
+        calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
+        settings KEY=VALUE: Any other setting of the method; may be given several times.
+        seed N: Every random stream follows from this number.
+    """
+
+    sigma: float | None = None
+    method: str | None = None
+    dataset: str | None = None
+    data_dir: Path | None = None
+    epochs: Count | None = None
+    calibration: str | None = None
+    settings: Annotated[list[str] | None, "--set"] = None
+    seed: Whole = 0
+
+    def training(self, sizes: SizeFlags, *, epsilon: float | None = None, delta: float | None = None) -> TrainingFlags:
+        """Return the method and its settings, with the sizes that were given."""
+        own = {name: getattr(self, name) for name in ("method", "epochs", "calibration", "sigma", "settings")}
+        return TrainingFlags(**own, batch_size=sizes.batch_size, epsilon=epsilon, delta=delta)
+
+    def data(self, details: DetailFlags) -> DataFlags:
+        """Return whose records the method trains on."""
+        return DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=details.clients)
+
+    def refuse_unused(self, sizes: SizeFlags) -> None:
+        """Raise `InputError` for a flag that says nothing: of a method where there is none, of data not looked at."""
+        whose = {"dataset": self.dataset, "data_dir": self.data_dir}
+        own = {"epochs": self.epochs, "calibration": self.calibration, "set": self.settings}
+        if self.method is None:
+            _refuse({**whose, **own}, "which goes with --method alone")
+        elif sizes.dataset_size is not None:
+            _refuse(whose, "which says nothing beside --dataset-size, give one of them")
+
+
+def _refuse(flags: Mapping[str, object], why: str) -> None:
+    for flag, value in flags.items():
+        if value is not None:
+            raise InputError(why, flag, str(value) if isinstance(value, Path) else value)
 
 
 def release_flags(sizes: SizeFlags, details: DetailFlags) -> dict[str, Any]:
