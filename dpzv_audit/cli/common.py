@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from dpzv_audit.evaluation import Reporter
-    from dpzv_audit.evaluation.common import Stage
+    from dpzv_audit.evidence.bounding import Stage
     from dpzv_audit.results import Noise
 
 

@@ -6,8 +6,8 @@ seed, free of times and paths. Reports are drawn from it.
 
 from dpzv_audit.evaluation.attacking import attack_result
 from dpzv_audit.evaluation.auditing import audit_result
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.training import train_result
+from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 
 __all__ = ["AuditPlan", "Reporter", "attack_result", "audit_result", "privacy_sections", "silent", "train_result"]

@@ -12,11 +12,11 @@ from attacks.core.contract import AttackSetting, CoinGame, Pictures
 from attacks.core.run import continuous
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
 from dpzv_audit.evaluation.sections import bytes_of, control_section, provenance, utility_section
 from dpzv_audit.evaluation.sentences import attack_sentence
+from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 from dpzv_audit.results import AttackResult, CertifiedBound, ControlAccuracy, PictureRow, Reconstructions
 from mechanisms.controls import frozen_clients
 from mechanisms.training_data import TrainingData, dtype_of

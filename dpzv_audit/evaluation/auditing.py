@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpzv_audit.auditing.games.definition import CANARIES, SCORES, Game
 from dpzv_audit.auditing.games.fitted import fitted_facts
@@ -11,19 +12,21 @@ from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, check_noise, noised, silent
-from dpzv_audit.evaluation.lower import (
+from dpzv_audit.evaluation.common import check_noise, noised
+from dpzv_audit.evaluation.privacy import game_of, privacy_of
+from dpzv_audit.evaluation.published import noise_section, published_by_simulation
+from dpzv_audit.evaluation.sections import Provenance, provenance, versions
+from dpzv_audit.evaluation.sentences import privacy_sentence
+from dpzv_audit.evidence.bounding import (
+    AuditPlan,
+    Reporter,
+    bounded,
     bounds_by_runs,
-    collected,
     memory_section,
     score_files,
     warnings_of,
     wealth_by_pairs,
 )
-from dpzv_audit.evaluation.privacy import game_of, privacy_of
-from dpzv_audit.evaluation.published import noise_section, published_by_simulation
-from dpzv_audit.evaluation.sections import Provenance, provenance, versions
-from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.results import AuditResult, Data, Plain
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
@@ -120,8 +123,9 @@ def _outcome(
     reporter: Reporter | None,
 ) -> AuditOutcome:
     game = trials.game
-    done, store = collected(trials, audit, reporter or silent(), game.config.delta)
-    scores = outcome_of(trials, done.arrays)
+    scored = partial(outcome_of, trials)
+    found = bounded(trials, audit, scored, delta=game.config.delta, seed=seed, reporter=reporter)
+    scores, done = found.scores, found.done
     warnings = warnings_of(scores)
     fitted = isinstance(trials, RealTrials) and bool(trials.dataset.fitted)
     deployment = Deployment(
@@ -132,10 +136,10 @@ def _outcome(
         the_plan,
         deployment,
         scores,
+        found.bounds,
         adversary=game.adversary,
         neighbours=game.neighbours,
         confidence=audit.confidence,
-        seed=seed,
     )
     compute = {**facts.compute, "workers": audit.workers.words(), **memory_section(done)}
     claimed, delta = game.config.epsilon, game.config.delta
@@ -160,8 +164,7 @@ def _outcome(
         **vars(replace(facts, compute=compute)),
     )
     result = result.model_copy(update={"published": published_by_simulation(result, game.config)})
-    keep = done.stopped is not None
-    return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
+    return AuditOutcome(result, score_files(scores), found.forget)
 
 
 def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:

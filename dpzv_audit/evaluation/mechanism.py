@@ -9,20 +9,21 @@ from dpzv_audit.auditing.games.definition import SCORES
 from dpzv_audit.auditing.games.fitted import WORDS, fitted_facts
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart, scores_of
 from dpzv_audit.auditing.mechanism import MechanismTrials
+from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
-from dpzv_audit.evaluation.lower import (
+from dpzv_audit.evaluation.privacy import section, tradeoff_of
+from dpzv_audit.evaluation.published import published_by_simulation
+from dpzv_audit.evaluation.sections import versions
+from dpzv_audit.evidence.bounding import (
+    AuditPlan,
+    Reporter,
+    bounded,
     bounds_by_runs,
-    collected,
-    lower_bounds,
     memory_section,
     score_files,
     warnings_of,
 )
-from dpzv_audit.evaluation.privacy import section, tradeoff_of
-from dpzv_audit.evaluation.published import published_by_simulation
-from dpzv_audit.evaluation.sections import versions
 from dpzv_audit.evidence.model import Theory
 from dpzv_audit.findings import down
 from dpzv_audit.results import AuditResult, Plain, Privacy
@@ -53,27 +54,29 @@ def mechanism_outcome(
     """
     trials = MechanismTrials(path, seed, trial_seconds)
     audit, not_kept = _kept(trials, audit)
-    done, store = collected(trials, audit, reporter or silent(), delta)
-    inside, outside, fitted = scores_of(done.arrays, ("linear",) if exactly_gaussian else tuple(WORDS))
-    scores = GameScores(outside, inside, "fitted" if fitted else "own", fitted=fitted)
-    if exactly_gaussian:
-        scores = replace(scores, gaussian=GaussianPart(inside, outside, 0, 1.0, vouched=True))
-    bounds = lower_bounds(scores, delta=delta, confidence=audit.confidence, seed=seed)
+
+    def scored(arrays: Arrays) -> GameScores:
+        inside, outside, fitted = scores_of(arrays, ("linear",) if exactly_gaussian else tuple(WORDS))
+        part = GaussianPart(inside, outside, 0, 1.0, vouched=True) if exactly_gaussian else None
+        return GameScores(outside, inside, "fitted" if fitted else "own", gaussian=part, fitted=fitted)
+
+    found = bounded(trials, audit, scored, delta=delta, seed=seed, reporter=reporter)
+    scores, done = found.scores, found.done
     warnings = warnings_of(scores)
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
         "neighbours": "as the mechanism has it",
         "adversary": "whoever sees what a run answers",
-        "score": SCORES["fitted"] if fitted else "the mechanism's own",
-        "runs_in": len(inside),
-        "runs_out": len(outside),
-        **fitted_facts(fitted),
+        "score": SCORES["fitted"] if scores.fitted else "the mechanism's own",
+        "runs_in": len(scores.in_scores),
+        "runs_out": len(scores.out_scores),
+        **fitted_facts(scores.fitted),
         **({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
     }
     privacy = section(
         Theory(),
-        bounds,
+        found.bounds,
         claimed=epsilon,
         delta=delta,
         confidence=audit.confidence,
@@ -105,8 +108,7 @@ def mechanism_outcome(
         versions=versions(),
     )
     result = result.model_copy(update={"published": published_by_simulation(result, None)})
-    keep = store is None or done.stopped is not None
-    return AuditOutcome(result, score_files(scores), (lambda: None) if keep or store is None else store.remove)
+    return AuditOutcome(result, score_files(scores), found.forget)
 
 
 def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:

@@ -9,12 +9,12 @@ from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, check_noise, noised, silent
-from dpzv_audit.evaluation.lower import score_files
+from dpzv_audit.evaluation.common import check_noise, noised
 from dpzv_audit.evaluation.privacy import privacy_of
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
 from dpzv_audit.evaluation.sections import provenance
 from dpzv_audit.evaluation.sentences import privacy_sentence
+from dpzv_audit.evidence.bounding import AuditPlan, Reporter, score_files, silent
 from dpzv_audit.results import AuditResult
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment
@@ -66,11 +66,10 @@ def one_run_outcome(
         played.plan,
         deployment,
         scores,
+        bounds,
         adversary=adversary,
         neighbours=audit.neighbours,
         confidence=audit.confidence,
-        seed=seed,
-        estimators=bounds,
     )
     result = AuditResult(
         method=method.name,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from dpzv_audit.auditing.games.drawn import DrawnTrials
 from dpzv_audit.auditing.games.fitted import fitted_facts
 from dpzv_audit.auditing.games.outcome import outcome_of
 from dpzv_audit.auditing.planted.cases import Planted
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
-from dpzv_audit.evaluation.lower import collected, lower_bounds
 from dpzv_audit.evaluation.sections import versions
+from dpzv_audit.evidence.bounding import AuditPlan, Reporter, bounded
 from dpzv_audit.evidence.model import Theory
 from dpzv_audit.evidence.verdict import largest_gating, verdict_on
 from dpzv_audit.findings import EmpiricalBound
@@ -33,14 +33,12 @@ def planted_row(
     for name, trials in case.games.items():
         # Vectorised draws are cheap: a chunk of theirs is as large as their blocks.
         chunk = audit.chunk if not isinstance(trials, DrawnTrials) else max(audit.chunk, 4096)
-        plan = replace(audit, runs=number, chunk=chunk, folder=None)
-        done, _ = collected(trials, plan, reporter or silent(), case.delta)
-        scores = outcome_of(trials, done.arrays)
-        bounds = lower_bounds(scores, delta=case.delta, confidence=shared, seed=seed)
-        estimators += bounds
-        facts = fitted_facts(scores.fitted)
+        plan = replace(audit, runs=number, chunk=chunk, folder=None, confidence=shared)
+        found = bounded(trials, plan, partial(outcome_of, trials), delta=case.delta, seed=seed, reporter=reporter)
+        estimators += found.bounds
+        facts = fitted_facts(found.scores.fitted)
         games[name or "the game"] = PlantedGame(
-            empirical_lower=largest_gating(bounds), estimators=list(bounds), **facts
+            empirical_lower=largest_gating(found.bounds), estimators=list(found.bounds), **facts
         )
     theory, lower = Theory(applies=True, bounds=tuple(planted.upper_bounds(case))), largest_gating(estimators)
     verdict = verdict_on(case.epsilon, lower, theory.upper)

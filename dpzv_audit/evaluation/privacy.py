@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from dpzv_audit.accounting import gaps_of
@@ -12,8 +13,7 @@ from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
 from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import NEIGHBOURS, AuditPlan, Reporter, silent
-from dpzv_audit.evaluation.lower import collected, lower_bounds
+from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Reporter, bounded
 from dpzv_audit.evidence.model import NO_NOISE, Theory
 from dpzv_audit.evidence.theory import account, recomputed_curve
 from dpzv_audit.evidence.verdict import given_by, largest_gating, refuted_given, verdict_on
@@ -63,21 +63,22 @@ def privacy_sections(
         claimed = noised.epsilon if noised is not None and noised.calibration != "none" else None
         delta = noised.delta if noised is not None else None
         return section(nothing, claimed=claimed, delta=delta, adversary=adversary, neighbours=NEIGHBOURS), None
-    scores = None
+    found = None
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)
         trials = RealTrials(game, dataset, seed, device)
-        scores = outcome_of(trials, collected(trials, audit, reporter or silent(), noised.delta)[0].arrays)
+        scored = partial(outcome_of, trials)
+        found = bounded(trials, audit, scored, delta=noised.delta, seed=seed, reporter=reporter)
     return privacy_of(
         noised,
         the_plan,
         deployment,
-        scores,
+        None if found is None else found.scores,
+        () if found is None else found.bounds,
         adversary=adversary,
         neighbours=NEIGHBOURS,
         confidence=audit.confidence,
         why_not=_UNAUDITED if audit.runs else "no audit was asked for",
-        seed=seed,
     )
 
 
@@ -100,18 +101,14 @@ def privacy_of(
     the_plan: Plan,
     deployment: Deployment,
     scores: GameScores | None,
+    estimators: Sequence[EmpiricalBound],
     *,
     adversary: str,
     neighbours: str,
     confidence: float,
     why_not: str = "",
-    seed: int = 0,
-    estimators: Sequence[EmpiricalBound] | None = None,
 ) -> tuple[Privacy, Tradeoff | None]:
-    """The privacy section and the trade-off curves of a training and, if there was an audit, its scores.
-
-    `estimators` are the lower bounds where they do not follow from the scores by `lower_bounds`.
-    """
+    """The privacy section and the trade-off curves of a training and, if there was an audit, its scores and bounds."""
     release, relation = scalar_release(config, the_plan, deployment), cast(NeighbourRelation, neighbours)
     theory = account(
         release,
@@ -120,8 +117,6 @@ def privacy_of(
         delta=config.delta,
         enough=config.epsilon,  # where certified bounds decide the claim, nothing is composed
     )
-    if estimators is None:
-        estimators = lower_bounds(scores, delta=config.delta, confidence=confidence, seed=seed) if scores else ()
     facts = {
         "sigma": the_plan.sigma,
         "noise": release.noise,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import AuditPlan, Reporter, silent
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.published import noise_section, published_by_training
 from dpzv_audit.evaluation.sections import bytes_of, control_section, provenance, utility_section
 from dpzv_audit.evaluation.sentences import train_sentence
+from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 from dpzv_audit.results import Accuracy, ControlAccuracy, TrainResult
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.auditing.games.outcome import GameScores
-from dpzv_audit.evaluation.lower import wealth_by_pairs
+from dpzv_audit.evidence.bounding import wealth_by_pairs
 from dpzv_audit.results import AuditResult, Wealth
 from reports.audit_figures import wealth_figure
 from reports.privacy import section

@@ -15,10 +15,9 @@ from dpzv_audit.auditing.order import permuted
 from dpzv_audit.auditing.sequential import bet_on, likelihood_of
 from dpzv_audit.auditing.tradeoff import claimed_curve
 from dpzv_audit.cli import main
-from dpzv_audit.evaluation.common import AuditPlan
-from dpzv_audit.evaluation.lower import lower_bounds
 from dpzv_audit.evaluation.mechanism import mechanism_outcome
 from dpzv_audit.evidence.blocks import block_of
+from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
 from dpzv_audit.evidence.gathering import Question, full_looks
 
 DELTA = 1e-5

@@ -12,8 +12,8 @@ from dpzv_audit.auditing.engine import Effort, MechanismFailed, collect
 from dpzv_audit.auditing.mechanism import MechanismTrials, mechanism_from
 from dpzv_audit.auditing.storage import ChunkStore
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import AuditPlan
 from dpzv_audit.evaluation.mechanism import mechanism_outcome
+from dpzv_audit.evidence.bounding import AuditPlan
 
 SOURCE = """
 import os

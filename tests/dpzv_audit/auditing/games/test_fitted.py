@@ -9,7 +9,7 @@ from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.auditing.planted import PLANTED, views
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.lower import lower_bounds
+from dpzv_audit.evidence.bounding import lower_bounds
 from dpzv_audit.evidence.verdict import largest_gating
 
 BUGS = {

@@ -15,7 +15,7 @@ from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.auditing.games.transcript import Sampling, participation_law
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.lower import lower_bounds
+from dpzv_audit.evidence.bounding import lower_bounds
 from mechanisms.dpzv import DPZVConfig
 from mechanisms.schedules import cyclic
 

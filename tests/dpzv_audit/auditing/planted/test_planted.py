@@ -5,8 +5,8 @@ import torch
 
 from dpzv_audit.auditing.planted import PLANTED, planted_named
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import AuditPlan
 from dpzv_audit.evaluation.planting import planted_result, planted_row, planted_sentence
+from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.results import PlantedRow
 
 CONFIDENCE = 1.0 - 1e-5

@@ -1,30 +1,109 @@
-"""Lower bounds from the scores of a game: trials collected under a plan, and estimators that share one error."""
+"""What a game proves at one confidence: trials collected under a plan, and estimators that share one error."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from dpzv_audit.auditing import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.auditing.betting import BettingTest
 from dpzv_audit.auditing.engine import Collected, Effort, Trials, collect
+from dpzv_audit.auditing.games.definition import DEFAULT_NORM
 from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart
 from dpzv_audit.auditing.games.transcript import Floats
 from dpzv_audit.auditing.order import dependence
 from dpzv_audit.auditing.storage import Arrays, ChunkStore, npz_bytes
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.common import AuditPlan, Reporter
-from dpzv_audit.findings import EmpiricalBound, down
+from dpzv_audit.execution.workers import Workers
+from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
 
 _LEAST_RUNS = 50
 _SIZES = 8
 _WEALTH_POINTS = 200
+NEIGHBOURS: NeighbourRelation = "replace-label"
+
+
+class Stage(Protocol):
+    """A stage of long work in progress."""
+
+    def __call__(self, done: int | None = None, /, note: str | None = None) -> None:
+        """Say how many steps are done, or how it goes in a few words; None changes nothing."""
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Where long work reports: `stage(name, total)` starts a stage and returns what to call with the steps done."""
+
+    stage: Callable[[str, int], Stage]
+
+
+def silent() -> Reporter:
+    """A reporter that says nothing."""
+
+    def stage(done: int | None = None, /, note: str | None = None) -> None:
+        pass
+
+    return Reporter(lambda name, total: stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditPlan:
+    """How the lower bound is sought: `runs` trainings in each world, `chunk` of both at a time; no runs, no audit.
+
+    `neighbours`, `canary`, `others` and `norm` are those of `dpzv_audit.auditing.games.definition.Game`. Chunks run on
+    `workers`, are kept under `folder` (None: nowhere) and taken up with `resume`; no chunk begins past `max_minutes`.
+    """
+
+    runs: int = 2000
+    chunk: int = 256
+    confidence: float = 0.95
+    others: str = "zero"
+    neighbours: str = NEIGHBOURS
+    canary: str = "worst-case"
+    norm: float = DEFAULT_NORM
+    workers: Workers = field(default_factory=Workers)
+    max_minutes: float | None = None
+    folder: Path | None = None
+    resume: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """What one game proved: its scores, the bounds from them, how its trials were collected and where they are kept."""
+
+    scores: GameScores
+    bounds: tuple[EmpiricalBound, ...]
+    done: Collected
+    store: ChunkStore | None
+
+    def forget(self) -> None:
+        """Remove the stored chunks, unless a time limit left something to go on with."""
+        if self.store is not None and self.done.stopped is None:
+            self.store.remove()
+
+
+def bounded(
+    trials: Trials,
+    plan: AuditPlan,
+    scored: Callable[[Arrays], GameScores],
+    *,
+    delta: float,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> Bounded:
+    """Collect the trials of one game and return what the scores that `scored` makes of them prove."""
+    done, store = collected(trials, plan, reporter or silent(), delta)
+    scores = scored(done.arrays)
+    bounds = lower_bounds(scores, delta=delta, confidence=plan.confidence, seed=seed)
+    return Bounded(scores=scores, bounds=bounds, done=done, store=store)
 
 
 def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
