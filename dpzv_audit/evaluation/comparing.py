@@ -22,10 +22,10 @@ class Comparison:
 
 
 def compared(found: Interval, other: Interval | float) -> Comparison:
-    """Return on which side of `other` lies `found`; intervals that overlap show neither.
+    """Return on which side of `other` the measurement `found` lies; intervals that overlap show neither.
 
-    First asked is where all these trainings lie, each of them and by their records; then, where that tells nothing and
-    both have intervals over trainings, where those lie.
+    Compares first all of these trainings, each of them and by their records; where that shows neither side and both
+    have intervals over further trainings, compares those.
     """
     side = _side(of_these_trainings(found), of_these_trainings(other))
     if side is not None or found.over_trainings is None:
