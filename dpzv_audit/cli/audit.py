@@ -43,7 +43,7 @@ def _options(command: Command) -> dict[str, inspect.Parameter]:
 
 
 def audit(ctx: typer.Context, **values: Any) -> None:
-    """Bound epsilon from below: of a method here, of a mechanism or scores of yours.
+    """Bound epsilon from below: a method here, scores, a mechanism.
 
     Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
     `dpzv-audit audit --method NAME`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do the same.

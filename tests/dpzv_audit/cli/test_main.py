@@ -66,7 +66,8 @@ def test_memory_that_runs_out_for_good_is_one_line(error, monkeypatch, capsys):
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK and str(path) == str(tmp_path)))
     out = str(tmp_path / "new" / "runs")
-    arguments = [command, *(["czofo-table4"] if command == "reproduce" else [])]
+    what = {"reproduce": ["czofo-table4"], "audit": ["--method", "dpzv"]}
+    arguments = [command, *what.get(command, [])]
     assert main([*arguments, "--out", out]) == 3
     assert capsys.readouterr().err == (
         f"dpzv-audit: error: --out is {out}, but {tmp_path} cannot be written to; give another --out DIR\n"
