@@ -25,14 +25,14 @@ def test_every_registry_lists_all_it_has_with_one_line_each(what):
 
 
 def test_a_line_each_with_the_summaries_aligned(capsys):
-    list_what("adversaries")
+    list_what(what="adversaries")
     lines = capsys.readouterr().out.splitlines()
     width = max(len(name) for name in ADVERSARIES)
     assert lines == [f"{name:<{width}}  {summary}" for name, summary in ADVERSARIES.items()]
 
 
 def test_below_a_data_set_stands_what_it_needs(capsys):
-    list_what("datasets")
+    list_what(what="datasets")
     blocks = {}
     for line in capsys.readouterr().out.splitlines():
         if not line.startswith(" "):
@@ -64,7 +64,7 @@ def test_the_files_that_download_fetches_are_said_to_be(capsys):
 
 
 def test_json_is_one_object_and_nothing_else(capsys):
-    list_what("adversaries", as_json=True)
+    list_what(what="adversaries", as_json=True)
     assert json.loads(capsys.readouterr().out) == {
         "schema": "dpzv-audit/list/1",
         "what": "adversaries",
@@ -74,11 +74,11 @@ def test_json_is_one_object_and_nothing_else(capsys):
 
 def test_an_unknown_kind_lists_the_choices_and_suggests_the_nearest():
     with pytest.raises(InputError) as caught:
-        list_what("attack")
+        list_what(what="attack")
     choices = "methods, attacks, datasets, accountants, estimators, tables, canaries, planted, adversaries"
     assert said(caught.value) == f"WHAT is 'attack': did you mean 'attacks'? must be one of {choices}"
     with pytest.raises(InputError, match=r"adversaries$"):
-        list_what("zebras")
+        list_what(what="zebras")
 
 
 def test_listing_datasets_and_adversaries_loads_no_torch():
