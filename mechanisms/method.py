@@ -21,7 +21,14 @@ from mechanisms.training_data import TrainingData, dtype_of
 
 _FEW = 3
 """Clients whose runs tell whether a method draws noise."""
-_BLANK = {"batch_size": 2, "epochs": 2, "embedding": 2, "hidden": 2, "client_model": "auto", "transformer": None}
+_BLANK = {
+    "batch_size": 2,
+    "sample_rate": None,
+    "embedding": 2,
+    "hidden": 2,
+    "client_model": "auto",
+    "transformer": None,
+}
 """What a configuration is set to for a run on blank records."""
 
 Downlink = Literal["scalar", "losses", "gradient"]
@@ -198,12 +205,15 @@ class MethodSpec:
         """Return what a training releases under noise; () where it adds none.
 
         Raises:
-            InputError: Noise is drawn of which the method states no release: nothing is known of any bound.
+            InputError: Noise is drawn of which the method states no release: nothing is known of any bound. Or it
+                states more than one: not every command composes them.
         """
         given = self.protection(config)
         found = self.released(config, deployment)
         if given.draws and not found and not given.not_released:
             raise self._unstated()
+        if len(found) > 1:
+            raise InputError(f"which states {len(found)} releases, must state one", "method", self.name)
         self.check_noise(config, clients=deployment.clients)
         return found
 
@@ -220,7 +230,7 @@ class MethodSpec:
         except InputError:
             pass  # activation is set for each of so many clients
         origin = SecretBits()
-        small = config.model_copy(update=_BLANK)
+        small = config.model_copy(update={**_BLANK, "epochs": max(2, clients)})
         with torch.no_grad():
             run = self.start(_blank_records(clients, dtype_of(config)), small, RunContext(seed=0, origin=origin))
             for _ in range(clients):

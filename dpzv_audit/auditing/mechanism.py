@@ -66,12 +66,15 @@ def importable(folder: Path | None) -> Iterator[None]:
     What is imported stays: a run may import more of it later, within such a block too.
     """
     place = str((folder or Path.cwd()).resolve())
-    sys.path.append(place)
+    added = place not in sys.path
+    if added:
+        sys.path.append(place)
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path.remove(place)
+        if added and place in sys.path:
+            sys.path.remove(place)
 
 
 def mechanism_from(path: str, folder: Path | None = None) -> Any:
@@ -163,7 +166,7 @@ class _Runner:
     def batch(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
         """Return the answers of runs `first` to `last` at once, (n,) or (n, d)."""
         where, runs = self.runs(world, first, last), last - first
-        answers = self._guarded(lambda: self.made.run_batch(world, rng, runs), where)
+        answers = self._guarded(lambda: self.made.run_batch(world, rng, runs), where, runs=runs)
         try:
             count = len(answers)
         except TypeError:
@@ -196,13 +199,13 @@ class _Runner:
             raise InputError(f"{where} answered an array of shape {value.shape}, must be a number or a vector")
         return value
 
-    def _guarded(self, call: Callable[[], Any], where: str) -> Any:
-        """Call the user's code; whatever it raises becomes one line, and so does a call that takes too long."""
+    def _guarded(self, call: Callable[[], Any], where: str, *, runs: int = 1) -> Any:
+        """Call the user's code for so many runs; whatever it raises becomes one line, and so does taking too long."""
         try:
-            with _time_limit(self.seconds):
+            with _time_limit(self.seconds * runs):
                 return call()
         except _TooLong:
-            raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g}") from None
+            raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g} per run") from None
         except (Exception, SystemExit) as error:
             raise MechanismFailed(f"{where} raised {_words(error)}") from None
 

@@ -80,8 +80,13 @@ def success_p_value(rates: Iterable[float], limit: float, *, least: float = 0.0)
     at 0 instead would have a larger mean than the one that the limit speaks of.
 
     Raises:
+        InputError: A limit that no success lies below.
         AuditError: A rate outside its range.
     """
+    if limit <= least:
+        raise InputError(
+            f"must be above {least:g}, the least success that the attack can have", "success_at_most", limit
+        )
     wealth = np.zeros_like(STAKES)
     largest = 0.0
     for rate in rates:

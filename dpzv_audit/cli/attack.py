@@ -78,6 +78,8 @@ def attack(
     for key, value, usual in (("rule", rule, "argmin"), ("estimator", estimator, "ridge")):
         if key in spec.options:
             check_choice(key, value, spec.choices[key])
+            if value not in (usual, own.get(key, value)):
+                raise InputError(f"which contradicts the {own[key]} of ‹attack_set›, must be given once", key, value)
             own = {key: value, **own}
         elif value != usual:
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)

@@ -225,7 +225,7 @@ def _self_check(cell: Cell) -> SelfCheck:
     from dpzv_audit.cli.matrix_cells import ControlCell
     from dpzv_audit.results import SelfCheck
 
-    if not isinstance(cell, ControlCell):
+    if cell.state != "measured" or not isinstance(cell, ControlCell):
         holds = False if cell.state == "failed" else None
         return SelfCheck(attack=cell.attack, what=cell.reason or "", value=None, expected=None, holds=holds)
     return SelfCheck(attack=cell.attack, what=cell.what, value=cell.value, expected=cell.expected, holds=cell.holds)

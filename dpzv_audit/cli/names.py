@@ -53,7 +53,8 @@ def flags_set(ctx: typer.Context) -> dict[str, object]:
     found = {}
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if value not in (None, False, "", [], ()) and value != parameter.default:
+        nothing = value is None or value is False or value in ("", [], ())
+        if not nothing and value != parameter.default:
             found[option_of(parameter.opts[0])] = value
     return found
 

@@ -189,7 +189,13 @@ def _of_channel(
     method: MethodSpec, config: TrainingConfig, deployment: Deployment, adversary: AdversaryName
 ) -> Privacy:
     """The claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`."""
-    noise, (release,) = method.protection(config), method.releases(config, deployment)
+    noise, releases = method.protection(config), method.releases(config, deployment)
+    if not releases:
+        nothing = Theory(applies=True, unaccounted=NO_NOISE)
+        return section(
+            nothing, claimed=noise.epsilon, delta=noise.delta, adversary=adversary, neighbours=noise.neighbours
+        )
+    (release,) = releases
     gaps = gaps_of(release, adversary, noise.neighbours)
     theory = account(release, adversary=adversary, neighbours=noise.neighbours, delta=noise.delta)
     rests = f"rests on the gap {', '.join(gaps)}" if gaps else "sound"

@@ -104,6 +104,7 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
                     error = failure_of(future)
                     if error is None:
                         work.done(task, future.result())
+                        deaths.pop(task, None)  # a name may stand for another task later
                         continue
                     if not worker_died(error):
                         work.failed(task, error)

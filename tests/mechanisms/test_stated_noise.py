@@ -75,3 +75,20 @@ def test_activation_that_is_set_by_client_is_no_obstacle():
     SPEC.check_noise(config, clients=5)
     with pytest.raises(InputError, match="draws noise"):
         PLANTED.check_noise(config, clients=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "clients"),
+    [({"compute_times": [1] * 5}, 5), ({"sampler": "poisson", "sample_rate": 0.9}, 4)],
+    ids=["activation of five clients", "most records in each round"],
+)
+def test_whether_noise_is_drawn_is_seen_in_as_many_rounds_as_there_are(options, clients):
+    method = METHODS["dpzv"]
+    method.check_noise(method.configure(calibration="none", **options), clients=clients)
+
+
+def test_more_releases_than_every_command_accounts_are_an_error():
+    config = SPEC.configure(dp="embedding", dp_sigma=1.0)
+    twice = replace(SPEC, name="twice", released=lambda *asked: SPEC.released(*asked) * 2)
+    with pytest.raises(InputError, match="method is 'twice', which states 2 releases, must state one"):
+        twice.releases(config, DEPLOYMENT)

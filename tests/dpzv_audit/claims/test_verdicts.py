@@ -14,7 +14,7 @@ from dpzv_audit.auditing.joint import LEAST_P
 from dpzv_audit.auditing.wealth import success_p_value
 from dpzv_audit.claims.gate import question_of
 from dpzv_audit.claims.load import one_claim
-from dpzv_audit.errors import AuditError
+from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import Gathering
 from dpzv_audit.evidence.subject import Subject
 from dpzv_audit.evidence.verdict import (
@@ -189,6 +189,8 @@ def test_bets_on_an_attack_that_succeeds_win_at_once():
     assert success_p_value([1.0] * 8, 0.15) < 1e-5
     assert success_p_value([], 0.15) == 1.0
     assert success_p_value([0.1] * 50, 0.15) == 1.0
+    with pytest.raises(InputError, match=r"success_at_most is 0.5, must be above 0.5, the least success"):
+        success_p_value([0.9] * 16, 0.5, least=0.5)
     assert success_p_value([0.3] * 64, 0.15) < 1e-6
 
 

@@ -22,6 +22,10 @@ from dpzv_audit.cli import main
         (("train", "--set", "epochs=0"), "--set epochs is 0: must be at least 1"),
         (("train", "--delta", "1"), "--delta is 1.0: must be below 1"),
         (("train", "--batch-size", "9999"), "--batch-size is 9999, must be at most the 1408 training records"),
+        (
+            ("attack", "--attack-set", "rule=argmin", "--rule", "first-negative"),
+            "--rule is 'first-negative', which contradicts the argmin of --attack-set, must be given once",
+        ),
         (("attack", "--attack-set", "a=1"), "--attack-set is 'a': must be one of rule, estimator"),
         (
             ("attack", "--attack", "label_norm", "--attack-set", "a=1"),
