@@ -486,8 +486,11 @@ def _differences(config: DPZVConfig) -> Differences:
 
 
 def scalar_config(method: MethodSpec, config: TrainingConfig) -> DPZVConfig | None:
-    """Return `config` where the games on noised scalars can be played on `method`, else None."""
-    if "scalars" not in method.games(config).played:
+    """Return `config` where the games on noised scalars can be played on `method`, else None.
+
+    They speak of what `scalar_release` states: a method that states another release is accounted by that alone.
+    """
+    if "scalars" not in method.games(config).played or method.released is not _releases:
         return None
     if not isinstance(config, DPZVConfig):
         raise TypeError(f"{method.name} offers games on scalars, so its {type(config).__name__} must be a DPZVConfig")

@@ -11,7 +11,8 @@ def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
     """`config` of a method that adds noise of its own; `InputError` for another."""
     found = scalar_config(method, config)
     if found is None and method.protection(config).draws:
-        raise InputError(f"must be another: {method.games(config).why_not}", "method", method.name)
+        why = method.games(config).why_not or "it states a release of its own, and games on scalars speak of DPZV's"
+        raise InputError(f"must be another: {why}", "method", method.name)
     if found is None:
         raise InputError(
             "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound", "method", method.name

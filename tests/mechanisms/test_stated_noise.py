@@ -9,6 +9,9 @@ from dpzv_audit.claims import trained
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
+from dpzv_audit.evaluation.common import noised
+from dpzv_audit.evaluation.privacy import privacy_sections
+from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.registry import Registry
 from dpzv_audit.seeds import Purpose
 from mechanisms import METHODS
@@ -92,3 +95,22 @@ def test_more_releases_than_every_command_accounts_are_an_error():
     twice = replace(SPEC, name="twice", released=lambda *asked: SPEC.released(*asked) * 2)
     with pytest.raises(InputError, match="method is 'twice', which states 2 releases, must state one"):
         twice.releases(config, DEPLOYMENT)
+
+
+def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it_states(make_dataset):
+    """It extends DPZV, whose games and accounting speak of DPZV's own scalars: neither may stand for it."""
+    dpzv, dataset = METHODS["dpzv"], make_dataset()
+    config = dpzv.configure(batch_size=4, epochs=1, sigma=0.5)
+    deployment = Deployment(records=len(dataset.train), clients=dataset.clients)
+    (own,) = dpzv.releases(config, deployment)
+    mine = replace(dpzv, name="mine", released=lambda *asked: (replace(own, sigma=4.0 * own.sigma),))
+
+    def upper(method):
+        plan = method.plan(config, deployment)
+        audit = AuditPlan(runs=0)
+        privacy, _ = privacy_sections(method, config, dataset, plan, adversary="client", audit=audit)
+        return min(bound.epsilon.upper for bound in privacy.bounds if bound.epsilon is not None)
+
+    assert upper(mine) < 0.5 * upper(dpzv)
+    with pytest.raises(InputError, match="method is 'mine', must be another: it states a release of its own"):
+        noised(mine, config)
