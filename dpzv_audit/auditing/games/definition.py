@@ -9,6 +9,7 @@ from typing import Literal, cast, get_args
 
 from dpzv_audit.accounting.gaps import RATE_FOLLOWS
 from dpzv_audit.errors import InputError, check_positive, unknown_name
+from dpzv_audit.registry import code_digest
 from mechanisms.dpzv import DPZV, DPZVConfig
 from mechanisms.method import MethodSpec
 
@@ -95,10 +96,15 @@ class Game:
             )
 
     def facts(self) -> dict[str, object]:
-        """Return the method, the configuration and the rest of the game, as plain values."""
+        """Return the method, the configuration and the rest of the game, as plain values.
+
+        Of an installed method also the digest of its package: what was kept of other code is not taken up.
+        """
         told = {"config", "method"}
         game = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in told}
-        return {"method": self.method.name, "config": self.config.model_dump(mode="json"), "game": game}
+        installed = code_digest("dpzv_audit.methods", self.method.name)
+        code = {"code": installed} if installed else {}
+        return {"method": self.method.name, **code, "config": self.config.model_dump(mode="json"), "game": game}
 
     @property
     def knows_ids(self) -> bool:
