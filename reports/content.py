@@ -17,7 +17,7 @@ from dpzv_audit.results import (
     Utility,
     VerifyResult,
 )
-from reports import attack_section, matrix, measured, privacy, published
+from reports import matrix, privacy, sections
 from reports.model import Code, Prose, Report, Section
 from reports.text import clean, to_json
 from reports.verification import Drawings, verification_content
@@ -56,9 +56,9 @@ def report_content(
         report = verification_content(result, drawings)
     else:
         claim = Privacy() if isinstance(result, MatrixResult) else result.privacy
-        attack = attack_section.success_tile(result) if isinstance(result, AttackResult) else []
+        attack = sections.success_tile(result) if isinstance(result, AttackResult) else []
         trained = result.utility if isinstance(result, AttackResult | TrainResult) else Utility()
-        accuracy = measured.accuracy_tile(trained.test_accuracy)
+        accuracy = sections.accuracy_tile(trained.test_accuracy)
         report = Report(
             kind=result.KIND,
             title=_title(result),
@@ -79,15 +79,15 @@ def _sections(
 ) -> tuple[Section, ...]:
     found = [matrix.section(result) if isinstance(result, MatrixResult) else privacy.section(result)]
     if isinstance(result, AuditResult):
-        found.append(measured.game_section(result.game))
+        found.append(sections.game_section(result.game))
     if isinstance(result, AttackResult):
-        found.append(attack_section.success_section(result))
+        found.append(sections.success_section(result))
     if isinstance(result, AttackResult | TrainResult):
-        found += [measured.utility_section(result), measured.bytes_section(result, timings)]
+        found += [sections.utility_section(result), sections.bytes_section(result, timings)]
     if isinstance(result, TrainResult):
-        found.append(measured.staleness_section(result.staleness))
+        found.append(sections.staleness_section(result.staleness))
     if not isinstance(result, ScoresResult):
         parts = Published() if isinstance(result, MatrixResult) else result.published
-        found.append(published.section(result.noise, parts))
-    found.append(measured.repeat_section(result))
+        found.append(sections.published_section(result.noise, parts))
+    found.append(sections.repeat_section(result))
     return tuple(section for section in found if section is not None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpzv_audit.results import Cell, MatrixResult, NegativeControls, SelfCheck
 from reports import svg
-from reports.epsilon_figures import epsilon_figures, method_of
+from reports.curves import epsilon_figures, method_of
 from reports.model import Block, Column, Prose, Section, Table, columns, picture
 from reports.text import MISSING, clean, lower_bound, number, proportion, within
 

@@ -11,15 +11,15 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.results import VerifyResult, check_schema, read
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from dpzv_audit.store import write_atomically
+from reports.ci import to_junit, to_sarif
 from reports.content import report_content
-from reports.junit import to_junit
-from reports.markdown import to_markdown
-from reports.model import Code, Picture, Prose, Report, Table
-from reports.sarif import to_sarif
+from reports.model import Block, Code, Column, Picture, Prose, Report, Section, Table
+from reports.text import MISSING, markdown
 from reports.verification import Drawings
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
 
 FORMATS = ("html", "md", "json", "junit", "sarif")
 VERDICT_FORMATS = {"junit": "junit.xml", "sarif": "claims.sarif"}
@@ -104,3 +104,71 @@ def write_report(
     # All are drawn before any is written.
     files = [write_atomically(folder / name, text) for name, text in texts.items()]
     return [*files, folder / RESULT_FILE] if "json" in formats else files
+
+
+def _cell(text: str, column: Column, strong: bool) -> str:
+    if not text:
+        return " "
+    if column.kind == "link" and text != MISSING:
+        return f"[report]({text})"
+    shown = markdown(text)
+    return f"**{shown}**" if strong and column.kind != "code" else shown
+
+
+def _table(table: Table) -> str:
+    header = "| " + " | ".join(markdown(column.title) for column in table.columns) + " |"
+    rule = "|" + "|".join(" ---: " if column.kind == "number" else " --- " for column in table.columns) + "|"
+    rows = (
+        "| "
+        + " | ".join(
+            _cell(cell, column, index in table.strong) for cell, column in zip(row, table.columns, strict=True)
+        )
+        + " |"
+        for index, row in enumerate(table.rows)
+    )
+    note = f" ({markdown(table.note)})" if table.note else ""
+    return "\n".join((f"**{markdown(table.caption)}**{note}", "", header, rule, *rows))
+
+
+def _fence(text: str) -> str:
+    longest, run = 0, 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    mark = "`" * max(3, longest + 1)
+    return f"{mark}json\n{text}\n{mark}"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Table():
+            return _table(block)
+        case Picture():
+            return f"![{markdown(block.alt)}]({block.name}.svg)\n\n*{markdown(block.caption)}*"
+        case Prose():
+            return markdown(block.text)
+        case Code():
+            return _fence(block.text)
+
+
+def _section(section: Section) -> str:
+    return "\n\n".join((f"## {markdown(section.title)}", *(_block(block) for block in section.blocks)))
+
+
+def _tiles(report: Report) -> str:
+    header = "| " + " | ".join(markdown(tile.label) for tile in report.tiles) + " |"
+    values = "| " + " | ".join(f"**{markdown(tile.value)}**" for tile in report.tiles) + " |"
+    notes = "| " + " | ".join(markdown(tile.note) or " " for tile in report.tiles) + " |"
+    return "\n".join((header, "|" + " --- |" * len(report.tiles), values, notes))
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report as GitHub-flavoured Markdown; text of the result shows literally, never as markup."""
+    parts = [f"# {markdown(report.title)}"]
+    if report.verdict is not None:
+        parts.append(f"**Verdict: {markdown(report.verdict.word)}.** {markdown(report.verdict.meaning)}")
+    parts += [markdown(report.lead)] if report.lead else []
+    parts += [_tiles(report)] if report.tiles else []
+    parts += [_section(section) for section in report.sections]
+    parts.append(f"*{markdown(report.kind)} by dpzv-audit, drawn from result.json.*")
+    return "\n\n".join(parts) + "\n"

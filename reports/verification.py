@@ -10,9 +10,9 @@ from typing import Protocol
 from dpzv_audit.findings import Verdict, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
 from reports import model
-from reports.bounds import bound_blocks
 from reports.figures import epsilon_figure, success_figure, tradeoff_figure
 from reports.model import Block, Code, Prose, Report, Section, Table, Tile, columns, picture
+from reports.privacy import bound_blocks
 from reports.text import MISSING, clean, lower_bound, number, percent, to_json, upper_bound, verdict_words, words
 
 MOST_SECTIONS = 200

@@ -208,7 +208,7 @@ def save(
     from dpzv_audit.cli import account_view as view
     from dpzv_audit.cli.common import repeatable_command_line
     from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
-    from reports.accounting_figures import curves_figure, rounds_figure
+    from reports.curves import curves_figure, rounds_figure
 
     bounds = result.bounds
     adversaries = list(dict.fromkeys(bound.adversary for bound in bounds))

@@ -48,10 +48,8 @@ def save(
 
     `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
     """
-    from reports.junit import to_junit
+    from reports.ci import to_junit, to_sarif, to_summary
     from reports.render import write_report
-    from reports.sarif import to_sarif
-    from reports.summary import to_summary
 
     facts = environment([])
     versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from dpzv_audit.results import read
-from reports.attack_figures import GRADIENTS, gradient_figure, records_figure
+from reports.figures import GRADIENTS, gradient_figure, records_figure
 from reports.svg import ACCENT, label_of
 
 

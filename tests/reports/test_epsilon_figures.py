@@ -6,7 +6,7 @@ import pytest
 
 from dpzv_audit.results import Cell, MatrixResult
 from reports.content import report_content
-from reports.epsilon_figures import epsilon_figures, method_of
+from reports.curves import epsilon_figures, method_of
 from reports.svg import label_of
 
 

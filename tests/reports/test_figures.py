@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from dpzv_audit.results import AttackResult, TrainResult, read
-from reports import figures, training_figures
+from reports import curves, figures
 from reports.svg import ACCENT, BAND, label_of
 
 
@@ -27,18 +27,18 @@ def tradeoff_figure(result: dict[str, Any]) -> str:
 
 def accuracy_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
-    return training_figures.accuracy_figure(trained.utility, trained.method)
+    return curves.accuracy_figure(trained.utility, trained.method)
 
 
 def bytes_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
-    return training_figures.bytes_figure(trained.utility, trained.method)
+    return curves.bytes_figure(trained.utility, trained.method)
 
 
 def staleness_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
     assert isinstance(trained, TrainResult)
-    return "" if trained.staleness is None else training_figures.staleness_figure(trained.staleness.distribution)
+    return "" if trained.staleness is None else curves.staleness_figure(trained.staleness.distribution)
 
 
 FIGURES = {

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from dpzv_audit.errors import InputError
 from dpzv_audit.results import read
 from reports.content import report_content
-from reports.markdown import to_markdown
-from reports.render import render_html, render_markdown, to_html, write_report
+from reports.render import render_html, render_markdown, to_html, to_markdown, write_report
 
 NAMES = ("attack", "train", "audit", "audit-scores")
 HOSTILE = (

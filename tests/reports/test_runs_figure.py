@@ -1,7 +1,7 @@
 """The certified epsilon by number of runs."""
 
 from dpzv_audit.results import BoundByRuns
-from reports.audit_figures import runs_figure
+from reports.curves import runs_figure
 
 
 def rows(name, values, assumes=""):

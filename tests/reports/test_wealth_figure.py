@@ -8,7 +8,7 @@ import pytest
 from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.evidence.bounding import wealth_by_pairs
 from dpzv_audit.results import AuditResult, Wealth
-from reports.audit_figures import wealth_figure
+from reports.curves import wealth_figure
 from reports.privacy import section
 
 

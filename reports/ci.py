@@ -1,16 +1,51 @@
-"""A verification as SARIF 2.1.0 (OASIS), which code hosts show at the line of the claims file."""
+"""A verification in the forms that CI servers read: JUnit XML, SARIF 2.1.0, and a step summary in Markdown.
+
+JUnit has the attributes of junit-10.xsd of the Jenkins xunit plugin, which other servers read too; SARIF follows the
+OASIS standard, and code hosts show it at the line of the claims file.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import PurePath
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 from dpzv_audit.findings import Verdict
-from dpzv_audit.inert import inert_json
+from dpzv_audit.inert import inert_json, inert_xml
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
-from reports.text import clean
-from reports.verification import MEANINGS, ORDER, words_of
+from reports.text import clean, markdown
+from reports.verification import MEANINGS, ORDER, row_of, word_of, words_of
+
+
+def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) -> str:
+    """Return JUnit XML of a result of `verify`: one suite; an inconclusive claim that passes counts as skipped.
+
+    `measured` holds the seconds of each claim (`dpzv_audit.claims.result.measured`), where they are known.
+    """
+    known, file = measured or {}, clean(result.claims_file)
+    skipped = [claim.verdict == "inconclusive" and not claim.fails for claim in result.claims]
+    totals = {"tests": str(len(skipped)), "failures": str(sum(claim.fails for claim in result.claims)), "errors": "0"}
+    time = {"time": f"{known.get('seconds', 0.0):.3f}"}
+    root = ElementTree.Element("testsuites", {"name": "dpzv-audit", **totals, **time})
+    counts = {**totals, "skipped": str(sum(skipped)), **time}
+    suite = ElementTree.SubElement(root, "testsuite", {"name": file, **counts})
+    for place, (claim, passed_over) in enumerate(zip(result.claims, skipped, strict=True), start=1):
+        seconds = f"{known.get(f'seconds of claim {place}', 0.0):.3f}"
+        named = {"classname": file, "name": clean(claim.name), "time": seconds}
+        case = ElementTree.SubElement(suite, "testcase", named)
+        text = clean(claim.sentence)
+        if claim.fails:
+            failure = ElementTree.SubElement(case, "failure", {"type": words_of(claim), "message": text})
+            failure.text = f"{file}:{claim.line}: {text}"
+        elif passed_over:
+            ElementTree.SubElement(case, "skipped", {"message": text})
+        else:
+            ElementTree.SubElement(case, "system-out").text = text
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + inert_xml(ElementTree.tostring(root, encoding="unicode")) + "\n"
+
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -85,3 +120,21 @@ def _uri(path: str) -> str:
     pure = PurePath(path)
     text = quote(pure.as_posix(), safe="/")
     return f"file://{text}" if pure.is_absolute() else text
+
+
+MOST_ROWS = 500
+"""A step summary holds a megabyte at most."""
+
+
+def to_summary(result: VerifyResult) -> str:
+    """Return the verdicts on a claims file as a table in Markdown, and what the claims that fail lack."""
+    lines = [f"## Privacy claims: {word_of(result)}", "", markdown(result.sentence), ""]
+    lines += ["| claim | verdict | claimed | measured | proved | p |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    claims = result.claims
+    for entry in claims[:MOST_ROWS]:
+        lines.append("| " + " | ".join(markdown(cell) for cell in row_of(entry)) + " |")
+    if len(claims) > MOST_ROWS:
+        lines.append(f"\n{len(claims) - MOST_ROWS:,} more claims stand in the report.")
+    told = [entry for entry in claims if entry.fails or entry.verdict == "overclaimed"][:50]
+    lines += ["", *(f"- **{markdown(entry.name)}**: {markdown(entry.sentence)}" for entry in told)]
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,4 +1,4 @@
-"""The sections of a report on all but epsilon and attacks: game, utility, bytes, how to repeat it."""
+"""The sections of a report on all but epsilon: attack, game, utility, bytes, what may leave, how to repeat it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from dpzv_audit.findings import Control, Interval
-from dpzv_audit.results import Accuracy, AttackResult, Epoch, Result, Staleness, TrainResult
-from reports.figures import control_label
-from reports.model import Block, Prose, Section, Table, Tile, columns, hoisted, picture
-from reports.text import MISSING, clean, exact, finite, number, percent, proportion
-from reports.training_figures import accuracy_figure, bytes_figure, staleness_figure
+from dpzv_audit.results import (
+    Accuracy,
+    AttackResult,
+    CertifiedBound,
+    Epoch,
+    Noise,
+    Published,
+    Result,
+    Staleness,
+    TrainResult,
+)
+from reports.curves import accuracy_figure, bytes_figure, staleness_figure
+from reports.figures import GRADIENTS, chance_level, control_label, gradient_figure, records_figure, success_figure
+from reports.model import Block, Column, Prose, Section, Table, Tile, columns, hoisted, picture
+from reports.text import MISSING, clean, exact, finite, lower_bound, number, percent, proportion
 
 _HISTORY_ROWS = 40
 
@@ -222,3 +232,103 @@ def repeat_section(result: Result) -> Section:
         *_settings("Versions", found.get("versions", {}), "software"),
     )
     return Section(anchor="repeat", title="Repeat this run", blocks=tables)
+
+
+def success_tile(attack: AttackResult) -> list[Tile]:
+    """Return the attack's success as a first-glance number, its interval and the blind guess beside it."""
+    success = attack.success
+    if success is None:
+        return []
+    notes = [f"{proportion(success.low, 3)} to {proportion(success.high, 3)} by records"]
+    over = success.over_trainings
+    if over is not None and over.low is not None:
+        notes.append(f"over {number(over.count)} trainings: {proportion(over.low, 3)} to {proportion(over.high, 3)}")
+    elif over is not None and over.count > 1:
+        notes.append(f"{number(over.count)} trainings: {proportion(over.least, 3)} to {proportion(over.most, 3)}")
+    chance = chance_level(attack.baselines)
+    if chance is not None:
+        notes.append(f"a blind guess: {proportion(chance, 3)}")
+    return [Tile(label="Attack success", value=proportion(success.value, 3), note="; ".join(notes), strong=True)]
+
+
+def success_section(attack: AttackResult) -> Section | None:
+    """Return attack success beside baselines and controls; None where the result has no attack."""
+    name = f"attack {attack.attack}".strip()
+    rows = [] if attack.success is None else [measurement_row(name, "attack", attack.success)]
+    rows += [measurement_row(k.replace("_", " "), "baseline", v) for k, v in attack.baselines.items()]
+    rows += control_rows(attack.controls)
+    rows += [measurement_row(k, "measure", v) for k, v in attack.measures.items()]
+    if not rows:
+        return None
+    drawing = success_figure(attack.attack, attack.success, attack.baselines, attack.controls, attack.metric)
+    caption = (
+        "Success of the attack beside what needs no attack at all (baselines) and what shows that the "
+        "attack measures what it should (controls). Bars are intervals over trainings, or of fewer than eight by "
+        "their records. The upright stroke marks the best guess that sees nothing."
+    )
+    gradients = (
+        "Cosine of estimated with true gradients by the number of queries about a batch; faint bars are intervals "
+        "over trials. Without the noise the same training is repeated with nothing added to the scalars."
+    )
+    records = (
+        "The first records that the server did not know, what it made of them, and the mean of all records, "
+        "which needs no attack. Numbers in the headings are over all reconstructed records."
+    )
+    blocks = [
+        *picture("figure-success", drawing, caption),
+        measurement_table(f"Attack success: {clean(attack.metric)}", rows),
+        *picture("figure-gradients", gradient_figure(attack.curves.get(GRADIENTS, [])), gradients),
+        *picture("figure-records", records_figure(attack.reconstructions), records),
+        *(_curve(clean(name), points) for name, points in attack.curves.items() if points),
+        *_certified(attack.certified, attack.not_certified),
+    ]
+    return Section(anchor="attack", title="The attack", blocks=tuple(blocks))
+
+
+def _curve(caption: str, rows: Sequence[Mapping[str, object]]) -> Table:
+    """A table of a curve: a column for each key of its rows, the two ends of an interval in one."""
+    both = {"low", "high"} <= set(rows[0])
+    keys = [k for k in rows[0] if not (both and k == "high")]
+    cells = tuple(
+        tuple(
+            f"{number(row.get('low'))} to {number(row.get('high'))}" if both and k == "low" else number(row.get(k))
+            for k in keys
+        )
+        for row in rows
+    )
+    columns = tuple(
+        Column(
+            title="interval" if both and k == "low" else clean(k),
+            kind="text" if isinstance(rows[0][k], str) else "number",
+        )
+        for k in keys
+    )
+    return Table(caption=caption, columns=columns, rows=cells)
+
+
+def _certified(bound: CertifiedBound | None, reason: str | None) -> list[Block]:
+    """The epsilon that the attack's scores certify and by which game, or why they certify none."""
+    if bound is None:
+        return [Prose(text=f"The attack's own scores certify no epsilon: {clean(reason)}.")] if reason else []
+    text = (
+        f"Epsilon that the attack's own scores certify: at least {lower_bound(bound.epsilon_lower)} at delta "
+        f"{number(bound.delta)} and {percent(bound.confidence)} confidence, relation {clean(bound.neighbours)}; so "
+        f"many scores could certify at most {lower_bound(bound.ceiling)}. The game: {clean(bound.game)}. The rule: "
+        f"{clean(bound.threshold_rule)}."
+    )
+    return [Prose(text=text)]
+
+
+def published_section(noise: Noise | None, published: Published) -> Section | None:
+    """Return where the noise came from and what the bound covers; None where the result says neither."""
+    blocks: list[Block] = [Prose(text=clean(part.words)) for part in (noise, published) if part and part.words]
+    rows = [
+        (clean(part), covered, clean(why))
+        for parts, covered in ((published.inside_bound, "yes"), (published.not_inside, "no"))
+        for part, why in parts.items()
+    ]
+    if rows:
+        note = f"{len(published.of_no_record)} further parts of result.json depend on no record"
+        titles = columns("part", "covered", "why", code=("part",))
+        blocks.append(Table(caption="Parts of this folder, by the bound", columns=titles, rows=tuple(rows), note=note))
+    return Section(anchor="published", title="What the bound covers", blocks=tuple(blocks)) if blocks else None

@@ -2,7 +2,7 @@
 
 from dpzv_audit.results import read
 from reports.content import report_content
-from reports.markdown import to_markdown
+from reports.render import to_markdown
 
 CERTIFIED = {
     "name": "one-run",
