@@ -9,19 +9,8 @@ from __future__ import annotations
 from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec
 from attacks.feature import inversion as feature_inversion
 from attacks.gradient import estimation
-from attacks.label import (
-    completion,
-    completion_active,
-    direct,
-    direction,
-    inversion,
-    norm,
-    precision,
-    probe,
-    scalar,
-    spectral,
-)
-from attacks.membership import lira, loss, rmia
+from attacks.label import binary, completion, direct, inversion, precision, probe, scalar
+from attacks.membership import inference
 from dpzv_audit.registry import Registry
 
 __all__ = ["ATTACKS", "AttackOutcome", "AttackSetting", "AttackSpec", "attack_named"]
@@ -35,15 +24,15 @@ ATTACKS = Registry(
         scalar.SPEC,
         precision.SPEC,
         completion.SPEC,
-        completion_active.SPEC,
+        completion.ACTIVE_SPEC,
         inversion.SPEC,
-        norm.SPEC,
-        direction.SPEC,
-        spectral.SPEC,
+        binary.NORM_SPEC,
+        binary.DIRECTION_SPEC,
+        binary.SPECTRAL_SPEC,
         estimation.SPEC,
-        loss.SPEC,
-        lira.SPEC,
-        rmia.SPEC,
+        inference.LOSS_SPEC,
+        inference.LIRA_SPEC,
+        inference.RMIA_SPEC,
         feature_inversion.SPEC,
     ),
 )

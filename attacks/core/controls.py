@@ -1,9 +1,23 @@
-"""Controls of an attack: runs whose result is known, and how far what is measured may lie from it."""
+"""Controls of an attack: runs whose result is known, the data sets they run on, and tests that they are at chance.
+
+No test leans on the shape of what varies between trainings. Where the tool itself dealt what the control is scored
+against (coins of records, an order of labels), chance has a known law by that deal, and one training can be tested.
+Otherwise trainings are the units, and a bet over them is the test: its p-value holds for any law, and few trainings
+cannot show anything.
+"""
 
 from __future__ import annotations
 
-from attacks.core.chance import ChanceTest
-from dpzv_audit.findings import Control, Interval
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attacks.core.metrics import bets
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
+from dpzv_audit.seeds import Purpose, stream
 
 CERTAIN = 1.0 - 1e-9
 """What a success of 1 must reach: an area under a curve may come out an ulp below it."""
@@ -18,3 +32,149 @@ def at_chance(interval: Interval, *, what: str, expected: float, test: ChanceTes
     """Return a negative control: `test` must not say that it is off `expected`."""
     p, by = (None, None) if test is None else (test.p, test.by)
     return Control(**vars(interval), what=what, kind="negative", expected=expected, p_value=p, tested_by=by)
+
+
+Floats = NDArray[np.float64]
+ENOUGH_TO_BET = 16
+"""Trainings over which bets can show, at one in a thousand, an attack that sees all."""
+_EXCHANGES = 200_000
+"""Exchanges of class names that are drawn: the least p-value is one over so many."""
+_MOST_UNEVEN = 1.5
+"""Ratio of the commonest class to the rarest up to which classes count as alike."""
+
+
+@dataclass(frozen=True)
+class ChanceTest:
+    """A p-value, in (0, 1], of a control that is at chance, and `by` what it was found."""
+
+    p: float
+    by: str
+
+
+def by_bets(values: ArrayLike, expected: float, *, least: float = 0.0, what: str = "trainings") -> ChanceTest | None:
+    """Test that independent `values` (n,) in [`least`, 1] have the mean `expected`, whatever their laws.
+
+    The p-value is one over the average wealth of the bets on a larger and on a smaller mean (Markov's inequality).
+    None for fewer than `LEAST_TRAININGS` values, which could show nothing.
+    """
+    x = (np.clip(np.asarray(values, np.float64), least, 1.0) - least) / (1.0 - least)
+    if x.size < LEAST_TRAININGS:
+        return None
+    up, down = bets(x, (expected - least) / (1.0 - least))
+    return ChanceTest(float(np.exp(min(0.0, np.log(2.0) - np.logaddexp(up, down)))), f"bets over {x.size} {what}")
+
+
+def by_coins(scores: ArrayLike, coins: ArrayLike) -> ChanceTest:
+    """Test that areas under ROC curves owe nothing to fair `coins` (K, pairs): which of records 2i and 2i + 1 is in.
+
+    Were the coins tossed again, each pair would move the area of its training by the difference of its ranks, up or
+    down: Hoeffding's inequality bounds how often so far. `scores` (K, records).
+    """
+    ranks = _ranks(scores)
+    second = np.asarray(coins)
+    steps = (ranks[:, 1::2] - ranks[:, ::2]) / (2.0 * second.shape[1] ** 2)
+    moved = float((np.where(second == 1, 1.0, -1.0) * steps).sum())
+    return ChanceTest(_hoeffding(moved, float((steps**2).sum())), "its coins tossed again")
+
+
+def by_fair_coins(right: ArrayLike) -> ChanceTest:
+    """Test that independent guesses `right`, booleans of any shape, of fair coins are right half of the time."""
+    from scipy.stats import binomtest
+
+    outcomes = np.asarray(right)
+    found = binomtest(int(outcomes.sum()), outcomes.size, 0.5)
+    return ChanceTest(float(found.pvalue), "the law of fair coins")
+
+
+def by_order(scores: ArrayLike, positive: ArrayLike) -> ChanceTest:
+    """Test that areas under ROC curves owe nothing to labels in an order drawn at random, booleans `positive` (K, n).
+
+    The ranks of one kind are then a draw without replacement: Hoeffding's inequality holds for it (JASA 1963, section
+    6). `scores` (K, n).
+    """
+    truth = np.asarray(positive, bool)
+    ranks = _ranks(scores)
+    n = truth.shape[1]
+    moved, total = 0.0, 0.0
+    for row, kind in zip(ranks, truth, strict=True):
+        drawn = kind if kind.sum() <= n / 2 else ~kind
+        sign = 1.0 if drawn is kind else -1.0
+        moved += sign * float((row[drawn] - 0.5 * (n + 1)).sum()) / n
+        total += drawn.sum() * float(np.ptp(row) / n) ** 2 / 4.0
+    return ChanceTest(_hoeffding(moved, total), "its labels in another order")
+
+
+def _ranks(scores: ArrayLike) -> Floats:
+    """Ranks of scores (K, n) within each training, those of equal scores averaged."""
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(np.asarray(scores, np.float64), axis=1), dtype=np.float64)
+
+
+def _hoeffding(moved: float, squares: float) -> float:
+    """Bound P(|sum| >= |moved|) of independent terms about 0 whose half ranges have squares that sum to `squares`."""
+    return min(1.0, 2.0 * float(np.exp(-0.5 * moved**2 / squares))) if squares > 0.0 else 1.0
+
+
+def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest | None:
+    """Test that guesses (K, n) of `labels` (K, n) are right as often as under other names for the guessed classes.
+
+    The control deals labels at random, so that where classes are equally common an attack may as well have learnt any
+    other names for them. What guesses of one class share, a cluster or an unlucky training, stays with it. Right
+    guesses are counted beyond those that the shares of guesses and labels give. None where classes differ much in size.
+    """
+    named, truth = np.asarray(guessed), np.asarray(labels)
+    common = np.bincount(truth.ravel(), minlength=classes)
+    if classes < 3 or common.max() > _MOST_UNEVEN * common.min():
+        return None
+    tables = np.stack(
+        [np.bincount(g * classes + t, minlength=classes**2) for g, t in zip(named, truth, strict=True)]
+    ).reshape(-1, classes, classes)
+    tables = tables - tables.sum(2, keepdims=True) * tables.sum(1, keepdims=True) / named.shape[1]
+    names = _names(classes)
+    found, under_others = float(np.trace(tables, axis1=1, axis2=2).sum()), np.zeros(len(names))
+    for number, table in enumerate(tables):
+        # Each training has names of its own: the same list, begun elsewhere.
+        drawn = np.roll(names, 7919 * number, axis=0)
+        under_others += table[np.arange(classes), drawn].sum(1)
+    as_far = int((np.abs(under_others) >= abs(found) - 1e-9 * named.size).sum())
+    return ChanceTest((1 + as_far) / (1 + len(names)), "its classes under other names")
+
+
+@cache
+def _names(classes: int) -> NDArray[np.intp]:
+    """Permutations (n, classes) of the classes, uniform, the same in every run."""
+    generator = np.random.default_rng(np.random.SeedSequence([classes, _EXCHANGES]))
+    drawn: NDArray[np.intp] = generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1)
+    return drawn
+
+
+def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
+    """`dataset` with the first client's block replaced by the one-hot label: whoever reads it well finds them all."""
+
+    def planted(records: Records) -> Records:
+        block = np.eye(dataset.classes, dtype=np.float32)[records.labels]
+        others = [b for b in records.features[1:] if b.dtype == np.float32]
+        return Records(features=(np.ascontiguousarray(block), *others), labels=records.labels)
+
+    return replace(
+        dataset,
+        name=f"{dataset.name} with labels planted at client 1",
+        train=planted(dataset.train),
+        test=planted(dataset.test),
+        vocabulary=None,
+    )
+
+
+def labels_by_heart(dataset: VerticalDataset, seed: int) -> VerticalDataset:
+    """Records of noise in as many blocks as `dataset` has, labels dealt at random: only learning by heart fits them.
+
+    256 to train on, or to draw members from, in 10 classes; 16 numbers a block.
+    """
+    generator = stream(seed, Purpose.CONTROL, 1)
+
+    def part(count: int) -> Records:
+        blocks = tuple(generator.standard_normal((count, 16), dtype=np.float32) for _ in dataset.train.features)
+        return Records(features=blocks, labels=generator.integers(10, size=count))
+
+    return VerticalDataset("labels to learn by heart", part(256), part(64), 10, "blocks of noise", {})

@@ -1,22 +1,33 @@
 """Label inference by model completion (Fu et al., USENIX Security 2022): a head on the adversary's own bottom model.
 
-The client freezes the bottom model that it trained with everybody, and trains a head on it from a few labels. Success
-mostly reflects how well features align with labels, so it stands beside the same head on the client's raw features,
-and on a bottom model that was never trained.
+The client freezes the bottom model that it trained with everybody, and trains a head on it from a few labels, in the
+MixMatch way (Berthelot et al., NeurIPS 2019). Success mostly reflects how well features align with labels, so it stands
+beside the same head on the client's raw features, and on a bottom model that was never trained.
+
+The head is batch norm, ReLU and a linear layer on frozen embeddings. Batch norm stands first, so its statistics are
+those of the embeddings themselves, taken over all of them. Frozen embeddings have no augmentation but mixup.
+
+The active attack trains with a malicious local optimiser: each coordinate of its gradient is scaled by
+clamp(1 + g_t / g_{t-1}, 1, 5), so that steps grow where the gradient keeps its sign, and the federation comes to lean
+on the adversary's bottom model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attacks.core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
-from attacks.core.planted import labels_in_own_features
-from attacks.label.completion_head import train_head
+from attacks.core.controls import labels_in_own_features
+from attacks.core.run import ADVERSARY_CLIENT
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms.behaviours import GradientBehaviour
 from mechanisms.parameters import ParameterStack
 from mechanisms.replicas import embeddings_of
 from mechanisms.views import View
@@ -99,4 +110,167 @@ SPEC = AttackSpec(
     few_labels=True,
     reads=(),
     baselines=without_training,
+)
+
+
+SHARPENING = 0.8
+MIXUP = 0.75
+UNLABELLED_WEIGHT = 50.0
+DECAY = 0.999
+RATE = 2e-3
+BATCH = 16
+_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Head:
+    """A trained head of each replica, with the embeddings' statistics that its batch norm goes by."""
+
+    mean: Tensor
+    deviation: Tensor
+    parameters: tuple[Tensor, ...]
+
+    @torch.no_grad()
+    def probabilities(self, embeddings: Tensor) -> Tensor:
+        """(K, n, classes) of embeddings (K, n, width), some thousand rows at a time."""
+        pieces = [
+            torch.softmax(_logits(self.parameters, (rows - self.mean) / self.deviation), 2)
+            for rows in embeddings.split(_ROWS, 1)
+        ]
+        return torch.cat(pieces, 1)
+
+
+def train_head(
+    embeddings: Tensor, ids: Tensor, labels: Tensor, *, classes: int, steps: int, seed: int, replicas: tuple[int, ...]
+) -> Head:
+    """Train a head of each replica on embeddings (K, N, width), of which `ids` (K, n) carry `labels` (K, n).
+
+    Settings are attacks.md's: sharpening 0.8, mixup 0.75, unlabelled weight 50 ramped linearly, exponential moving
+    average of 0.999 (corrected for its start), Adam at 2e-3, batches of 16.
+    """
+    mean = embeddings.mean(1, keepdim=True)
+    deviation = embeddings.std(1, keepdim=True) + 1e-5
+    inputs = (embeddings - mean) / deviation
+    parameters = _initial(inputs.shape[2], classes, seed, replicas, inputs)
+    optimiser = torch.optim.Adam(parameters, lr=RATE)
+    average = [torch.zeros_like(p) for p in parameters]
+    one_hot = torch.nn.functional.one_hot(labels, classes).to(inputs.dtype)
+    draws = _Draws(seed, replicas, ids.shape[1], inputs.shape[1], steps, inputs)
+    for step in range(steps):
+        picked, free, order, weight = draws.at(step)
+        known = _rows(inputs, ids.gather(1, picked))
+        unknown = _rows(inputs, free)
+        with torch.no_grad():
+            guessed = torch.softmax(_logits(parameters, unknown), 2) ** (1.0 / SHARPENING)
+            guessed = guessed / guessed.sum(2, keepdim=True)
+        rows = torch.cat((known, unknown), 1)
+        wanted = torch.cat((_rows(one_hot, picked), guessed), 1)
+        mixed = weight * rows + (1.0 - weight) * _rows(rows, order)
+        target = weight * wanted + (1.0 - weight) * _rows(wanted, order)
+        with torch.enable_grad():
+            logs = torch.log_softmax(_logits(parameters, mixed), 2)
+            labelled = -(target[:, :BATCH] * logs[:, :BATCH]).sum(2).mean(1)
+            free_loss = ((logs[:, BATCH:].exp() - target[:, BATCH:]) ** 2).mean((1, 2))
+            ramp = UNLABELLED_WEIGHT * (step + 1) / steps
+            # The sum over replicas keeps their gradients apart.
+            loss = (labelled + ramp * free_loss).sum()
+            optimiser.zero_grad()
+            loss.backward()
+        optimiser.step()
+        for mean_of, value in zip(average, parameters, strict=True):
+            mean_of.mul_(DECAY).add_(value.detach(), alpha=1.0 - DECAY)
+    correction = 1.0 - DECAY**steps
+    return Head(mean, deviation, tuple(a / correction for a in average))
+
+
+def _logits(parameters: tuple[Tensor, ...], inputs: Tensor) -> Tensor:
+    scale, shift, weight, bias = parameters
+    return torch.relu(inputs * scale + shift) @ weight + bias
+
+
+def _initial(width: int, classes: int, seed: int, replicas: tuple[int, ...], like: Tensor) -> tuple[Tensor, ...]:
+    """Batch norm starts as the identity; the linear layer uniform within 1/sqrt(width)."""
+    bound = 1.0 / np.sqrt(width)
+    weights = np.stack([stream(seed, Purpose.ATTACK, k, 5).uniform(-bound, bound, (width, classes)) for k in replicas])
+    count = len(replicas)
+    parts = (
+        like.new_ones(count, 1, width),
+        like.new_zeros(count, 1, width),
+        torch.from_numpy(weights).to(like),
+        like.new_zeros(count, 1, classes),
+    )
+    return tuple(p.requires_grad_() for p in parts)
+
+
+def _rows(values: Tensor, places: Tensor) -> Tensor:
+    """Rows (K, n, c) of (K, N, c) at `places` (K, n)."""
+    return values.gather(1, places.unsqueeze(2).expand(-1, -1, values.shape[2]))
+
+
+class _Draws:
+    """Batches, mixup partners and weights of all steps, each replica's from a stream of its own."""
+
+    def __init__(
+        self, seed: int, replicas: tuple[int, ...], known: int, records: int, steps: int, like: Tensor
+    ) -> None:
+        generators = [stream(seed, Purpose.ATTACK, k, 6) for k in replicas]
+        picked = np.stack([g.integers(known, size=(steps, BATCH)) for g in generators], 1)
+        free = np.stack([g.integers(records, size=(steps, BATCH)) for g in generators], 1)
+        order = np.stack([g.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1) for g in generators], 1)
+        drawn = np.stack([g.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1)) for g in generators], 1)
+        self._parts = [torch.from_numpy(part).to(like.device) for part in (picked, free, order)]
+        self._weights = torch.from_numpy(np.maximum(drawn, 1.0 - drawn)).to(like)
+
+    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Places of labelled and of free records (K, BATCH), partners (K, 2 BATCH), weights (K, 2 BATCH, 1)."""
+        picked, free, order = (part[step] for part in self._parts)
+        return picked, free, order, self._weights[step]
+
+
+LEAST, MOST = 1.0, 5.0
+
+
+class MaliciousOptimiser:
+    """Scales a client's gradient by how it compares with the one before, coordinate by coordinate."""
+
+    first_pass_repeats = 1
+
+    def __init__(self) -> None:
+        self._before: Tensor | None = None
+
+    def own_gradient(self, gradient: Tensor) -> Tensor:
+        """See `mechanisms.behaviours.GradientBehaviour.own_gradient`."""
+        before, self._before = self._before, gradient.clone()
+        if before is None:
+            return gradient
+        # Where there was no gradient before there is nothing to compare with.
+        ratio = torch.where(before == 0, torch.zeros_like(gradient), gradient / before)
+        return gradient * (1.0 + ratio).clamp(LEAST, MOST)
+
+
+def malicious_client(setting: AttackSetting, replicas: range) -> Mapping[int, GradientBehaviour]:
+    """The adversary's client with its own optimiser."""
+    return {ADVERSARY_CLIENT: MaliciousOptimiser()}
+
+
+def without_gradient(setting: AttackSetting) -> str | None:
+    """Why there is no gradient to scale."""
+    if setting.method.downlink != "gradient":
+        return "its clients step by what they estimate from scalars: there is no gradient to scale"
+    return None
+
+
+def planted_for_active(setting: AttackSetting) -> AttackSetting:
+    """The positive control of the passive attack, with the malicious optimiser in place."""
+    return replace(planted(setting), adversary="malicious-client")
+
+
+ACTIVE_SPEC = replace(
+    SPEC,
+    name="label_completion_active",
+    summary="label_completion by a client that trained with a malicious local optimiser (Fu et al. 2022, active)",
+    adversaries=("malicious-client",),
+    positive=replace(SPEC.positive, setting=planted_for_active),
+    unfit=without_gradient,
+    behave=malicious_client,
 )

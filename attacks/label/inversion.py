@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.label.binary import cut_layer, unfit_channel
 from attacks.label.mount import mount_labels
-from attacks.label.norm import cut_layer, unfit_channel
 from dpzv_audit.errors import InputError
 from mechanisms.views import View
 

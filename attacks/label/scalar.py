@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
-from attacks.core.planted import labels_in_own_features
+from attacks.core.controls import labels_in_own_features
 from attacks.label.direct import channel_of
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError

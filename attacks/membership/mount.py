@@ -6,22 +6,28 @@ replace-record, every record is in with probability one half, and every replica 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
-from attacks.core.chance import by_coins
 from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
-from attacks.core.controls import at_chance
+from attacks.core.controls import at_chance, by_coins, labels_by_heart
 from attacks.core.metrics import auc_interval, low_rates
-from attacks.core.planted import labels_by_heart
 from attacks.core.run import ADVERSARY_CLIENT, public_knowledge
-from attacks.membership.mail import sharing_own_block
-from attacks.membership.shadow_models import ShadowRun, coins_of, pool_of, rounds_on_half, train_all, trained_on
-from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import check_count
-from mechanisms import TrainingConfig
+from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
+from dpzv_audit.data.files import check_memory
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.halving import as_share, in_pieces
+from dpzv_audit.seeds import Purpose, stream
+from mechanisms import TrainingConfig, train
 from mechanisms.context import Deployment, Plan
+from mechanisms.federation import logits_of, rounds_of
+from mechanisms.parameters import ParameterStack
+from mechanisms.trained import TrainedStack
+from mechanisms.training_data import TrainingData, dtype_of
 from mechanisms.views import Adversary, View
 
 
@@ -128,3 +134,157 @@ def overfitted(setting: AttackSetting) -> AttackSetting:
     options = {"batch_size": 16, "epochs": 100, "server_rate": 0.05, "client_rate": 0.05}
     dataset, own = labels_by_heart(setting.dataset, setting.seed), {"pool": 256, "shadows": 64}
     return setting.on("split", options, dataset=dataset, trials=16, options=own)
+
+
+@dataclass(frozen=True)
+class ShadowRun:
+    """Models trained on coin flips: confidences (K, P) and outside (K, n), members (K, P), and the trained stack."""
+
+    confidence: np.ndarray
+    outside: np.ndarray
+    members: np.ndarray
+    trained: TrainedStack
+
+
+def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
+    """`size` records (an even number) of the training part, drawn by the seed; the test part stays.
+
+    Raises:
+        InputError: The data have fewer, or half of them is less than a batch.
+    """
+    dataset, size = setting.dataset, _pool_size(setting, size)
+    if size // 2 < setting.config.batch_size:
+        raise InputError(
+            f"option pool gives {size // 2} records to train on, must be at least the batch of "
+            f"{setting.config.batch_size}: half of the pool is trained on"
+        )
+    rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(len(dataset.train))[:size])
+    return replace(dataset, train=_rows(dataset.train, rows))
+
+
+def _pool_size(setting: AttackSetting, size: int) -> int:
+    return min(size, len(setting.dataset.train)) // 2 * 2
+
+
+def rounds_on_half(setting: AttackSetting, size: int) -> int:
+    """Rounds of a training on half of a pool of `size` records: all replicas take them together."""
+    return rounds_of(setting.config, _pool_size(setting, size) // 2)
+
+
+def _rows(records: Records, rows: np.ndarray) -> Records:
+    return Records(
+        features=tuple(np.ascontiguousarray(block[rows]) for block in records.features), labels=records.labels[rows]
+    )
+
+
+def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
+    """Fair coins (K, pairs), each replica's from a stream of its own; `MemoryError` where they do not fit."""
+    check_memory(8 * len(replicas) * pairs, f"coins of {len(replicas)} trainings")
+    coins: np.ndarray = np.empty((len(replicas), pairs), dtype=np.int64)
+    for row, k in zip(coins, replicas, strict=True):
+        row[:] = stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs)
+    return coins
+
+
+def chosen_rows(coins: np.ndarray) -> np.ndarray:
+    """Rows (K, pairs) of the pool that coins (K, pairs) choose: of records 2i and 2i + 1 one."""
+    rows: np.ndarray = 2 * np.arange(coins.shape[1]) + coins
+    return rows
+
+
+def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
+    """The records that one replica trains on, as a data set: what an accountant and a control of accuracy take."""
+    return replace(pool, train=_rows(pool.train, chosen_rows(coins[None])[0]))
+
+
+def train_on_coins(
+    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
+) -> ShadowRun:
+    """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
+    config = setting.config
+    rows = chosen_rows(coins)
+    data = TrainingData.of(pool, dtype=dtype_of(config), device=setting.device, labels=pool.train.labels[rows])
+    selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
+    mail = MailReader(ADVERSARY_CLIENT, pool.train.labels.reshape(-1, 2), pool.classes)
+    trained = train(
+        setting.method,
+        selected,
+        config,
+        seed=setting.seed,
+        replicas=replicas,
+        observers=(mail,) if setting.adversary == "client" else (),
+        device=setting.device,
+        progress=setting.progress,
+    )
+    members = np.zeros((len(coins), len(pool.train)), dtype=bool)
+    np.put_along_axis(members, rows, True, axis=1)
+    if setting.adversary == "client":
+        return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
+    confidence, outside = (
+        confidences(trained, data, config, blocks, labels, device=setting.device)
+        for blocks, labels in ((data.features, pool.train.labels), (data.test_features, pool.test.labels))
+    )
+    return ShadowRun(confidence, outside, members, trained)
+
+
+def train_all(
+    pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, kept: int
+) -> tuple[ShadowRun, int | None]:
+    """`train_on_coins` for all of `coins`, in one stack or, where memory runs out, in ever smaller ones.
+
+    Of what was trained the first `kept` replicas stay. Also returns how many memory sufficed for at a time, None where
+    for all.
+    """
+    rounds = rounds_of(setting.config, coins.shape[1])
+
+    def piece(first: int, last: int) -> ShadowRun:
+        shown = as_share(setting.progress, (first, last), of=len(coins), rounds=rounds)
+        part = replace(setting, progress=shown)
+        return train_on_coins(pool, part, coins[first:last], replicas=range(first, last))
+
+    pieces = list(in_pieces(piece, 0, len(coins)))
+    runs = [run for run, _ in pieces]
+    confidence, outside, members = (
+        np.concatenate([getattr(run, name) for run in runs]) for name in ("confidence", "outside", "members")
+    )
+    trained = only(TrainedStack.joined([run.trained for run in runs]), kept)
+    return ShadowRun(confidence, outside, members, trained), pieces[-1][1]
+
+
+@torch.no_grad()
+def confidences(
+    trained: TrainedStack,
+    data: TrainingData,
+    config: TrainingConfig,
+    blocks: Sequence[torch.Tensor],
+    labels: np.ndarray,
+    *,
+    device: str,
+) -> np.ndarray:
+    """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
+
+    `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-`LARGEST` where a model
+    has no finite answer.
+    """
+    logits = logits_of(trained, data, config, blocks, device=device).double()
+    place = torch.from_numpy(labels).to(device).expand(len(logits), -1).unsqueeze(2)
+    own = logits.gather(2, place).squeeze(2)
+    others = logits.scatter(2, place, -torch.inf).logsumexp(2)
+    found: np.ndarray = (own - others).cpu().numpy()
+    finite: np.ndarray = np.clip(np.nan_to_num(found, nan=0.0), -LARGEST, LARGEST)
+    return finite
+
+
+def only(trained: TrainedStack, count: int) -> TrainedStack:
+    """The first `count` replicas of a stack."""
+
+    def first(stack: ParameterStack) -> ParameterStack:
+        return ParameterStack(stack.flat[:count], stack.layout)
+
+    return replace(
+        trained,
+        clients=tuple(first(c) for c in trained.clients),
+        server=first(trained.server),
+        correct=trained.correct[:count],
+        loss=trained.loss[:count],
+    )

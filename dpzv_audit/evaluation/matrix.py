@@ -65,7 +65,7 @@ def negative_controls(cells: Sequence[Cell]) -> NegativeControls | None:
     """One test of all negative controls together: the smallest p-value times their number (Bonferroni).
 
     It holds its false-alarm rate however the controls depend on each other and whatever the shape of what varies
-    between trainings (`attacks.core.chance`). None where no cell has a p-value: too few trainings.
+    between trainings (`attacks.core.controls`). None where no cell has a p-value: too few trainings.
     """
     tested = [(c.control_p, c) for c in cells if c.control_p is not None]
     if not tested:

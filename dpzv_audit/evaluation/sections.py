@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attacks.core.intervals import shared_rate
-from attacks.core.metrics import majority_baseline
+from attacks.core.metrics import majority_baseline, shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import Accuracy, Bytes, ControlAccuracy, Data, Epoch, Plain, Utility

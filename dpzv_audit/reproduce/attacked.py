@@ -7,7 +7,7 @@ from typing import Any
 
 from attacks import attack_named
 from attacks.core.contract import AttackOutcome, AttackSetting
-from attacks.core.intervals import betting_limits
+from attacks.core.metrics import betting_limits
 from attacks.core.run import continuous
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attacks.core.intervals import rates_difference
+from attacks.core.metrics import rates_difference
 from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.evaluation.comparing import compared
 from dpzv_audit.findings import LEAST_TRAININGS, Interval

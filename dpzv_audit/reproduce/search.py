@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attacks.core.intervals import shared_rate
+from attacks.core.metrics import shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce.private_trainings import Federated, FrozenClients, Options

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.core.intervals import shared_rate
+from attacks.core.metrics import shared_rate
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from attacks import AttackSetting, AttackSpec
 from attacks.core.contract import DoesNotApply, Knowledge, LabelGuesses
-from attacks.feature.reconstruction import Reconstruction
+from attacks.feature.inversion import Reconstruction
 from attacks.gradient.estimation import GradientEstimates
 from dpzv_audit.data import DATASETS
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES
-from dpzv_audit.testing.rules import check_words, require
+from dpzv_audit.testing.datasets import check_words, require
 from mechanisms import METHODS
 from mechanisms.views import View
 

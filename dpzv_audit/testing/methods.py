@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpzv_audit.accounting import Release
 from dpzv_audit.checkpoints import FileCheckpoints
-from dpzv_audit.testing.rules import check_words, require, small_dataset
+from dpzv_audit.testing.datasets import check_words, require, small_dataset
 from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.context import Deployment
 from mechanisms.messages import SERVER, Channel, Message

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.label.norm import guesses_of, mean_by_record
-from attacks.label.spectral import projections
+from attacks.label.binary import guesses_of, mean_by_record, projections
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attacks.core import chance
-from attacks.core.chance import by_bets, by_coins, by_names, by_order
-from attacks.core.intervals import t_interval
-from attacks.core.metrics import trial_areas
+from attacks.core import controls
+from attacks.core.controls import by_bets, by_coins, by_names, by_order
+from attacks.core.metrics import t_interval, trial_areas
 from dpzv_audit.evaluation.matrix import FALSE_ALARM, negative_controls
 from dpzv_audit.findings import LEAST_TRAININGS
 from dpzv_audit.results import Cell
@@ -33,7 +32,9 @@ def by_student(values, expected):
     """What the joint test went by: two-sided, over trainings."""
     found = t_interval(values, 1)
     spread = (found.high - found.value) / stats.t.ppf(0.975, values.size - 1)
-    return chance.ChanceTest(float(2.0 * stats.t.sf(abs(found.value - expected) / spread, values.size - 1)), "Student")
+    return controls.ChanceTest(
+        float(2.0 * stats.t.sf(abs(found.value - expected) / spread, values.size - 1)), "Student"
+    )
 
 
 @pytest.mark.parametrize("law", SKEWED)
@@ -113,12 +114,12 @@ def clusters(rng, trainings, labels, classes):
 
 def test_other_names_of_the_classes_are_as_likely_where_only_the_names_were_dealt(monkeypatch):
     """All guesses of a class share one name: as skewed as luck gets. P-values below x come at most as often."""
-    monkeypatch.setattr(chance, "_EXCHANGES", 2000)
-    chance._names.cache_clear()
+    monkeypatch.setattr(controls, "_EXCHANGES", 2000)
+    controls._names.cache_clear()
     rng = np.random.default_rng(4)
     labels = np.tile(np.arange(5), (3, 40))
     found = np.array([by_names(clusters(rng, 3, labels, 5), labels, 5).p for _ in range(300)])
-    chance._names.cache_clear()
+    controls._names.cache_clear()
     for x in (0.01, 0.1, 0.5):
         assert (found <= x).sum() <= stats.binom.ppf(1 - 1e-4, 300, x)
 

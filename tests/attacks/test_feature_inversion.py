@@ -6,8 +6,7 @@ import torch
 
 from attacks.core.contract import DoesNotApply
 from attacks.core.run import attacked_run
-from attacks.feature.inversion import SPEC, from_jacobians, last_embeddings
-from attacks.feature.reconstruction import ssim
+from attacks.feature.inversion import SPEC, from_jacobians, last_embeddings, ssim
 from dpzv_audit.errors import InputError
 
 from .conftest import random_dataset, small_setting

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN
-from attacks.gradient.truth import GradientTruth
+from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN, GradientTruth
 from dpzv_audit.errors import InputError
 from mechanisms.training_data import TrainingData
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import expit
 
-from attacks.core.intervals import (
+from attacks.core.metrics import (
     areas_interval,
+    auc_interval,
     bets,
     betting_limits,
     cosine_interval,
@@ -19,7 +20,6 @@ from attacks.core.intervals import (
     shared_rate,
     t_interval,
 )
-from attacks.core.metrics import auc_interval
 from dpzv_audit.errors import InputError, NotFinite
 from dpzv_audit.findings import LEAST_TRAININGS
 from dpzv_audit.intervals import clopper_pearson, proportion

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attacks.label.completion_active import SPEC, MaliciousOptimiser
+from attacks.label.completion import ACTIVE_SPEC, MaliciousOptimiser
 from dpzv_audit.errors import InputError
 from mechanisms.training_data import TrainingData
 
@@ -27,7 +27,7 @@ def test_gradients_grow_where_they_keep_their_sign_and_never_shrink():
 @pytest.mark.parametrize("method", ["split", "vafl", "compressed"])
 def test_only_the_adversarys_model_steps_by_its_rule(method):
     """Of the first round of its own on, client 1's parameters differ from an honest run's; at the first they do not."""
-    one = small_setting(SPEC, method, random_dataset(), options={"epochs": 1, "batch_size": 16})
+    one = small_setting(ACTIVE_SPEC, method, random_dataset(), options={"epochs": 1, "batch_size": 16})
     data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
     honest = train(data, one.config, seed=0)
     played = train(data, one.config, seed=0, behaviours={1: MaliciousOptimiser()})
@@ -39,8 +39,10 @@ def test_only_the_adversarys_model_steps_by_its_rule(method):
 
 
 def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
-    outcome = SPEC.mount(
-        small_setting(SPEC, "split", digits, options={"batch_size": 64}, options_of_attack={"steps": 200}, trials=2)
+    outcome = ACTIVE_SPEC.mount(
+        small_setting(
+            ACTIVE_SPEC, "split", digits, options={"batch_size": 64}, options_of_attack={"steps": 200}, trials=2
+        )
     )
     assert outcome.controls["positive"].value > 0.95
     assert outcome.controls["positive"].holds
@@ -49,4 +51,4 @@ def test_the_attack_finds_planted_labels_and_its_controls_hold(digits):
 
 def test_scalars_leave_no_gradient_to_scale():
     with pytest.raises(InputError, match="there is no gradient to scale"):
-        SPEC.mount(small_setting(SPEC, "dpzv"))
+        ACTIVE_SPEC.mount(small_setting(ACTIVE_SPEC, "dpzv"))

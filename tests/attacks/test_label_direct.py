@@ -9,7 +9,7 @@ import torch
 
 from attacks import attack_named
 from attacks.core.contract import LabelGuesses
-from attacks.core.querying_client import QueryingClient
+from attacks.core.queries import QueryingClient
 from attacks.label.direct import (
     Channel,
     from_gradients,

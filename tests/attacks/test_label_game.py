@@ -11,8 +11,7 @@ from attacks import ATTACKS
 from attacks.core.contract import LabelGuesses
 from attacks.core.metrics import prior_baseline
 from attacks.core.run import few_labels
-from attacks.label.coins import NO_IDS, LabelCoins, guess_coins, label_coins
-from attacks.label.mount import blind_success
+from attacks.label.mount import NO_IDS, LabelCoins, blind_success, guess_coins, label_coins
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.auditing.families import gaussian_epsilon
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from attacks.core.contract import DoesNotApply
-from attacks.label import mount_precision
-from attacks.label.mount_precision import rounded_after_the_sum
-from attacks.label.precision import SPEC, by_floats, by_steps
+from attacks.label import precision
+from attacks.label.precision import SPEC, by_floats, by_steps, rounded_after_the_sum
 from mechanisms.noise import GaussianNoise
 
 from .conftest import small_setting
@@ -159,7 +158,7 @@ def test_playing_again_draws_no_noise(monkeypatch):
 
 
 def test_noise_from_the_operating_system_is_betrayed_as_that_of_a_seed_is(monkeypatch):
-    monkeypatch.setattr(mount_precision, "train", partial(mount_precision.train, noise_from="os"))
+    monkeypatch.setattr(precision, "train", partial(precision.train, noise_from="os"))
     options = {"server_update": "sgd", "sigma": 0.05, "batch_size": 24, "epochs": 60, "trials": 8}
     betrayed, kept = (played(noise=noise, **options) for noise in ("float", "grid"))
     assert betrayed.measures["proven"].value == 1.0
@@ -176,7 +175,7 @@ def test_an_attack_that_peeks_at_the_coins_fails_its_negative_control():
         nonlocal coins
         if known.replicas[0] == 0:
             setting = small_setting(SPEC, "dpzv-sound", options={"sigma": 0.3}, trials=64)
-            coins = mount_precision._deal(setting, range(64))[1]
+            coins = precision._deal(setting, range(64))[1]
         return np.eye(2, dtype=bool)[coins]
 
     outcome = played(spec=replace(SPEC, infer=peeking), trials=64, epochs=1)
@@ -213,7 +212,7 @@ def test_what_cannot_be_played_again_is_refused_in_one_line(method, options, rea
 
 
 def test_where_memory_runs_out_stacks_are_played_again_as_they_were_trained(monkeypatch):
-    train, stacks = mount_precision.train, []
+    train, stacks = precision.train, []
 
     def too_small(*arguments, replicas, **options):
         stacks.append(len(replicas))
@@ -221,7 +220,7 @@ def test_where_memory_runs_out_stacks_are_played_again_as_they_were_trained(monk
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return train(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(mount_precision, "train", too_small)
+    monkeypatch.setattr(precision, "train", too_small)
     outcome = played(noise="float", server_update="sgd", sigma=0.05, batch_size=24, epochs=60, trials=5)
     assert stacks == [5, 2, 2, 1, 2, 2, 1]
     assert outcome.at_once == 2

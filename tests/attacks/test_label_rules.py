@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks.label.rules import RULES, argmin, first_negative
+from attacks.label.direct import RULES, argmin, first_negative
 from dpzv_audit.errors import InputError
 
 

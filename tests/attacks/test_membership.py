@@ -10,13 +10,20 @@ from scipy.stats import norm
 
 from attacks import ATTACKS
 from attacks.core.contract import AttackSetting, DoesNotApply
-from attacks.membership import lira as membership_lira
-from attacks.membership import shadow_models
-from attacks.membership.lira import PSEUDO_COUNT, fits
+from attacks.membership import mount
+from attacks.membership.inference import PSEUDO_COUNT, by_likelihood, fits, shares_beaten
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
-from attacks.membership.mount import low_rates, overfitted, pair_game, roc
-from attacks.membership.rmia import shares_beaten
-from attacks.membership.shadow_models import chosen_rows, coins_of, pool_of, train_all, train_on_coins
+from attacks.membership.mount import (
+    chosen_rows,
+    coins_of,
+    low_rates,
+    overfitted,
+    pair_game,
+    pool_of,
+    roc,
+    train_all,
+    train_on_coins,
+)
 from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
@@ -143,14 +150,14 @@ def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
     pool, coins = pool_of(setting, 20), coins_of(0, range(11), 10)
     whole, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once is None
-    train = shadow_models.train
+    train = mount.train
 
     def too_small(*arguments, replicas, **options):
         if len(replicas) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return train(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(shadow_models, "train", too_small)
+    monkeypatch.setattr(mount, "train", too_small)
     halved, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once == 2
     assert np.allclose(halved.confidence, whole.confidence, rtol=1e-4, atol=1e-4)
@@ -207,7 +214,7 @@ def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
     population = SimpleNamespace(confidence=confidence, shadows=shadows, members=members)
     inside, outside = fits(shadows, members), fits(shadows, ~members)
     for variant in ("online", "offline"):
-        scores = membership_lira.infer(None, SimpleNamespace(population=population, options={"variant": variant}))
+        scores = by_likelihood(None, SimpleNamespace(population=population, options={"variant": variant}))
         ratio = norm.logpdf(confidence, inside[0], inside[1] ** 0.5) - norm.logpdf(
             confidence, outside[0], outside[1] ** 0.5
         )

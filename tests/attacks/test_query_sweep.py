@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.label.rules import argmin
+from attacks.label.direct import argmin
 from dpzv_audit.intervals import proportion
 
 CONFIDENCE = 1 - 1e-4

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attacks.core.intervals import t_interval
+from attacks.core.metrics import t_interval
 from attacks.gradient.estimates import (
     correlation,
     forward_difference_error,
@@ -23,7 +23,7 @@ from attacks.gradient.estimates import (
     minimum_norm,
     ridge,
 )
-from attacks.label.rules import argmin
+from attacks.label.direct import argmin
 from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 

@@ -20,7 +20,7 @@ from measuring import products_of, seconds
 from ratios import Row, milliseconds
 
 from attacks.core.contract import AttackSetting
-from attacks.membership.shadow_models import chosen_rows, coins_of, pool_of, train_on_coins
+from attacks.membership.mount import chosen_rows, coins_of, pool_of, train_on_coins
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS

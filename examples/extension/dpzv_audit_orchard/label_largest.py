@@ -6,9 +6,9 @@ At logits that the server sums the gradient is softmax - one-hot: 1 - p in size 
 from __future__ import annotations
 
 from attacks.core.contract import AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.label.binary import cut_layer, unfit_channel
 from attacks.label.direct import on_split
 from attacks.label.mount import mount_labels
-from attacks.label.norm import cut_layer, unfit_channel
 from mechanisms.views import View
 
 

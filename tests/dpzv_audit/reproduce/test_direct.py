@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from attacks.core.intervals import betting_limits
+from attacks.core.metrics import betting_limits
 from dpzv_audit.cli import main
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.attacked import FALSE_ALARM, judged

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attacks.core.querying_client import DUMMY_STD, QueryingClient
+from attacks.core.queries import DUMMY_STD, QueryingClient
 from mechanisms.behaviours import Turn
 from mechanisms.schedules import BatchStream
 

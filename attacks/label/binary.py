@@ -1,0 +1,205 @@
+"""Binary labels from gradients at the cut layer, by norm or direction, and from the spectrum of embeddings.
+
+Norm (Li et al., ICLR 2022): where classes are imbalanced a model is sure of the commoner one, so records of the rarer
+have the larger gradients. Direction (the same): gradients of records of one class point one way, of the other the
+opposite way, and one known positive or three orient them; directions turn as training goes on, so each pass over the
+data is compared with the known ones of that pass. Spectrum (Sun et al., 2022): training pulls the two classes'
+embeddings apart, so that their first principal component tells them; the side with fewer records is the rarer class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
+from attacks.core.controls import CERTAIN, labels_in_own_features
+from attacks.label.completion import RAW, UNTRAINED, embedded
+from attacks.label.mount import mount_binary
+from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.errors import InputError
+from mechanisms.views import View
+
+
+def by_norm(view: View, known: Knowledge) -> LabelGuesses:
+    """Mean norm of a record's gradients over all its rounds: the larger, the likelier the rarer class."""
+    gradients, ids = cut_layer(view, known)
+    return guesses_of(mean_by_record(torch.linalg.vector_norm(gradients, dim=3), ids, known), known)
+
+
+def cut_layer(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Per-record gradients (rounds, K, B, width) that one client received, and the record ids (rounds, K, B)."""
+    mail = [m for m in view.received("gradient") if m.receiver == known.client and m.ids is not None]
+    if not mail:
+        raise InputError("the view holds no gradient from the server")
+    return torch.stack([m.payload for m in mail]).double(), torch.stack([m.ids for m in mail if m.ids is not None])
+
+
+def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
+    """Mean over rounds of `values` (rounds, K, B), by record: (K, N); records never seen get the mean of the others."""
+    replicas = values.shape[1]
+    flat_values, flat_ids = (v.transpose(0, 1).flatten(1) for v in (values, ids))
+    total = values.new_zeros(replicas, known.records).scatter_add_(1, flat_ids, flat_values)
+    count = values.new_zeros(replicas, known.records).scatter_add_(1, flat_ids, torch.ones_like(flat_values))
+    mean = total / count.clamp(min=1)
+    return torch.where(count > 0, mean, total.sum(1, keepdim=True) / count.sum(1, keepdim=True))
+
+
+def guesses_of(rarer: Tensor, known: Knowledge) -> LabelGuesses:
+    """Guesses from scores (K, N) that are larger for the rarer class; as many are called it as its public share."""
+    scores = rarer if known.rarer == 1 else -rarer
+    ordered = scores.sort(1, descending=True).values
+    ones = max(1, round(known.share_of_ones * scores.shape[1]))
+    labels = (scores >= ordered[:, ones - 1 : ones]).long()
+    both = torch.stack((-scores, scores), 2).unsqueeze(0)
+    ids = torch.arange(scores.shape[1], device=scores.device).expand(1, *scores.shape)
+    return LabelGuesses(labels.unsqueeze(0), ids, both)
+
+
+def unfit_gradients(setting: AttackSetting) -> str | None:
+    """Why there are no binary labels to read off gradients."""
+    return unfit_data(setting) or unfit_channel(setting)
+
+
+def unfit_data(setting: AttackSetting) -> str | None:
+    """Why the data are none for an attack on binary labels."""
+    if setting.dataset.classes != 2:
+        return f"{setting.dataset.name} has {setting.dataset.classes} classes, must have 2"
+    return None
+
+
+def unfit_channel(setting: AttackSetting) -> str | None:
+    """Why the channel carries no gradient of a record."""
+    if setting.method.downlink != "gradient":
+        return "its server sends no gradient of a record"
+    return unfit_sampler(setting)
+
+
+def base_rate_alone(setting: AttackSetting) -> AttackSetting:
+    """One record in ten of class 1, features that say nothing: what is learnt is the base rate, and norms show it."""
+
+    def bare(records: Records, count: int) -> Records:
+        blocks = tuple(np.zeros((count, *f.shape[1:]), dtype=np.float32) for f in records.features)
+        return Records(features=blocks, labels=(np.arange(count) % 10 == 0).astype(np.int64))
+
+    data = setting.dataset
+    planted = VerticalDataset("base rate alone", bare(data.train, 400), bare(data.test, 40), 2, data.partition, {})
+    options = {"top_model": False, "batch_size": 20, "epochs": 20, "client_rate": 0.1}
+    return setting.on("split", options, dataset=planted, trials=2)
+
+
+NORM_SPEC = AttackSpec(
+    name="label_norm",
+    summary="binary labels from norms of per-record gradients at the cut layer (Li et al. 2022)",
+    adversaries=("client",),
+    infer=by_norm,
+    mounted_by=mount_binary,
+    positive=Positive("one label in ten, uninformative features, summed logits: must be 0.95", base_rate_alone, 0.95),
+    unfit=unfit_gradients,
+)
+
+
+def by_direction(view: View, known: Knowledge) -> LabelGuesses:
+    """Mean cosine, over passes, between a record's gradient and that of the known positives; these are not guessed."""
+    if known.few is None:
+        raise InputError("label_direction needs a known positive, which this adversary does not hold")
+    gradients, ids = cut_layer(view, known)
+    positives = known.few.ids[known.few.labels == 1].view(len(known.few.ids), -1)
+    units = gradients / torch.linalg.vector_norm(gradients, dim=3, keepdim=True).clamp(min=1e-300)
+    among = (ids.unsqueeze(3) == positives[None, :, None, :]).any(3)
+    cosines, places = [], []
+    for start in range(0, len(ids), known.batches):
+        own = slice(start, start + known.batches)
+        seen = among[own].unsqueeze(3)
+        reference = (units[own] * seen).sum((0, 2))
+        if not bool(seen.any(dim=(0, 2, 3)).all()):
+            continue  # a pass cut short in which some replica met no known positive
+        cosines.append((units[own] * reference[None, :, None, :]).sum(3))
+        places.append(ids[own])
+    if not cosines:
+        few = f"‹epochs› {known.config.epochs} are too few"
+        raise InputError(f"{few}: no known positive was in a batch of the view, give more")
+    # `guesses_of` takes scores of the rarer class, whichever it is.
+    scores = mean_by_record(torch.cat(cosines), torch.cat(places), known)
+    found = guesses_of(scores if known.rarer == 1 else -scores, known)
+    free = torch.ones_like(found.labels[0], dtype=torch.bool).scatter_(1, positives, False)
+    rows = free.nonzero()[:, 1].view(len(free), -1)
+    if found.scores is None:
+        raise TypeError("guesses of binary labels have scores")
+    return LabelGuesses(
+        found.labels[0].gather(1, rows).unsqueeze(0),
+        rows.unsqueeze(0),
+        found.scores[0].gather(1, rows.unsqueeze(2).expand(-1, -1, 2)).unsqueeze(0),
+    )
+
+
+def on_sums(setting: AttackSetting) -> AttackSetting:
+    """Split learning without a top model, where a gradient at the logits is (p - y, y - p)."""
+    return setting.on("split", {"top_model": False, "epochs": 1, "batch_size": setting.config.batch_size}, trials=1)
+
+
+DIRECTION_SPEC = AttackSpec(
+    name="label_direction",
+    summary="binary labels from directions of per-record gradients and a few known positives (Li et al. 2022)",
+    adversaries=("client",),
+    infer=by_direction,
+    mounted_by=mount_binary,
+    positive=Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN),
+    options={"labels_per_class": 3},
+    unfit=unfit_gradients,
+    few_labels=True,
+)
+
+
+def by_spectrum(view: View, known: Knowledge) -> LabelGuesses:
+    """Projection of each record's embedding on the first principal component, oriented by the smaller side."""
+    if known.own is None:
+        raise InputError("label_spectral needs a client's own model, which this adversary does not hold")
+    return guesses_of(projections(embedded(known.own, known.own.trained, known.own.features)), known)
+
+
+def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
+    """Baselines: an untrained bottom model, and the client's raw features."""
+    own = known.own
+    if own is None:
+        return {}
+    found = {UNTRAINED: guesses_of(projections(embedded(own, own.initial, own.features)), known)}
+    if own.features.is_floating_point():
+        raw = own.features.flatten(1).unsqueeze(0).expand(len(known.replicas), -1, -1)
+        found[RAW] = guesses_of(projections(raw), known)
+    return found
+
+
+def projections(embeddings: Tensor) -> Tensor:
+    """Projections (K, N) of embeddings (K, N, width) on their first principal component.
+
+    The sign is that which puts fewer records on the positive side of the midpoint: the rarer class.
+    """
+    centred = embeddings.double() - embeddings.double().mean(1, keepdim=True)
+    _, vectors = torch.linalg.eigh(centred.mT @ centred)
+    along = (centred @ vectors[:, :, -1:]).squeeze(2)
+    middle = (along.amax(1, keepdim=True) + along.amin(1, keepdim=True)) / 2.0
+    fewer = (along > middle).double().mean(1, keepdim=True) <= 0.5
+    return torch.where(fewer, along, -along)
+
+
+def separated(setting: AttackSetting) -> AttackSetting:
+    """Labels that stand in the client's own features, under split learning."""
+    options = {"batch_size": setting.config.batch_size, "epochs": 10}
+    return setting.on("split", options, dataset=labels_in_own_features(setting.dataset), trials=2)
+
+
+SPECTRAL_SPEC = AttackSpec(
+    name="label_spectral",
+    summary="binary labels from the first principal component of a client's embeddings (Sun et al. 2022)",
+    adversaries=("client",),
+    infer=by_spectrum,
+    mounted_by=mount_binary,
+    positive=Positive("labels planted in the client's own features: must be 0.95 at least", separated, 0.95),
+    unfit=unfit_data,
+    baselines=features_alone,
+    unsupervised=True,
+)

@@ -1,0 +1,154 @@
+"""Membership by the loss, by likelihood ratios of shadow models (LiRA), and by ratios to a population (RMIA).
+
+Loss (Yeom et al., CSF 2018): members are fitted better, by one threshold for all. LiRA (Carlini et al., S&P 2022): a
+record's confidence log(p / (1 - p)) is about Gaussian over models that trained on it, and over models that did not:
+shadow models of the adversary's own give both fits. Online: the ratio of the two densities; offline: how far beyond the
+fit of models without it. RMIA (offline; Zarifzadeh, Liu and Shokri, ICML 2024): a record x is likelier a member the
+more records z of the population it beats, (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma, where p(.) is the
+mean over shadow models; offline these did not train on x, and p(x) = ((1 + a) p_out(x) + (1 - a)) / 2 stands for the
+mean over models with and without it.
+
+A client has no released model; what its mail tells of a record stands for the confidence (`attacks.membership.mail`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, Population, Positive, unfit_sampler
+from attacks.membership.mount import membership_rounds, mount_membership, overfitted
+from dpzv_audit.errors import InputError
+from mechanisms.views import View
+
+
+def population_of(known: Knowledge) -> Population:
+    """What the adversary knows of the data; `InputError` where it knows nothing."""
+    if known.population is None:
+        raise InputError("membership needs records to ask a released model about, which this adversary does not hold")
+    return known.population
+
+
+def by_loss(view: View, known: Knowledge) -> np.ndarray:
+    """Scores (targets, P): minus the loss of each record, log p, under the released model; a client's confidence."""
+    if view.adversary.kind == "client":
+        return population_of(known).confidence
+    scores: np.ndarray = -np.logaddexp(0.0, -population_of(known).confidence)
+    return scores
+
+
+def unfit_for_loss(setting: AttackSetting) -> str | None:
+    """Why a client's mail, or that of batches of several sizes, says nothing by one threshold for all records."""
+    if setting.adversary != "client":
+        return None
+    if setting.method.downlink != "gradient":
+        return "a client's mail holds no gradient of a record, so both candidates get one score: see membership_lira"
+    return unfit_sampler(setting)
+
+
+LOSS_SPEC = AttackSpec(
+    name="membership_loss",
+    summary="membership by a global threshold on the released model's loss, or on a client's mail (Yeom et al. 2018)",
+    adversaries=("release", "client"),
+    infer=by_loss,
+    mounted_by=mount_membership,
+    rounds=membership_rounds,
+    positive=Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
+    suggests={"epochs": 100},
+    options={"pool": 512, "shadows": 2},
+    unfit=unfit_for_loss,
+)
+
+
+PSEUDO_COUNT = 8.0
+"""How many shadow models the variance over all records is worth beside a record's own: few have noisy variances."""
+VARIANTS = ("online", "offline")
+
+
+def by_likelihood(view: View, known: Knowledge) -> np.ndarray:
+    """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline)."""
+    population = population_of(known)
+    out_mean, out_variance = fits(population.shadows, ~population.members)
+    if known.options["variant"] == "offline":
+        offline: np.ndarray = (population.confidence - out_mean) / np.sqrt(out_variance)
+        return offline
+    in_mean, in_variance = fits(population.shadows, population.members)
+    online: np.ndarray = _log_density(population.confidence, in_mean, in_variance) - _log_density(
+        population.confidence, out_mean, out_variance
+    )
+    return online
+
+
+def fits(confidence: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (P,) of each record's confidence (S, P) over the `chosen` models, booleans (S, P).
+
+    Variances lean on that over all records by `PSEUDO_COUNT`, and so do means where a record has no such model.
+    """
+    counts = chosen.sum(0)
+    overall = float(confidence[chosen].mean())
+    mean = np.where(counts > 0, np.where(chosen, confidence, 0.0).sum(0) / np.maximum(counts, 1), overall)
+    squares = np.where(chosen, (confidence - mean) ** 2, 0.0).sum(0)
+    pooled = float(squares.sum() / max(1, int(counts.sum()) - int((counts > 0).sum())))
+    variance = (squares + PSEUDO_COUNT * pooled) / (np.maximum(counts - 1, 0) + PSEUDO_COUNT)
+    return mean, np.maximum(variance, 1e-12)
+
+
+def _log_density(values: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    density: np.ndarray = -0.5 * ((values - mean) ** 2 / variance + np.log(variance))
+    return density
+
+
+def unfit_for_client(setting: AttackSetting) -> str | None:
+    """Why batches that a client sees cannot be read side by side."""
+    return unfit_sampler(setting) if setting.adversary == "client" else None
+
+
+LIRA_SPEC = AttackSpec(
+    name="membership_lira",
+    summary="membership by likelihood ratios of shadow models' fits to each record, online or offline (LiRA)",
+    adversaries=("release", "client"),
+    infer=by_likelihood,
+    mounted_by=mount_membership,
+    rounds=membership_rounds,
+    positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
+    suggests={"epochs": 100},
+    options={"pool": 512, "shadows": 64, "variant": "online"},
+    choices={"variant": VARIANTS},
+    unfit=unfit_for_client,
+)
+
+
+def by_ratios(view: View, known: Knowledge) -> np.ndarray:
+    """Scores (targets, P): the share of population records that each record beats by gamma."""
+    population = population_of(known)
+    without = ~population.members
+    counts = np.maximum(without.sum(0), 1)
+    out = np.where(without, _probability(population.shadows), 0.0).sum(0) / counts
+    a = known.options["a"]
+    of_record = _probability(population.confidence) / np.maximum(0.5 * ((1.0 + a) * out + (1.0 - a)), 1e-12)
+    outside = _probability(population.outside) / np.maximum(_probability(population.shadows_outside).mean(0), 1e-12)
+    return np.stack([shares_beaten(r, z, known.options["gamma"]) for r, z in zip(of_record, outside, strict=True)])
+
+
+def shares_beaten(ratios: np.ndarray, population: np.ndarray, gamma: float) -> np.ndarray:
+    """Share of `population` (n,) that each of `ratios` (P,) is at least `gamma` times as large as."""
+    ordered = np.sort(population * gamma)
+    shares: np.ndarray = np.searchsorted(ordered, ratios, side="right") / len(ordered)
+    return shares
+
+
+def _probability(confidence: np.ndarray) -> np.ndarray:
+    probability: np.ndarray = np.exp(-np.logaddexp(0.0, -confidence))
+    return probability
+
+
+RMIA_SPEC = AttackSpec(
+    name="membership_rmia",
+    summary="membership by pairwise likelihood ratios against a population, with offline shadow models (RMIA)",
+    adversaries=("release",),
+    infer=by_ratios,
+    mounted_by=mount_membership,
+    rounds=membership_rounds,
+    positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
+    suggests={"epochs": 100},
+    options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},
+)
