@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpzv_audit.auditing.engine import Effort, collect
+from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.runs import run_name, write_run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpzv_audit.auditing.settings import check_scores
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.deciding import decided
 from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, question_of
@@ -27,6 +26,7 @@ from dpzv_audit.evidence.subject import Subject
 from dpzv_audit.evidence.verdict import fails, stopping_level
 from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult
+from dpzv_audit.statistics.settings import check_scores
 
 _GIVEN = "given"
 

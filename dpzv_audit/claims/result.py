@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpzv_audit.auditing.tradeoff import claimed_curve
 from dpzv_audit.claims.deciding import Decided
 from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.load import ClaimsFile
@@ -15,6 +14,7 @@ from dpzv_audit.evidence.theory import recomputed_curve
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, VERDICTS, adjusted_p_values, decide, fails, supports
 from dpzv_audit.findings import down, to_jsonable, up
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
+from dpzv_audit.statistics.tradeoff import claimed_curve
 
 LENIENT = GateOptions(allow_overclaimed=False, strict=False)
 """What fails where nobody asks for more or less."""

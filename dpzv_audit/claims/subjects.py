@@ -9,12 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dpzv_audit.auditing import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
-from dpzv_audit.auditing.games.fitted import WORDS, FittedScore, fit_score
-from dpzv_audit.auditing.mechanism import MechanismTrials, check_mechanism, importable, play
-from dpzv_audit.auditing.mechanism_code import code_of
-from dpzv_audit.auditing.scores import Scores, load_scores
-from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.claims.load import PlacedClaim
 from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim
 from dpzv_audit.claims.place import FILE, FOLDER, Place, path_below, transformer_below
@@ -24,8 +18,14 @@ from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.evidence.subject import Pool, Stage, Subject, two_stages
+from dpzv_audit.games.fitted import WORDS, FittedScore, fit_score
+from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, importable, play
+from dpzv_audit.games.mechanism_code import code_of
+from dpzv_audit.games.storage import Arrays
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.registry import code_digest
+from dpzv_audit.statistics import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
+from dpzv_audit.statistics.scores import Scores, load_scores
 from dpzv_audit.trees import data_digest, tree_digest
 
 RUNS = "runs"
@@ -176,7 +176,7 @@ def named_mechanism(claim: MechanismClaim, place: Place, seed: int) -> Subject:
 def mechanism_subject(
     mechanism: Any, label: str, seed: int, *, exactly_gaussian: bool = False, trial_seconds: float = TRIAL_SECONDS
 ) -> Subject:
-    """Return a mechanism (see `dpzv_audit.auditing.mechanism`), or `MechanismTrials` of a named one, as a subject.
+    """Return a mechanism (see `dpzv_audit.games.mechanism`), or `MechanismTrials` of a named one, as a subject.
 
     Where it answers with views that it does not score, a score is fitted to `FIT_PAIRS` further runs in each world. Of
     a view that is `exactly_gaussian` only a linear score is Gaussian too: no other is fitted.

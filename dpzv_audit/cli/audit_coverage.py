@@ -13,7 +13,7 @@ from dpzv_audit.cli.flags import Probability, Whole, in_registry, takes
 from dpzv_audit.errors import AuditError, InputError, check_count
 
 if TYPE_CHECKING:
-    from dpzv_audit.auditing.families import CurveFamily
+    from dpzv_audit.statistics.families import CurveFamily
 
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
 CHECKED_SCORES = 1000
@@ -27,7 +27,7 @@ DEFAULT_DELTA = 1e-5
 def audit_coverage(
     *,
     audits: Annotated[int, partial(check_count, least=2)] = DEFAULT_AUDITS,
-    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.auditing", "ESTIMATORS")] = None,
+    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics", "ESTIMATORS")] = None,
     delta: Probability = DEFAULT_DELTA,
     confidence: Probability = 0.95,
     seed: Whole = 0,
@@ -47,8 +47,8 @@ def audit_coverage(
         confidence X: Confidence of every bound, between 0 and 1.
         seed N: Every random stream follows from this number.
     """
-    from dpzv_audit.auditing.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
     from dpzv_audit.findings import to_jsonable
+    from dpzv_audit.statistics.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
 
     def show(row: CheckRow) -> None:
         if not output.as_json:
@@ -94,8 +94,8 @@ def audit_coverage(
 
 def family_of(text: str) -> CurveFamily:
     """Return the family of trade-off curves that `--family` names; `InputError` for anything else."""
-    from dpzv_audit.auditing.families import FAMILIES
-    from dpzv_audit.auditing.sampled_family import sampled_family
+    from dpzv_audit.statistics.families import FAMILIES
+    from dpzv_audit.statistics.sampled_family import sampled_family
 
     if text in FAMILIES:
         return FAMILIES[text]

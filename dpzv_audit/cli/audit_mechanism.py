@@ -58,10 +58,10 @@ def audit_mechanism(
                 raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
             _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
             return
-        from dpzv_audit.auditing.mechanism import mechanism_from
         from dpzv_audit.cli.summary import mechanism_table
         from dpzv_audit.evaluation.mechanism import mechanism_outcome
         from dpzv_audit.execution.workers import Workers
+        from dpzv_audit.games.mechanism import mechanism_from
 
         mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
         if plan.workers.kind == "here":
@@ -83,9 +83,9 @@ def audit_mechanism(
 
 def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
-    from dpzv_audit.auditing.planted import PLANTED, planted_named
     from dpzv_audit.cli.summary import planted_markdown, planted_table, save_table
     from dpzv_audit.evaluation.planting import planted_result
+    from dpzv_audit.games.planted import PLANTED, planted_named
 
     every = name == "all"
     flag = "--mechanism planted:NAME"

@@ -17,8 +17,8 @@ from dpzv_audit.errors import InputError
 from reports.text import percent, verdict_words
 
 if TYPE_CHECKING:
-    from dpzv_audit.auditing.families import CurveFamily
     from dpzv_audit.findings import EmpiricalBound
+    from dpzv_audit.statistics.families import CurveFamily
 
 
 def _claimable(name: str, epsilon: float) -> None:
@@ -48,7 +48,7 @@ class ScoreFlags:
     epsilon: Annotated[float | None, _claimable] = None
     delta: Probability = DEFAULT_DELTA
     confidence: Probability = 0.95
-    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.auditing", "ESTIMATORS")] = None
+    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics", "ESTIMATORS")] = None
     exactly_gaussian: bool = False
     family: str = DEFAULT_FAMILY
     coin_flips: bool = False
@@ -75,11 +75,11 @@ def audit_score_files(
 
     Example: dpzv-audit audit scores ones.csv zeros.csv --coin-flips --estimator one-run
     """
-    from dpzv_audit.auditing import DEFAULT_ESTIMATORS
-    from dpzv_audit.auditing.order import dependence
-    from dpzv_audit.auditing.scores import load_scores
     from dpzv_audit.evidence.verdict import refuted_given
     from dpzv_audit.findings import to_jsonable
+    from dpzv_audit.statistics import DEFAULT_ESTIMATORS
+    from dpzv_audit.statistics.order import dependence
+    from dpzv_audit.statistics.scores import load_scores
 
     if options.fail_on not in (None, "refuted"):
         raise InputError("must be refuted with --scores", "fail_on", options.fail_on)
@@ -140,7 +140,7 @@ def _bounds(
 
     The best of their bounds is then too large with probability at most 1 - confidence, and so is a true claim refuted.
     """
-    from dpzv_audit.auditing import audit_scores, may_refute
+    from dpzv_audit.statistics import audit_scores, may_refute
 
     gating = [n for n in names if may_refute(n, exactly_gaussian=options.exactly_gaussian)]
     shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
@@ -162,7 +162,7 @@ def _bounds(
 
 def _verdict(bound: EmpiricalBound, epsilon: float | None) -> str | None:
     """Return what `bound` says about the claimed epsilon; None without a claim."""
-    from dpzv_audit.auditing import can_refute
+    from dpzv_audit.statistics import can_refute
 
     if epsilon is None:
         return None
@@ -178,8 +178,8 @@ def _overall(verdicts: list[str | None]) -> str | None:
 
 def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreFlags) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
-    from dpzv_audit.auditing import can_refute
-    from dpzv_audit.auditing.fixed import expected_bound
+    from dpzv_audit.statistics import can_refute
+    from dpzv_audit.statistics.fixed import expected_bound
 
     gates = [bound for bound in bounds if can_refute(bound)]
     first = bounds[0]

@@ -22,10 +22,10 @@ REGISTRIES: dict[str, tuple[str, str]] = {
     "attacks": ("attacks", "ATTACKS"),
     "datasets": ("dpzv_audit.data", "DATASETS"),
     "accountants": ("dpzv_audit.accounting", "ACCOUNTANTS"),
-    "estimators": ("dpzv_audit.auditing", "ESTIMATORS"),
+    "estimators": ("dpzv_audit.statistics", "ESTIMATORS"),
     "tables": ("dpzv_audit.reproduce", "TABLES"),
-    "canaries": ("dpzv_audit.auditing.games.definition", "CANARIES"),
-    "planted": ("dpzv_audit.auditing.planted", "PLANTED"),
+    "canaries": ("dpzv_audit.games.definition", "CANARIES"),
+    "planted": ("dpzv_audit.games.planted", "PLANTED"),
     "adversaries": ("dpzv_audit.findings", "ADVERSARIES"),
 }
 """Module and registry of each kind; imported only when asked for, since some of them load torch."""

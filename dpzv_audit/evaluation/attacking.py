@@ -10,7 +10,6 @@ import numpy as np
 from attacks import AttackSpec
 from attacks.core.contract import AttackSetting, CoinGame, Pictures
 from attacks.core.run import continuous
-from dpzv_audit.auditing import audit_scores
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.published import noise_section, published_by_simulation
@@ -18,6 +17,7 @@ from dpzv_audit.evaluation.sections import bytes_of, control_section, provenance
 from dpzv_audit.evaluation.sentences import attack_sentence
 from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 from dpzv_audit.results import AttackResult, CertifiedBound, ControlAccuracy, PictureRow, Reconstructions
+from dpzv_audit.statistics import audit_scores
 from mechanisms.controls import frozen_clients
 from mechanisms.training_data import TrainingData, dtype_of
 

@@ -6,11 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from dpzv_audit.auditing.games.definition import CANARIES, SCORES, Game
-from dpzv_audit.auditing.games.fitted import fitted_facts
-from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
-from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.common import check_noise, noised
 from dpzv_audit.evaluation.privacy import game_of, privacy_of
@@ -27,6 +22,11 @@ from dpzv_audit.evidence.bounding import (
     warnings_of,
     wealth_by_pairs,
 )
+from dpzv_audit.games.definition import CANARIES, SCORES, Game
+from dpzv_audit.games.fitted import fitted_facts
+from dpzv_audit.games.outcome import GameScores, outcome_of
+from dpzv_audit.games.real import RealTrials
+from dpzv_audit.games.simulated import SimulatedTrials
 from dpzv_audit.results import AuditResult, Data, Plain
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpzv_audit.auditing import can_refute
-from dpzv_audit.auditing.games.definition import SCORES
-from dpzv_audit.auditing.games.fitted import WORDS, fitted_facts
-from dpzv_audit.auditing.games.outcome import GameScores, GaussianPart, scores_of
-from dpzv_audit.auditing.mechanism import MechanismTrials
-from dpzv_audit.auditing.storage import Arrays
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
 from dpzv_audit.evaluation.privacy import section, tradeoff_of
@@ -26,7 +20,13 @@ from dpzv_audit.evidence.bounding import (
 )
 from dpzv_audit.evidence.model import Theory
 from dpzv_audit.findings import down
+from dpzv_audit.games.definition import SCORES
+from dpzv_audit.games.fitted import WORDS, fitted_facts
+from dpzv_audit.games.mechanism import MechanismTrials
+from dpzv_audit.games.outcome import GameScores, GaussianPart, scores_of
+from dpzv_audit.games.storage import Arrays
 from dpzv_audit.results import AuditResult, Plain, Privacy
+from dpzv_audit.statistics import can_refute
 from dpzv_audit.trees import Undigested
 from reports.text import percent
 

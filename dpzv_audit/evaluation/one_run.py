@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dpzv_audit.auditing import audit_scores
-from dpzv_audit.auditing.games.definition import CANARIES
-from dpzv_audit.auditing.games.one_run import play_one_run
-from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import AuditOutcome
@@ -15,7 +11,11 @@ from dpzv_audit.evaluation.published import noise_section, published_by_simulati
 from dpzv_audit.evaluation.sections import provenance
 from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.evidence.bounding import AuditPlan, Reporter, score_files, silent
+from dpzv_audit.games.definition import CANARIES
+from dpzv_audit.games.one_run import play_one_run
+from dpzv_audit.games.outcome import GameScores
 from dpzv_audit.results import AuditResult
+from dpzv_audit.statistics import audit_scores
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.context import Deployment
 

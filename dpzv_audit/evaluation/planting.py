@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dpzv_audit.auditing.games.drawn import DrawnTrials
-from dpzv_audit.auditing.games.fitted import fitted_facts
-from dpzv_audit.auditing.games.outcome import outcome_of
-from dpzv_audit.auditing.planted.cases import Planted
 from dpzv_audit.evaluation.sections import versions
 from dpzv_audit.evidence.bounding import AuditPlan, Reporter, bounded
 from dpzv_audit.evidence.model import Theory
 from dpzv_audit.evidence.verdict import largest_gating, verdict_on
 from dpzv_audit.findings import EmpiricalBound
+from dpzv_audit.games.drawn import DrawnTrials
+from dpzv_audit.games.fitted import fitted_facts
+from dpzv_audit.games.outcome import outcome_of
+from dpzv_audit.games.planted.cases import Planted
 from dpzv_audit.results import PlantedGame, PlantedResult, PlantedRow
 
 

@@ -7,18 +7,18 @@ from functools import partial
 from typing import Any, cast
 
 from dpzv_audit.accounting import gaps_of
-from dpzv_audit.auditing import can_refute
-from dpzv_audit.auditing.games.definition import Canary, Game, Neighbours, Others, as_game_adversary
-from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
-from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.tradeoff import claimed_curve, empirical_tradeoff
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Reporter, bounded
 from dpzv_audit.evidence.model import NO_NOISE, Theory
 from dpzv_audit.evidence.theory import account, recomputed_curve
 from dpzv_audit.evidence.verdict import given_by, largest_gating, refuted_given, verdict_on
 from dpzv_audit.findings import AdversaryName, EmpiricalBound, NeighbourRelation
+from dpzv_audit.games.definition import Canary, Game, Neighbours, Others, as_game_adversary
+from dpzv_audit.games.outcome import GameScores, outcome_of
+from dpzv_audit.games.real import RealTrials
 from dpzv_audit.results import Privacy, Tradeoff
+from dpzv_audit.statistics import can_refute
+from dpzv_audit.statistics.tradeoff import claimed_curve, empirical_tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.context import Deployment, Plan
 from mechanisms.dpzv import scalar_config, scalar_release

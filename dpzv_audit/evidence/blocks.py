@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.auditing.games.fitted import FittedScore, fitted_facts
-from dpzv_audit.auditing.order import dependence, orders
+from dpzv_audit.games.fitted import FittedScore, fitted_facts
+from dpzv_audit.statistics.order import dependence, orders
 
 Block = Mapping[str, Any]
 Floats = NDArray[np.float64]
@@ -146,7 +146,7 @@ def warnings_of(blocks: Sequence[Block]) -> tuple[str, ...]:
 
 def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, object]:
     """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
-    from dpzv_audit.auditing.tradeoff import empirical_tradeoff
+    from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 
     sides = all_sides(blocks)
     curve = empirical_tradeoff(

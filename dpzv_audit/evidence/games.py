@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
-from dpzv_audit.auditing.engine import run_chunk
-from dpzv_audit.auditing.games.definition import Canary, Game, GameAdversary, Neighbours, why_undefined
-from dpzv_audit.auditing.games.outcome import GameScores, outcome_of
-from dpzv_audit.auditing.games.outcome import Trials as OutcomeTrials
-from dpzv_audit.auditing.games.real import RealTrials
-from dpzv_audit.auditing.games.simulated import SimulatedTrials
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.blocks import Block, block_of
 from dpzv_audit.evidence.subject import CUT_SHARE, Pool, Stage, all_at_once, two_stages
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from dpzv_audit.games.definition import Canary, Game, GameAdversary, Neighbours, why_undefined
+from dpzv_audit.games.engine import run_chunk
+from dpzv_audit.games.outcome import GameScores, outcome_of
+from dpzv_audit.games.outcome import Trials as OutcomeTrials
+from dpzv_audit.games.real import RealTrials
+from dpzv_audit.games.simulated import SimulatedTrials
 from mechanisms import DPZVConfig, MethodSpec
 from mechanisms.context import Deployment
 

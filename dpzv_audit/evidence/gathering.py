@@ -9,11 +9,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from dpzv_audit.auditing import GENERAL_TESTS
-from dpzv_audit.auditing.fixed import TestName, fixed_test
-from dpzv_audit.auditing.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
-from dpzv_audit.auditing.sequential import bet_on, likelihood_of
-from dpzv_audit.auditing.wealth import success_p_value
 from dpzv_audit.evidence.blocks import (
     Block,
     Sides,
@@ -29,6 +24,11 @@ from dpzv_audit.evidence.blocks import (
 from dpzv_audit.evidence.model import Evidence, Look, Theory
 from dpzv_audit.evidence.subject import CUT_SHARE, Stage, Subject, split_of
 from dpzv_audit.evidence.verdict import combined_p_value
+from dpzv_audit.statistics import GENERAL_TESTS
+from dpzv_audit.statistics.fixed import TestName, fixed_test
+from dpzv_audit.statistics.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
+from dpzv_audit.statistics.sequential import bet_on, likelihood_of
+from dpzv_audit.statistics.wealth import success_p_value
 
 THEORY = "theory"
 Task = tuple[str, int]

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dpzv_audit.accounting import GAPS, tightest_sound
-from dpzv_audit.auditing.fixed import FixedTest
-from dpzv_audit.auditing.sequential import SequentialTest
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, combined_p_value
 from dpzv_audit.findings import UpperBound, to_jsonable
+from dpzv_audit.statistics.fixed import FixedTest
+from dpzv_audit.statistics.sequential import SequentialTest
 
 NO_NOISE = "no-noise"
 NO_NOISE_WHY = "no noise is added to what the server sends, so no upper bound is known"

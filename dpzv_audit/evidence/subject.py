@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpzv_audit.auditing import GAUSSIAN_TESTS
-from dpzv_audit.auditing.fixed import TestName
 from dpzv_audit.evidence.blocks import Block
 from dpzv_audit.evidence.model import Theory
+from dpzv_audit.statistics import GAUSSIAN_TESTS
+from dpzv_audit.statistics.fixed import TestName
 
 CUT_SHARE = 0.1
 """Share of alpha for the one full test of a stage that a budget or an interrupt cut off."""

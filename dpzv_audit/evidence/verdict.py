@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from dpzv_audit.auditing import can_refute
 from dpzv_audit.findings import EmpiricalBound, Verdict
+from dpzv_audit.statistics import can_refute
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

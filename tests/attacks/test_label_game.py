@@ -12,8 +12,8 @@ from attacks.core.contract import LabelGuesses
 from attacks.core.metrics import prior_baseline
 from attacks.core.run import few_labels
 from attacks.label.mount import NO_IDS, LabelCoins, blind_success, guess_coins, label_coins
-from dpzv_audit.auditing import audit_scores
-from dpzv_audit.auditing.families import gaussian_epsilon
+from dpzv_audit.statistics import audit_scores
+from dpzv_audit.statistics.families import gaussian_epsilon
 
 from .conftest import random_dataset, small_setting
 

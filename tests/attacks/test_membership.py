@@ -24,8 +24,8 @@ from attacks.membership.mount import (
     train_all,
     train_on_coins,
 )
-from dpzv_audit.auditing import audit_scores
 from dpzv_audit.errors import InputError
+from dpzv_audit.statistics import audit_scores
 from mechanisms import METHODS
 from mechanisms.messages import SERVER, Message
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from dpzv_audit.auditing.coverage import (
+from dpzv_audit.statistics.coverage import (
     CheckRow,
     as_text,
     coverage_check,

@@ -18,8 +18,8 @@ import numpy as np
 from ratios import Row
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
-from dpzv_audit.auditing import ESTIMATORS, audit_scores
-from dpzv_audit.auditing.families import LAPLACE
+from dpzv_audit.statistics import ESTIMATORS, audit_scores
+from dpzv_audit.statistics.families import LAPLACE
 
 DELTA = 1e-5
 Line = tuple[str, float, int]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from distributed import LocalCluster
 
-from dpzv_audit.auditing.engine import Effort, collect
 from dpzv_audit.execution.workers import Workers
+from dpzv_audit.games.engine import Effort, collect
 
 CHUNKS = 200
 
@@ -29,11 +29,11 @@ class Idle:
     data: np.ndarray
 
     def facts(self) -> dict[str, Any]:
-        """See `dpzv_audit.auditing.engine.Trials`."""
+        """See `dpzv_audit.games.engine.Trials`."""
         return {}
 
     def __call__(self, first: int, last: int) -> dict[str, np.ndarray]:
-        """See `dpzv_audit.auditing.engine.Trials`."""
+        """See `dpzv_audit.games.engine.Trials`."""
         rows = np.arange(first, last, dtype=np.float64)
         return {"in_scores": rows, "out_scores": -rows}
 

@@ -19,11 +19,11 @@ from unittest.mock import patch
 import torch
 from ratios import Row
 
-from dpzv_audit.auditing.engine import run_chunk
-from dpzv_audit.auditing.games.definition import Game
-from dpzv_audit.auditing.games.real import RealTrials
 from dpzv_audit.data import load
 from dpzv_audit.execution.workers import Workers, lanes_of
+from dpzv_audit.games.definition import Game
+from dpzv_audit.games.engine import run_chunk
+from dpzv_audit.games.real import RealTrials
 from mechanisms import METHODS
 
 CHUNK = 64

@@ -14,7 +14,7 @@ def named_paths(text: str) -> list[str]:
 
 def exists(name: str) -> bool:
     """Say whether `name` is a path from the root, or of a module in one of the folders that the page describes."""
-    places = ("", "mechanisms", "attacks", "dpzv_audit", "dpzv_audit/accounting", "dpzv_audit/auditing")
+    places = ("", "mechanisms", "attacks", "dpzv_audit", "dpzv_audit/accounting", "dpzv_audit/games")
     return any((ROOT / place / name).exists() for place in places)
 
 

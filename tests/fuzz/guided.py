@@ -15,7 +15,6 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
-    from dpzv_audit.auditing.scores import load_scores
     from dpzv_audit.claims.ledger_file import open_ledger
     from dpzv_audit.claims.load import load_claims
     from dpzv_audit.data.archives import TarLimits, read_tar_members
@@ -25,6 +24,7 @@ with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
     from dpzv_audit.errors import InputError
     from dpzv_audit.npy import read_npz
     from dpzv_audit.runs import load_run
+    from dpzv_audit.statistics.scores import load_scores
     from reports.render import render_html
 
 LIMITS = TarLimits(members=5, member_bytes=4096, total_bytes=1 << 16)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit.auditing.scores import load_scores
-from dpzv_audit.auditing.storage import ChunkStore, npz_bytes
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Decision, Entry, Ledger
@@ -20,9 +18,11 @@ from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
+from dpzv_audit.games.storage import ChunkStore, npz_bytes
 from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
+from dpzv_audit.statistics.scores import load_scores
 from dpzv_audit.store import checksummed
 from mechanisms import METHODS
 from mechanisms.context import RunContext

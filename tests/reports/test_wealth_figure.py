@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpzv_audit.auditing.games.outcome import GameScores
 from dpzv_audit.evidence.bounding import wealth_by_pairs
+from dpzv_audit.games.outcome import GameScores
 from dpzv_audit.results import AuditResult, Wealth
 from reports.curves import wealth_figure
 from reports.privacy import section

@@ -9,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from dpzv_audit.auditing.fixed import FixedTest, fixed_test
-from dpzv_audit.auditing.joint import LEAST_P
-from dpzv_audit.auditing.wealth import success_p_value
 from dpzv_audit.claims.gate import question_of
 from dpzv_audit.claims.load import one_claim
 from dpzv_audit.errors import AuditError, InputError
@@ -26,6 +23,9 @@ from dpzv_audit.evidence.verdict import (
     holm,
     stopping_level,
 )
+from dpzv_audit.statistics.fixed import FixedTest, fixed_test
+from dpzv_audit.statistics.joint import LEAST_P
+from dpzv_audit.statistics.wealth import success_p_value
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 

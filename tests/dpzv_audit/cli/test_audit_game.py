@@ -103,7 +103,7 @@ def test_whether_the_canary_saturated_is_printed(answer):
 def test_jobs_and_interruptions_give_the_same_numbers(answer, tmp_path, monkeypatch):
     alone = answer(*QUICK)
     assert answer(*QUICK, "--jobs", "2")["privacy"]["estimators"] == alone["privacy"]["estimators"]
-    from dpzv_audit.auditing.games import real
+    from dpzv_audit.games import real
 
     original, calls = real.RealTrials.__call__, []
 
@@ -221,7 +221,7 @@ def test_a_wrong_flag_is_one_line(flags, words, run):
 
 def test_where_memory_runs_out_the_scores_are_those_of_one_go_and_it_is_said_once(run, answer, monkeypatch):
     """Planted: no more than two pairs fit, as on a device that is too small."""
-    from dpzv_audit.auditing.games.real import RealTrials
+    from dpzv_audit.games.real import RealTrials
 
     whole = answer(*QUICK)
     play = RealTrials.__call__

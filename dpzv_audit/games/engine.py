@@ -1,0 +1,217 @@
+"""Collects the trials of an audit chunk by chunk: here, in worker processes (loky) or on a Dask cluster.
+
+A chunk of pairs (one run in each world) is the unit of work, of storage and of loss: a worker that dies costs its
+chunk, which another does again. Every pair draws from streams of its own, so the numbers are those of a run in one go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from dpzv_audit.errors import AuditError, InputError, check_count
+from dpzv_audit.execution.executor import carry_out
+from dpzv_audit.execution.workers import Workers
+from dpzv_audit.games.storage import Arrays, ChunkStore
+from dpzv_audit.halving import in_pieces
+
+Span = tuple[int, int]
+"""Pairs from the first to the last (exclusive)."""
+
+
+class Trials(Protocol):
+    """The trials of one game; must pickle, since every worker process gets a copy, once."""
+
+    def facts(self) -> dict[str, object]:
+        """Return what decides the numbers, as plain values: runs with equal facts may share stored chunks."""
+
+    def __call__(self, first: int, last: int) -> Arrays:
+        """Return arrays with one row a pair, for pairs `first` to `last` (exclusive).
+
+        Fewer rows than asked say that the mechanism failed after them; `failure` (one string) then says how.
+        """
+
+
+class MechanismFailed(AuditError):
+    """A mechanism under audit raised, hung or answered something else than a score: exit code 3."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How the trials are to be run: pairs in memory at once, workers, the time limit, and where chunks are kept."""
+
+    chunk: int = 128
+    workers: Workers = field(default_factory=Workers)
+    max_seconds: float | None = None
+    store: ChunkStore | None = None
+    progress: Callable[[int, Arrays], None] | None = None
+    """Called with the pairs done and their arrays after each chunk, in the order in which chunks end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """Arrays of all pairs that were done, in order, and why there are fewer than asked for, if so."""
+
+    arrays: Arrays
+    pairs: int
+    stopped: str | None = None
+    fitted: int | None = None
+    """The pairs at once that memory sufficed for, where it did not for a chunk; the numbers are the same."""
+
+
+def collect(trials: Trials, pairs: int, effort: Effort) -> Collected:
+    """Run `pairs` pairs of `trials` and return their arrays.
+
+    Chunks that `effort.store` holds are not run again. Past `effort.max_seconds` no new chunk starts and what worker
+    processes have under way is given up; the pairs done so far come back.
+
+    Raises:
+        InputError: `pairs` or the chunk below 1.
+        MechanismFailed: The mechanism failed; what was done before is in the store.
+        AuditError: A worker died on one chunk again and again, the time was over before any pair was done, or another
+            process has the store open.
+    """
+    check_count("runs", pairs)
+    check_count("chunk", effort.chunk)
+    with nullcontext() if effort.store is None else effort.store.opened():
+        return _Collection(trials, pairs, effort).run()
+
+
+class _Collection:
+    """One collection under way, as `execution.executor.Work`: a task is a chunk."""
+
+    def __init__(self, trials: Trials, pairs: int, effort: Effort) -> None:
+        self._trials = trials
+        self._effort = effort
+        self._here = effort.workers.kind == "here"
+        self._end = float("inf") if effort.max_seconds is None else time.monotonic() + effort.max_seconds
+        grid = [(a, min(a + effort.chunk, pairs)) for a in range(0, pairs, effort.chunk)]
+        stored = effort.store.load() if effort.store else {}
+        self._done: dict[Span, Arrays] = {}
+        self._pending: list[Span] = []
+        for first, last in grid:
+            # A failure may have cut a chunk short, and the rest of it another: what is stored goes on where it ends.
+            while (kept := _longest_from(first, last, stored)) is not None:
+                self._done[first, kept] = stored[first, kept]
+                first = kept
+            if first < last:
+                self._pending.append((first, last))
+        self._fitted: int | None = None
+        self._longest = self._begun = 0.0
+        if self._done:
+            self._report()
+
+    def run(self) -> Collected:
+        carry_out(self, self._effort.workers, partial(run_chunk, self._trials))
+        arrays, pairs = _joined(self._done)
+        if not pairs:
+            raise AuditError(
+                f"‹max_minutes› is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
+                f"done, must be more (or a smaller ‹chunk›)"
+            )
+        stopped = "max-minutes" if self._pending else None
+        return Collected(arrays=arrays, pairs=pairs, stopped=stopped, fitted=self._fitted)
+
+    def left(self) -> bool:
+        """See `Work`. Here a chunk is not begun that would end after the limit, as far as the slowest so far tells."""
+        return bool(self._pending) and time.monotonic() + self._longest < self._end
+
+    def take(self) -> Span | None:
+        """See `Work`."""
+        self._begun = time.monotonic()
+        return self._pending.pop(0) if self.left() else None
+
+    def arguments(self, task: Span) -> tuple[int, int, int | None]:
+        """See `Work`."""
+        return (*task, self._fitted)
+
+    def ends(self, task: Span) -> float | None:
+        """See `Work`: what a worker has under way is given up, and what this process has is done to its end."""
+        return None if self._here else self._end
+
+    def done(self, task: Span, result: tuple[Arrays, int | None]) -> None:
+        """See `Work`."""
+        self._keep(task, result)
+        if self._here:
+            self._longest = max(self._longest, time.monotonic() - self._begun)
+
+    def again(self, task: Span) -> None:
+        """See `Work`."""
+        self._pending.insert(0, task)
+
+    give_up = again
+
+    def failed(self, task: Span, error: BaseException, *, deaths: int = 0) -> None:
+        """See `Work`."""
+        if not deaths:
+            raise error
+        raise AuditError(
+            f"a worker died {deaths} times on runs {task[0] + 1} to {task[1]}: use a smaller ‹chunk› if memory ran "
+            f"out; the chunks done so far are kept for ‹resume›"
+        ) from error
+
+    def _keep(self, span: Span, outcome: tuple[Arrays, int | None]) -> None:
+        arrays, fitted = outcome
+        if fitted is not None:
+            self._fitted = min(fitted, self._fitted or fitted)
+        failure = arrays.pop("failure", None)
+        rows = min((len(a) for a in arrays.values()), default=0)
+        if rows:
+            kept = (span[0], span[0] + rows)
+            self._done[kept] = arrays
+            if self._effort.store is not None:
+                self._effort.store.save(*kept, arrays)
+        if failure is not None:
+            so_far = sum(last - first for first, last in self._done)
+            words = (
+                f"the {so_far} pairs of runs before it are kept for ‹resume›" if so_far else "no run was done before it"
+            )
+            kind = InputError if str(failure[0]) == "input" else MechanismFailed
+            raise kind(f"{failure[1]}; {words}")
+        self._report()
+
+    def _report(self) -> None:
+        if self._effort.progress is not None:
+            arrays, pairs = _joined(self._done)
+            self._effort.progress(pairs, arrays)
+
+
+def run_chunk(
+    trials: Callable[[int, int], Arrays], first: int, last: int, at_once: int | None = None
+) -> tuple[Arrays, int | None]:
+    """Run pairs `first` to `last`, at most `at_once` at a time and half as many where memory does not suffice.
+
+    Also return how many at a time it sufficed for, None where it sufficed for all that was tried. The numbers are
+    those of one go, since every pair draws from streams of its own. A failure ends the chunk after its pairs.
+    """
+    parts: list[Arrays] = []
+    fitted = at_once
+    for part, sufficed in in_pieces(trials, first, last, at_once):
+        parts.append(dict(part))
+        fitted = sufficed
+        if "failure" in part:
+            break
+    failure = {"failure": parts[-1].pop("failure")} if "failure" in parts[-1] else {}
+    whole = [part for part in parts if part]
+    arrays = {name: np.concatenate([part[name] for part in whole]) for name in whole[0]} if whole else {}
+    return {**arrays, **failure}, fitted
+
+
+def _longest_from(first: int, last: int, stored: Mapping[Span, Arrays]) -> int | None:
+    """Where the longest stored chunk that begins at `first` and ends by `last` ends; None where there is none."""
+    return max((end for begin, end in stored if begin == first < end <= last), default=None)
+
+
+def _joined(done: Mapping[Span, Arrays]) -> tuple[Arrays, int]:
+    """The arrays of all chunks in the order of their pairs, and how many pairs these are."""
+    ordered = [done[span] for span in sorted(done)]
+    if not ordered:
+        return {}, 0
+    arrays: Arrays = {name: np.concatenate([chunk[name] for chunk in ordered]) for name in ordered[0]}
+    return arrays, sum(last - first for first, last in done)

@@ -1,0 +1,308 @@
+"""A mechanism of the user's own under audit: one small protocol, and `play`, which runs it within a time limit.
+
+The mechanism is a function `run(world, rng)`, or an object with
+
+    run(world, rng) -> score or view     one run; world is 0 ("out") or 1 ("in"), rng a numpy Generator
+
+    run_batch(world, rng, n) -> answers  instead or as well: n runs at once, n scores or views
+    score(view) -> float                 optional: turns a view into the attack's score
+
+A run answers with a number, the attack's score; or with a view, a vector of numbers of one length. Views become scores
+by `score`, or else by a score fitted on separate runs (see `games.fitted`). All randomness must come from `rng`. The
+worlds are what the neighbour relation says: the same data set but for one record. Where it is named, as
+`pkg.mod:factory`, `pkg.mod` is imported and `factory()` returns it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.deadline import can_ring, until
+from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.execution.workers import in_own_process, in_worker
+from dpzv_audit.games.engine import MechanismFailed
+from dpzv_audit.games.mechanism_code import code_of
+from dpzv_audit.games.storage import Arrays
+from dpzv_audit.seeds import Purpose, stream
+
+Floats = NDArray[np.float64]
+Streams = Callable[[int, int | None], np.random.Generator]
+"""From (world, run) to the generator of that run; with None for the run, to that of a batch of all of them."""
+
+_GRACE_SECONDS = 5.0
+"""How long after its limit a run that no signal reaches (in native code) takes its worker process down."""
+_RIGHT = "must be a number or a vector of numbers"
+
+
+class Mechanism(Protocol):
+    """What `factory()` returns; see this module's description. `run_batch` and `score` are optional."""
+
+    def run(self, world: int, rng: np.random.Generator) -> Any:
+        """Run once in `world` and return the score, or the adversary's view as a vector."""
+
+
+class _TooLong(BaseException):
+    """Raised inside a run that is past its limit; no `except Exception` of the mechanism stops it."""
+
+
+@contextmanager
+def importable(folder: Path | None) -> Iterator[None]:
+    """Put a folder (None: the current one) at the end of the import path while a block runs: the user's code is there.
+
+    What is imported stays: a run may import more of it later, within such a block too.
+    """
+    place = str((folder or Path.cwd()).resolve())
+    added = place not in sys.path
+    if added:
+        sys.path.append(place)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if added and place in sys.path:
+            sys.path.remove(place)
+
+
+def mechanism_from(path: str, folder: Path | None = None) -> Any:
+    """Import `pkg.mod` and return `factory()` for the path `pkg.mod:factory`; `InputError` where it is none.
+
+    The module is looked for on the import path and in `folder`, by default the current one.
+    """
+    module_name, separator, name = path.partition(":")
+    if not separator or not module_name or not name:
+        raise InputError("must be pkg.mod:factory or planted:NAME", "mechanism", path)
+    with importable(folder):
+        try:
+            module = importlib.import_module(module_name)
+        except (Exception, SystemExit) as error:
+            raise InputError(f"mechanism {path}: importing {module_name} failed: {_words(error)}") from error
+        factory = getattr(module, name, None)
+        if not callable(factory):
+            raise InputError(f"mechanism {path}: {module_name} has no callable {name}, must have one")
+        try:
+            made = factory()
+        except (Exception, SystemExit) as error:
+            raise InputError(f"mechanism {path}: {name}() failed: {_words(error)}") from error
+    return check_mechanism(made, path)
+
+
+def check_mechanism(made: Any, label: str) -> Any:
+    """Return what is said to be a mechanism; `InputError` where nothing of it can be run."""
+    if not any(callable(part) for part in (made, getattr(made, "run", None), getattr(made, "run_batch", None))):
+        raise InputError(
+            f"mechanism {label}: {type(made).__name__} has no method run(world, rng), must have one or be a function"
+        )
+    return made
+
+
+def play(
+    made: Any, label: str, first: int, last: int, *, streams: Streams, seconds: float
+) -> tuple[Arrays, AuditError | None]:
+    """Run pairs `first` to `last` (exclusive), each run within `seconds`; also return what ended them early, if so.
+
+    Arrays: `in_scores`, `out_scores` (n,), or `in_features`, `out_features` (n, d) where it answers with views; of the
+    pairs before a failure where there was one. That is an `InputError` for an answer of another kind, and
+    `MechanismFailed` for a run that raised or took too long. Here means in this process; in a thread that no timer
+    reaches there is no limit.
+    """
+    runner = _Runner(made, label, seconds)
+    rows: tuple[list[Floats], list[Floats]] = ([], [])
+    failure: AuditError | None = None
+    try:
+        if callable(getattr(made, "run_batch", None)):
+            both = [runner.batch(world, streams(world, None), first, last) for world in (0, 1)]
+            runner.check_shape(both[1][0], both[0][0], runner.runs(1, first, last))
+            rows = (list(both[0]), list(both[1]))
+        else:
+            for number in range(first, last):
+                pair = []
+                for world in (0, 1):
+                    where = runner.runs(world, number, number + 1)
+                    pair.append(runner.once(world, streams(world, number), where))
+                    runner.check_shape(pair[-1], rows[0][0] if rows[0] else pair[0], where)
+                for world in (0, 1):
+                    rows[world].append(pair[world])
+    except AuditError as error:
+        failure = error
+    arrays: Arrays = {}
+    if rows[1]:
+        name = "scores" if rows[0][0].ndim == 0 else "features"
+        arrays = {f"out_{name}": np.stack(rows[0]), f"in_{name}": np.stack(rows[1])}
+    return arrays, failure
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """A mechanism, what it is called, and what one run of it may take."""
+
+    made: Any
+    label: str
+    seconds: float
+
+    def runs(self, world: int, first: int, last: int) -> str:
+        """Return what runs are called."""
+        numbers = f"run {last}" if last - first == 1 else f"runs {first + 1} to {last}"
+        return f"mechanism {self.label}: {numbers} of the world {('out', 'in')[world]!r}"
+
+    def once(self, world: int, rng: np.random.Generator, where: str) -> Floats:
+        """Return the answer of one run, a score () or a view (d,)."""
+        run = getattr(self.made, "run", self.made)
+        return self._value(self._guarded(lambda: self._scored(run(world, rng)), where), where)
+
+    def batch(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
+        """Return the answers of runs `first` to `last` at once, (n,) or (n, d)."""
+        where, runs = self.runs(world, first, last), last - first
+        answers = self._guarded(lambda: self.made.run_batch(world, rng, runs), where, runs=runs)
+        try:
+            count = len(answers)
+        except TypeError:
+            answers = [answers]
+            count = 1 if runs != 1 else -1
+        if count != runs:
+            shape = np.shape(answers) if isinstance(answers, np.ndarray) else (count,)
+            raise InputError(f"{where} answered an array of shape {shape}, must be ({runs},) or ({runs}, d)")
+        if callable(getattr(self.made, "score", None)):
+            answers = [self._guarded(partial(self._scored, view), where) for view in answers]
+        found = _numbers(answers, where)
+        if found.ndim > 2:
+            raise InputError(f"{where} answered an array of shape {found.shape}, must be ({runs},) or ({runs}, d)")
+        return found
+
+    def check_shape(self, found: Floats, before: Floats, where: str) -> None:
+        """Raise `InputError` for an answer of another shape than the one before it."""
+        if found.shape != before.shape:
+            raise InputError(
+                f"{where} answered shape {found.shape} after shape {before.shape}, must be the same always"
+            )
+
+    def _scored(self, answer: Any) -> Any:
+        score = getattr(self.made, "score", None)
+        return score(answer) if callable(score) else answer
+
+    def _value(self, answer: Any, where: str) -> Floats:
+        value = _numbers(answer, where)
+        if value.ndim > 1:
+            raise InputError(f"{where} answered an array of shape {value.shape}, must be a number or a vector")
+        return value
+
+    def _guarded(self, call: Callable[[], Any], where: str, *, runs: int = 1) -> Any:
+        """Call the user's code for so many runs; whatever it raises becomes one line, and so does taking too long."""
+        try:
+            with _time_limit(self.seconds * runs):
+                return call()
+        except _TooLong:
+            raise MechanismFailed(f"{where} took longer than ‹trial_seconds› {self.seconds:g} per run") from None
+        except (Exception, SystemExit) as error:
+            raise MechanismFailed(f"{where} raised {_words(error)}") from None
+
+
+@dataclass(frozen=True)
+class MechanismTrials:
+    """Trials of the mechanism at `path` (see `engine.Trials`), each run within `seconds`; arrays as `play` has them.
+
+    Run k of a world draws from a stream of its own. With `run_batch` so does every batch, so that numbers depend on
+    the chunk. `folder` is where the user's modules are looked for, by default the current one.
+    """
+
+    path: str
+    seed: int
+    seconds: float
+    folder: Path | None = None
+
+    @cached_property
+    def mechanism(self) -> Any:
+        """The mechanism, imported; `InputError` as `mechanism_from`."""
+        return mechanism_from(self.path, self.folder)
+
+    def facts(self) -> dict[str, object]:
+        """See `Trials.facts`; what an edited mechanism answers is not put with what it answered before."""
+        with importable(self.folder):
+            code = code_of(self.path)
+        return {"trials": "mechanism", "path": self.path, "code": code, "seed": self.seed}
+
+    def __call__(self, first: int, last: int) -> Arrays:
+        """Run pairs `first` to `last`; where the mechanism fails, those before the failure and what it was."""
+
+        def streams(world: int, run: int | None) -> np.random.Generator:
+            return stream(self.seed, Purpose.SIMULATION, world, first if run is None else run)
+
+        arrays, failure = self.played(first, last, streams)
+        if failure is not None:
+            kind = "input" if isinstance(failure, InputError) else "failed"
+            arrays["failure"] = np.array([kind, failure.words])
+        return arrays
+
+    def played(self, first: int, last: int, streams: Streams) -> tuple[Arrays, AuditError | None]:
+        """Play pairs as `play` does; outside a main thread, which alone can be interrupted, in a process of its own."""
+        if can_ring():
+            with importable(self.folder):
+                return play(self.mechanism, self.path, first, last, streams=streams, seconds=self.seconds)
+        try:
+            answer: tuple[Arrays, AuditError | None] = in_own_process(
+                replace(self).played,
+                first,
+                last,
+                streams,  # a copy, without the mechanism if that is there already
+            )
+        except InputError as error:
+            return {}, error
+        except BrokenExecutor:
+            return {}, MechanismFailed(
+                f"mechanism {self.path}: runs {first + 1} to {last} took their process down, or one of them took "
+                f"longer than ‹trial_seconds› {self.seconds:g} in native code"
+            )
+        return answer
+
+
+def _numbers(answer: Any, where: str) -> Floats:
+    """Return `answer` as finite float64 numbers; `InputError` for anything else."""
+    try:
+        array = np.asarray(answer)
+        if array.dtype.kind == "O" and all(value is not None for value in array.flat):
+            array = array.astype(np.float64)  # numbers of a kind of their own, such as fractions
+    except (TypeError, ValueError):
+        raise InputError(f"{where} answered a ragged list, {_RIGHT}") from None
+    if array.dtype.kind not in "biuf" or array.size == 0:
+        shown = answer[0] if isinstance(answer, list) and answer else answer
+        raise InputError(f"{where} answered {_cut(repr(shown))}, {_RIGHT}")
+    values = array.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise InputError(f"{where} answered {values[~np.isfinite(values)].flat[0]}, must be finite numbers")
+    return np.asarray(values)
+
+
+def _words(error: BaseException) -> str:
+    return _cut(" ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise `_TooLong` in the block after `seconds`; a worker that no signal gets through to (native code) ends."""
+    with until(time.monotonic() + seconds, _TooLong):
+        if not in_worker():
+            yield
+            return
+        with open(os.devnull, "w") as sink:
+            faulthandler.dump_traceback_later(seconds + _GRACE_SECONDS, exit=True, file=sink)
+            try:
+                yield
+            finally:
+                faulthandler.cancel_dump_traceback_later()

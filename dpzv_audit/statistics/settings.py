@@ -1,0 +1,124 @@
+"""What every estimator is asked with and what it is: settings, the registry's entry, and the check of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.findings import ClaimKind, EmpiricalBound
+from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
+from dpzv_audit.statistics.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """What a bound is asked for: `delta` and `confidence` in (0, 1), and the seed that draws the pilot.
+
+    `exactly_gaussian` says that the scores are Gaussian with one variance by construction of the mechanism, on the word
+    of a user, or of the tool's own game (`built`);
+    `family` is the family of trade-off curves that the mechanism is known to have; `coin_flips` says that a fair
+    coin a canary, flipped apart from all others, decided which of the two files its score is in.
+    """
+
+    delta: float
+    confidence: float = 0.95
+    exactly_gaussian: bool = False
+    built: bool = False
+    family: CurveFamily = field(default=GAUSSIAN)
+    coin_flips: bool = False
+    seed: int = 0
+
+    @property
+    def error(self) -> float:
+        """The chance of a bound above the truth that may be spent."""
+        return 1.0 - self.confidence
+
+    def assumption(self, family: CurveFamily, in_scores: Scores, out_scores: Scores) -> str:
+        """Return what an epsilon from a theta of `family` rests on; "" for nothing but what is vouched for."""
+        if family.claim_kind == "epsilon-delta":
+            return ""
+        if family.name != GAUSSIAN.name:
+            return f"the view's trade-off curve is of the family '{family.name}'"
+        if not self.exactly_gaussian:
+            return GAUSSIAN_ASSUMPTION
+        return gaussian_assumption(in_scores, out_scores, vouched=not self.built)
+
+    def bound(
+        self,
+        name: str,
+        in_scores: Scores,
+        out_scores: Scores,
+        *,
+        proved: float,
+        provable: float,
+        rule: str,
+        looks: int,
+        family: CurveFamily | None = None,
+        directions: int | None = None,
+        assumes: str | None = None,
+    ) -> EmpiricalBound:
+        """Return what the estimator `name` found in (n,) and (m,) scores, at this delta and confidence.
+
+        `proved` >= 0 is a parameter of `family` (None: an epsilon of any mechanism), `provable` the largest that as
+        many scores could prove. `directions` are as many as `looks`, and `assumes` follows from the family, unless
+        given.
+        """
+        family = family or epsilon_delta_family(self.delta)
+        return EmpiricalBound(
+            name=name,
+            epsilon_lower=family.proves(proved, self.delta),
+            delta=self.delta,
+            confidence=self.confidence,
+            claim_kind=family.claim_kind,
+            assumes=self.assumption(family, in_scores, out_scores) if assumes is None else assumes,
+            mu_lower=proved if family.name == GAUSSIAN.name else None,
+            threshold_rule=rule,
+            directions=looks if directions is None else directions,
+            looks=looks,
+            n_in=in_scores.size,
+            n_out=out_scores.size,
+            ceiling=family.proves(provable, self.delta),
+        )
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A way to a lower bound: its function, the kind of claim it speaks about, and a line on what it is.
+
+    `refutes` is False for an estimator that informs only: it has no p-value.
+    """
+
+    function: Callable[[Scores, Scores, AuditSettings], EmpiricalBound]
+    claim_kind: ClaimKind
+    summary: str
+    refutes: bool = True
+
+
+def check_scores(name: str, scores: ArrayLike) -> Scores:
+    """Return `scores` as a new (n,) float64 array, n >= 1, all finite.
+
+    Raises `InputError` naming `name` and, for a number that is not finite, its row counted from 1.
+    """
+    try:
+        array = np.asarray(scores)
+    except ValueError as error:
+        raise InputError(f"{name} is ragged, must be one list of numbers") from error
+    if array.ndim != 1:
+        raise InputError(f"{name} has shape {array.shape}, must be one-dimensional")
+    if array.size == 0:
+        raise InputError(f"{name} is empty, must hold at least one score")
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"{name} holds values of type {array.dtype}, must be real numbers")
+    with np.errstate(over="ignore"):  # what overflows on the way from a wider type is reported as infinite
+        values = array.astype(np.float64)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if wrong.size:
+        row = int(wrong[0])
+        raise InputError(f"{name}: row {row + 1} is {values[row]}, must be a finite number")
+    return values

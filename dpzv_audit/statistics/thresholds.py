@@ -1,0 +1,197 @@
+"""Where to cut the scores: a pilot picks threshold, direction, tail and split of the error.
+
+The scores of one world are exchangeable, so a random pilot is fair, and whatever is chosen on it leaves the
+limits computed from the other scores valid: a bad choice costs power, never coverage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.statistics.binomial import upper_limit
+from dpzv_audit.statistics.normality import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value
+
+Scores = NDArray[np.float64]
+Objective = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+"""From upper limits on (the strict rate, the other rate) to the bound they prove, `-inf` for none."""
+
+LEAST_A_SIDE = 8
+"""Fewest scores on a side for which a pilot is taken: below this no bound at 95% would exceed 0.4."""
+_FIT_LEVEL = 0.01
+_MOST_CANDIDATES = 200
+_DEVIATES = np.linspace(-6.0, 6.0, 49)
+_TIE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A test of "which world?" with the way its error is spent; fixed before the scores it is applied to.
+
+    It answers "in" where the score is above `threshold` (below it when `in_is_high` is False). The *strict*
+    rate, the one the bound divides by, is the false positive rate when `strict_on_fpr`, else the false
+    negative rate; `share` of the error goes to its limit and the rest to the other's.
+    """
+
+    threshold: float
+    in_is_high: bool
+    strict_on_fpr: bool
+    share: float
+    fitted: bool
+    """True: chosen by a Gaussian fit of the pilot. False: chosen between the pilot's own scores."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Four (t,) arrays of chances at candidate thresholds: a score of the side at or below, at or above."""
+
+    threshold: Scores
+    in_below: Scores
+    in_above: Scores
+    out_below: Scores
+    out_above: Scores
+    fitted: bool
+
+    def errors(self, in_is_high: bool) -> tuple[Scores, Scores]:
+        """Return (false positive rates, false negative rates) of "in beyond the threshold"."""
+        return (self.out_above, self.in_below) if in_is_high else (self.out_below, self.in_above)
+
+
+def pilot_size(n: int) -> int:
+    """Return how many of `n` scores of one side (n >= 8) go to the pilot.
+
+    10% up to 100 scores, then 100, then 5%; but 5 where 10% is less than that, and never more than a quarter.
+    """
+    share = max(math.ceil(0.05 * n), min(100, math.ceil(0.1 * n)))
+    return min(max(share, 5), n // 4)
+
+
+def split_pilot(scores: Scores, seed: int) -> tuple[Scores, Scores]:
+    """Return (pilot, rest) of (n,) scores, n >= 8, drawn at random from `seed`.
+
+    Two sides of one size give the same places to their pilots, so that where row i of both files came from
+    one pair of runs, no pair has a half in the pilot and a half outside.
+    """
+    order = stream(seed, Purpose.SPLIT).permutation(scores.size)
+    cut = pilot_size(scores.size)
+    return scores[order[:cut]], scores[np.sort(order[cut:])]
+
+
+def _fitted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates | None:
+    """Return Gaussian rates on a grid of thresholds, or None where the pilot is not plausibly Gaussian."""
+    for side in (pilot_in, pilot_out):
+        if side.min() == side.max():
+            return None
+        if side.size >= LEAST_SCORES and anderson_darling_p_value(side) < _FIT_LEVEL:
+            return None
+    mean_in, mean_out = float(pilot_in.mean()), float(pilot_out.mean())
+    sd_in, sd_out = float(pilot_in.std(ddof=1)), float(pilot_out.std(ddof=1))
+    if equal_variance_p_value(pilot_in, pilot_out) >= _FIT_LEVEL:
+        d_in, d_out = pilot_in.size - 1, pilot_out.size - 1
+        sd_in = sd_out = math.sqrt((d_in * sd_in**2 + d_out * sd_out**2) / (d_in + d_out))
+    if not (sd_in > 0.0 and sd_out > 0.0):  # the spread is below what floating point resolves
+        return None
+    t = np.concatenate([mean_out + sd_out * _DEVIATES, mean_in + sd_in * _DEVIATES])
+    z_in, z_out = (t - mean_in) / sd_in, (t - mean_out) / sd_out
+    return Rates(t, ndtr(z_in), ndtr(-z_in), ndtr(z_out), ndtr(-z_out), True)
+
+
+def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
+    """Return the pilot's own rates, (count + 1/2) / (n + 1), half-way between neighbouring scores."""
+    values = np.unique(np.concatenate([pilot_in, pilot_out]))
+    # Equal scores that rounding told apart are one score: a threshold among them would find only ties.
+    gaps = np.diff(values)
+    apart = gaps > _TIE * max(abs(float(values[0])), abs(float(values[-1])))
+    t = (values[:-1] + 0.5 * gaps)[apart] if apart.any() else values[:1]
+    if t.size > _MOST_CANDIDATES:
+        t = t[np.unique(np.linspace(0, t.size - 1, _MOST_CANDIDATES).round().astype(np.intp))]
+
+    def rates(side: Scores) -> tuple[Any, Any]:
+        ordered = np.sort(side)
+        below = np.searchsorted(ordered, t, side="right")
+        above = side.size - np.searchsorted(ordered, t, side="left")
+        return (below + 0.5) / (side.size + 1.0), (above + 0.5) / (side.size + 1.0)
+
+    return Rates(t, *rates(pilot_in), *rates(pilot_out), False)
+
+
+def candidate_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
+    """Return candidate thresholds with their rates, from (m,) and (k,) finite scores, m, k >= 2.
+
+    Gaussian rates (one variance unless an F test objects at 1%), or, when an Anderson-Darling test at 1% says that a
+    pilot is not Gaussian, the pilot's own counts.
+    """
+    # Scaling first keeps squares of very large or very small scores within floating point.
+    scale = float(max(np.max(np.abs(pilot_in)), np.max(np.abs(pilot_out)))) or 1.0
+    pilot_in, pilot_out = pilot_in / scale, pilot_out / scale
+    fit = _fitted_rates(pilot_in, pilot_out)
+    found = _counted_rates(pilot_in, pilot_out) if fit is None else fit
+    with np.errstate(over="ignore"):  # a threshold beyond the largest float is one that no score passes
+        return replace(found, threshold=found.threshold * scale)
+
+
+def choose_rule(
+    pilot_in: Scores,
+    pilot_out: Scores,
+    *,
+    n_in: int,
+    n_out: int,
+    error: float,
+    objective: Objective,
+    shares: tuple[float, ...],
+) -> Rule:
+    """Return the rule whose expected counts on `n_in` + `n_out` further scores prove the largest `objective`.
+
+    Searches thresholds, both directions, both tails and the `shares` of `error` given to the strict rate under the
+    `candidate_rates` of the pilots. Counts of a pilot are as uncertain as so few scores are, so without a fit the rule
+    is planned for as many scores as the pilots have.
+    """
+    rates = candidate_rates(pilot_in, pilot_out)
+    if not rates.fitted:
+        n_in, n_out = min(n_in, pilot_in.size), min(n_out, pilot_out.size)
+    spent = np.asarray(shares, dtype=np.float64)[:, None]
+    best_value, best = -math.inf, (0, 0, True, True)
+    for in_is_high in (True, False):
+        fpr, fnr = rates.errors(in_is_high)
+        kept = np.flatnonzero(fpr + fnr < 1.0)  # the rest is worse than a coin and proves nothing
+        if kept.size == 0:
+            continue
+        fpr, fnr = fpr[kept], fnr[kept]
+        for strict_on_fpr in (True, False):
+            (strict, n_strict), (other, n_other) = (
+                ((fpr, n_out), (fnr, n_in)) if strict_on_fpr else ((fnr, n_in), (fpr, n_out))
+            )
+            value = objective(
+                upper_limit(n_strict * strict, n_strict, error * spent),
+                upper_limit(n_other * other, n_other, error * (1.0 - spent)),
+            )
+            largest = float(value.max())
+            if largest > best_value + _TIE:
+                # Symmetrical worlds tie exactly: the smallest strict rate decides, not the last digit.
+                tied = np.where(value >= largest - _TIE, strict, np.inf)
+                place = np.unravel_index(int(np.argmin(tied)), value.shape)
+                best_value = largest
+                best = (int(place[0]), int(kept[place[1]]), in_is_high, strict_on_fpr)
+    share, threshold, in_is_high, strict_on_fpr = best
+    return Rule(
+        threshold=float(rates.threshold[threshold]),
+        in_is_high=in_is_high,
+        strict_on_fpr=strict_on_fpr,
+        share=shares[share],
+        fitted=rates.fitted,
+    )
+
+
+def error_counts(in_scores: Scores, out_scores: Scores, rule: Rule) -> tuple[int, int]:
+    """Return (false positives, false negatives) of `rule`; a score equal to the threshold is an error."""
+    t = rule.threshold
+    if rule.in_is_high:
+        return int(np.count_nonzero(out_scores >= t)), int(np.count_nonzero(in_scores <= t))
+    return int(np.count_nonzero(out_scores <= t)), int(np.count_nonzero(in_scores >= t))

@@ -1,0 +1,160 @@
+"""The empirical trade-off curve of scores with a band that holds the whole curve at once.
+
+Each side's distribution function gets a simultaneous band from the exact Beta law of its order statistics
+(David and Nagaraja, Order Statistics, 2003, section 2.1) at a fixed grid of ranks, with the error shared
+evenly over ranks (Bonferroni): unlike the Dvoretzky-Kiefer-Wolfowitz band it is tight in the tails, where
+epsilon is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainccinv, betaincinv
+
+from dpzv_audit.errors import check_count, check_probability
+from dpzv_audit.statistics.settings import check_scores
+
+Floats = NDArray[np.float64]
+_MOST_RANKS = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmpiricalTradeoff:
+    """False negative rates at false positive rates, all of length `points` and in [0, 1].
+
+    `beta[j]` is the least empirical FNR of a threshold whose empirical FPR is at most `alpha[j]`. With
+    probability at least `confidence` the same minimum over the *true* rates lies in
+    [`beta_low[j]`, `beta_high[j]`] for every j.
+    """
+
+    alpha: tuple[float, ...]
+    beta: tuple[float, ...]
+    beta_low: tuple[float, ...]
+    beta_high: tuple[float, ...]
+    confidence: float
+    n_in: int
+    n_out: int
+
+
+def _rank_grid(n: int) -> NDArray[np.intp]:
+    """Return increasing ranks in 1..n: all of them up to 80, then about 80, denser towards both ends."""
+    if n <= _MOST_RANKS:
+        return np.arange(1, n + 1)
+    # Even steps of the arcsine scale, on which a proportion has the same spread everywhere; the first ranks
+    # on either side are added because the tails carry the evidence.
+    angles = np.linspace(0.0, np.pi / 2.0, _MOST_RANKS - 16)
+    ranks = np.clip(np.rint(n * np.sin(angles) ** 2), 1, n).astype(np.intp)
+    first = np.array([1, 2, 3, 5, 8, 13, 21, 34])
+    return np.unique(np.concatenate([first, ranks, n + 1 - first]))
+
+
+def _distribution_band(ordered: Floats, at: Floats, error: float) -> tuple[Floats, Floats]:
+    """Return (low, high) of the distribution function of scores in order at points, jointly right at 1 - `error`.
+
+    With U_(k) the k-th least of n uniform numbers, F(X_(k)) >= U_(k) and F just below X_(k) is
+    at most U_(k), ties or not. No score is infinite: the function is known there.
+    """
+    n = ordered.size
+    ranks = _rank_grid(n)
+    tail = error / (2.0 * ranks.size)
+    low = np.concatenate([[0.0], betaincinv(ranks, n - ranks + 1.0, tail)])
+    high = np.concatenate([betainccinv(ranks, n - ranks + 1.0, tail), [1.0]])
+    reached = np.searchsorted(ranks, np.searchsorted(ordered, at, side="right"), side="right")
+    return np.where(at == np.inf, 1.0, low[reached]), np.where(at == -np.inf, 0.0, high[reached])
+
+
+def _share_up_to(ordered: Floats, at: Floats) -> Floats:
+    return np.searchsorted(ordered, at, side="right") / ordered.size
+
+
+def _least_at(
+    alpha: Floats, thresholds: Floats, fpr: Callable[[Floats], Floats], fnr: Callable[[Floats], Floats]
+) -> Floats:
+    """Return for each alpha the least `fnr` among rising `thresholds` with `fpr` <= alpha.
+
+    `fpr` falls with the threshold and `fnr` grows: the first threshold low enough is the best. It is found by
+    bisection, so that rates are computed for a few of millions of thresholds.
+    """
+    first, last = np.zeros(alpha.size, dtype=np.intp), np.full(alpha.size, thresholds.size - 1)
+    while (first < last).any():
+        middle = (first + last) // 2
+        enough = fpr(thresholds[middle]) <= alpha
+        first, last = np.where(enough, first, np.minimum(middle + 1, last)), np.where(enough, middle, last)
+    return fnr(thresholds[first])
+
+
+def empirical_tradeoff(
+    in_scores: ArrayLike,
+    out_scores: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    points: int = 101,
+    in_is_high: bool = True,
+) -> EmpiricalTradeoff:
+    """Return the trade-off curve of "in when the score is above t" over all t, at evenly spaced alphas.
+
+    Args:
+        in_scores: (n,) scores of the world with the canary.
+        out_scores: (m,) scores of the world without it.
+        confidence: chance that the whole band holds, in (0, 1); half of the error goes to each side.
+        points: number of false positive rates from 0 to 1, at least 2.
+        in_is_high: False reads small scores as "in".
+
+    Raises:
+        InputError: scores that are empty, not one-dimensional or not finite, or a number out of range.
+    """
+    check_probability("confidence", confidence)
+    alpha = np.linspace(0.0, 1.0, check_count("points", points, least=2))
+    sign = 1.0 if in_is_high else -1.0
+    # Each a copy, which is put in order below.
+    inside = sign * check_scores("in_scores", in_scores)
+    outside = sign * check_scores("out_scores", out_scores)
+    inside.sort()
+    outside.sort()
+    thresholds = np.concatenate([[-np.inf], inside, outside, [np.inf]])
+    thresholds.sort()
+    error = 0.5 * (1.0 - confidence)
+
+    def least(fpr: Callable[[Floats], Floats], fnr: Callable[[Floats], Floats]) -> tuple[float, ...]:
+        return tuple(_least_at(alpha, thresholds, fpr, fnr).tolist())
+
+    return EmpiricalTradeoff(
+        alpha=tuple(alpha.tolist()),
+        beta=least(
+            lambda at: (outside.size - np.searchsorted(outside, at, side="right")) / outside.size,
+            lambda at: _share_up_to(inside, at),
+        ),
+        beta_low=least(
+            lambda at: 1.0 - _distribution_band(outside, at, error)[1],
+            lambda at: _distribution_band(inside, at, error)[0],
+        ),
+        beta_high=least(
+            lambda at: 1.0 - _distribution_band(outside, at, error)[0],
+            lambda at: _distribution_band(inside, at, error)[1],
+        ),
+        confidence=float(confidence),
+        n_in=inside.size,
+        n_out=outside.size,
+    )
+
+
+def claimed_curve(
+    alpha: Sequence[float], epsilon: float | None, delta: float, *, of_method: bool
+) -> list[float] | None:
+    """Return the false negative rates at `alpha` that a claim of (epsilon, delta) allows; None without a claim.
+
+    `of_method`: of the scalar channel of a method, whose theorem claims the Gaussian curve (mu-GDP) through
+    (epsilon, delta). Of anything else the least of every (epsilon, delta) mechanism is claimed, and no more.
+    """
+    if epsilon is None:
+        return None
+    from dpzv_audit.accounting.gaussian import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
+
+    grid = np.asarray(alpha)
+    gaussian = gaussian_tradeoff(grid, mu_from_epsilon(epsilon, delta)) if of_method else None
+    curve: list[float] = (epsilon_delta_tradeoff(grid, epsilon, delta) if gaussian is None else gaussian).tolist()
+    return curve

@@ -1,0 +1,138 @@
+"""Scores fitted to views: each bug that a linear score misses is refuted, and the choice costs a true claim nothing."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpzv_audit.claims.api import verify_claim
+from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.bounding import lower_bounds
+from dpzv_audit.evidence.verdict import largest_gating
+from dpzv_audit.games.fitted import WORDS, fit_score, fit_size, fitted_scores
+from dpzv_audit.games.outcome import GameScores
+from dpzv_audit.games.planted import PLANTED, views
+
+BUGS = {
+    "noise-by-label": views.noise_by_label,
+    "uniform-noise": views.uniform_noise,
+    "sign-correlation": views.sign_correlation,
+    "early-stop": views.early_stop,
+}
+ALPHA = 1e-3
+
+
+def both(draw, rng, n):
+    """Views of "in" and of "out"."""
+    return draw(rng, n, 1.0), draw(rng, n, -1.0)
+
+
+def bound(draw, seed, *, pairs=2000, kinds=tuple(WORDS), confidence=1.0 - ALPHA):
+    """The epsilon that `pairs` pairs certify, a fifth of them in the fit, and the kind of score."""
+    inside, outside, fitted = fitted_scores(*both(draw, np.random.default_rng(seed), pairs), kinds=kinds)
+    found = lower_bounds(GameScores(outside, inside, "fitted"), delta=1e-5, confidence=confidence, seed=seed)
+    return largest_gating(found), fitted.kind
+
+
+def refuted(draw, seeds, **options):
+    return sum(bound(draw, seed, **options)[0] > 1.0 for seed in seeds)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_that_a_linear_score_misses_is_refuted(name):
+    """At 2,000 pairs and alpha 1e-3, in both seeds; a linear score refutes it in neither."""
+    assert refuted(BUGS[name], range(2)) == 2
+    assert refuted(BUGS[name], range(2), kinds=("linear",)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_is_refuted_in_18_of_20_seeds(name):
+    assert refuted(BUGS[name], range(100, 120)) >= 18
+
+
+@pytest.mark.parametrize(
+    ("seeds", "pairs"), [(6, 500), pytest.param(200, 2000, marks=pytest.mark.slow, id="200 seeds, 2000 pairs")]
+)
+def test_the_choice_refutes_no_true_claim(seeds, pairs):
+    """The channel as designed at its own epsilon of 1, alpha 1e-3: of 200 more than 3 come with probability 5.5e-5."""
+    found = refuted(views.sound_view, range(seeds), pairs=pairs)
+    assert found <= stats.binom.ppf(1 - 1e-4, seeds, ALPHA)
+
+
+def test_a_linear_leak_gets_a_linear_score_and_the_same_bound():
+    """Where the sum is the likelihood ratio, richer scores gain nothing, and the plain one is kept."""
+
+    def leak(generator, n, sign):
+        return sign * 0.6 + generator.standard_normal((n, 4))
+
+    kinds = []
+    for seed in range(4):
+        chosen, kind = bound(leak, seed, confidence=0.95)
+        kinds.append(kind)
+        linear, _ = bound(leak, seed, kinds=("linear",), confidence=0.95)
+        assert chosen == pytest.approx(linear, abs=0.0 if kind == "linear" else 0.6)
+    assert kinds.count("linear") >= 3
+
+
+def test_the_choice_looks_at_the_fitting_part_alone():
+    """Other held-out views leave the chosen score as it was, to the last bit; so does a repeat."""
+    inside, outside = both(views.sign_correlation, np.random.default_rng(0), 600)
+    cut = fit_size(600)
+    _, _, first = fitted_scores(inside, outside)
+    _, _, again = fitted_scores(
+        np.concatenate([inside[:cut], 5.0 + inside[cut:]]), np.concatenate([outside[:cut], -outside[cut:]])
+    )
+    alone = fit_score(inside[:cut], outside[:cut])
+    probe = np.random.default_rng(1).normal(size=(50, views.ROUNDS))
+    assert first.kind == again.kind == alone.kind != "linear"
+    assert first.held_out_loss == again.held_out_loss == alone.held_out_loss
+    np.testing.assert_array_equal(first.score(probe), again.score(probe))
+    np.testing.assert_array_equal(first.score(probe), alone.score(probe))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 30, 300])
+def test_views_of_any_width_and_constant_numbers_are_fitted(width):
+    """At the least size of a fit; a number that never changes says nothing and breaks nothing."""
+    generator = np.random.default_rng(2)
+    inside, outside = generator.normal(size=(2, 25, width))
+    inside[:, 0] = outside[:, 0] = 7.0
+    for kind in WORDS:
+        scores = fitted_scores(inside, outside, kinds=(kind,))[:2]
+        assert all(side.shape == (5,) and np.isfinite(side).all() for side in scores)
+    with pytest.raises(InputError, match="must be above 20"):
+        fitted_scores(inside[:20], outside[:20])
+
+
+class Views:
+    """The planted bug `early-stop` as a mechanism of one's own, one run or many at a time."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def run_batch(self, world, rng, n):
+        return both(self.draw, rng, n)[1 - world]
+
+
+def test_verify_fits_a_score_to_views_and_names_it():
+    found = verify_claim(mechanism=Views(views.early_stop), epsilon=1.0, delta=1e-5)
+    assert found.verdict == "refuted"
+    facts = found.entry.facts
+    assert facts["fitted_score"].startswith("boosted: ")
+    assert facts["fitted_on"] == "400 further runs in each world"
+    assert "linear 0." in facts["chosen_by"]
+    true = verify_claim(mechanism=Views(views.sound_view), epsilon=1.0, delta=1e-5, max_trials=2000)
+    assert true.verdict == "inconclusive"
+
+
+def test_a_view_that_is_vouched_to_be_gaussian_gets_a_linear_score():
+    """No other score of a Gaussian view is Gaussian."""
+    found = verify_claim(
+        mechanism=Views(views.sound_view), epsilon=1.0, delta=1e-5, exactly_gaussian=True, max_trials=1000
+    )
+    assert found.entry.facts["fitted_score"].startswith("linear: ")
+    assert found.verdict == "inconclusive"
+
+
+def test_planted_views_are_registered_with_what_they_must_get():
+    expected = {name: PLANTED[name].expected for name in (*BUGS, "sound-view")}
+    assert expected == dict.fromkeys(BUGS, ("refuted",)) | {"sound-view": ("supported",)}

@@ -1,0 +1,260 @@
+"""A mechanism of the user's own: the protocol, and every way to misbehave as one line with the evidence kept."""
+
+import importlib
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.evaluation.mechanism import mechanism_outcome
+from dpzv_audit.evidence.bounding import AuditPlan
+from dpzv_audit.games.engine import Effort, MechanismFailed, collect
+from dpzv_audit.games.mechanism import MechanismTrials, mechanism_from
+from dpzv_audit.games.storage import ChunkStore
+
+SOURCE = """
+import os
+import time
+import numpy as np
+
+class Base:
+    def __init__(self): self.count = 0
+    def run(self, world, rng):
+        self.count += 1
+        return self.wrong() if self.count > 20 else world + rng.normal()
+    def wrong(self): return 0.0
+
+def good():
+    made = Base(); made.wrong = lambda: 1.0
+    return made
+
+def making(wrong):
+    def factory():
+        made = Base(); made.wrong = wrong
+        return made
+    return factory
+
+def _raise(): raise ValueError("boom" + chr(10) + "second line")
+raises = making(_raise)
+hangs = making(lambda: time.sleep(100))
+nan = making(lambda: float("nan"))
+infinite = making(lambda: np.inf)
+none = making(lambda: None)
+text = making(lambda: "0.5")
+matrix = making(lambda: np.zeros((2, 2)))
+vector = making(lambda: np.zeros(3))
+ragged = making(lambda: [[1.0], [1.0, 2.0]])
+empty = making(lambda: [])
+
+def swallows():
+    def wrong():
+        try: time.sleep(100)
+        except Exception: return 0.0
+    return making(wrong)()
+
+class Views:
+    def run(self, world, rng): return np.array([rng.normal(), world + rng.normal()])
+def views(): return Views()
+
+class Scored(Views):
+    def score(self, view): return float(view[1])
+def scored(): return Scored()
+
+class Batch:
+    def run_batch(self, world, rng, n): return world + rng.normal(size=n)
+def batch(): return Batch()
+
+class ShortBatch:
+    def run_batch(self, world, rng, n): return rng.normal(size=n - 1)
+def short_batch(): return ShortBatch()
+
+class Ends:
+    def run(self, world, rng): os._exit(7)
+def ends(): return Ends()
+
+def nothing(): return object()
+def broken(): raise RuntimeError("no such file")
+not_callable = 3
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "user_mechanisms.py").write_text(textwrap.dedent(SOURCE))
+    (folder / "user_broken.py").write_text("import nowhere_to_be_found\n")
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+    sys.modules.pop("user_mechanisms", None)
+
+
+def trials(name, seconds=30.0, seed=0):
+    return MechanismTrials(f"user_mechanisms:{name}", seed, seconds)
+
+
+def test_a_run_answers_with_its_score():
+    arrays = trials("good")(0, 10)
+    assert arrays["in_scores"].shape == arrays["out_scores"].shape == (10,)
+    assert arrays["in_scores"].mean() > arrays["out_scores"].mean()
+
+
+def test_runs_follow_from_the_seed_and_not_from_the_chunk():
+    whole = trials("scored")(0, 10)
+    parts = [trials("scored")(0, 3), trials("scored")(3, 10)]
+    assert (whole["in_scores"] == np.concatenate([p["in_scores"] for p in parts])).all()
+    assert not np.isclose(trials("scored", seed=1)(0, 10)["in_scores"], whole["in_scores"]).any()
+
+
+def test_views_are_features_unless_the_mechanism_scores_them():
+    assert trials("views")(0, 5)["in_features"].shape == (5, 2)
+    assert trials("scored")(0, 5)["in_scores"].shape == (5,)
+
+
+def test_batches_are_runs_at_once():
+    arrays = trials("batch")(0, 5)
+    assert arrays["in_scores"].shape == (5,)
+    assert not np.isclose(trials("batch")(5, 10)["in_scores"], arrays["in_scores"]).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("raises", MechanismFailed, "run 11 of the world 'out' raised ValueError: boom second line"),
+        ("hangs", MechanismFailed, "run 11 of the world 'out' took longer than trial_seconds 0.2"),
+        ("swallows", MechanismFailed, "took longer than trial_seconds 0.2"),
+        ("nan", InputError, "answered nan, must be finite"),
+        ("infinite", InputError, "answered inf, must be finite"),
+        ("none", InputError, "answered None, must be a number or a vector of numbers"),
+        ("text", InputError, "answered '0.5', must be a number"),
+        ("matrix", InputError, r"answered an array of shape \(2, 2\), must be a number or a vector"),
+        ("vector", InputError, r"answered shape \(3,\) after shape \(\), must be the same always"),
+        ("ragged", InputError, "answered a ragged list"),
+        ("empty", InputError, "must be a number or a vector"),
+        ("short_batch", InputError, r"runs 1 to 8 of the world 'out' answered an array of shape \(7,\)"),
+    ],
+)
+def test_a_mechanism_that_misbehaves_is_one_line_and_its_evidence_is_kept(name, error, words, tmp_path):
+    store = ChunkStore(tmp_path / "key", resume=False)
+    with pytest.raises(error, match=words) as caught:
+        collect(trials(name, seconds=0.2 if name in ("hangs", "swallows") else 30.0), 40, Effort(chunk=8, store=store))
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == (3 if error is MechanismFailed else 2)
+    kept = sum(last - first for first, last in store.load())
+    assert kept == (0 if name == "short_batch" else 10)
+    assert f"the {kept} pairs" in str(caught.value) or "no run was done" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("user_mechanisms", "must be pkg.mod:factory or planted:NAME"),
+        (":factory", "must be pkg.mod:factory"),
+        ("nowhere.at_all:factory", "importing nowhere.at_all failed: ModuleNotFoundError"),
+        ("user_broken:factory", "importing user_broken failed: ModuleNotFoundError: No module named 'nowhere_to"),
+        ("user_mechanisms:missing", "has no callable missing"),
+        ("user_mechanisms:not_callable", "has no callable not_callable"),
+        ("user_mechanisms:broken", r"broken\(\) failed: RuntimeError: no such file"),
+        ("user_mechanisms:nothing", "object has no method run"),
+    ],
+)
+def test_what_is_no_mechanism_is_one_line(path, words):
+    with pytest.raises(InputError, match=words) as caught:
+        mechanism_from(path)
+    assert "\n" not in str(caught.value)
+
+
+def in_a_thread(made, first, last):
+    """What the trials answer where no signal reaches, as in the threads of a Dask worker."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(made, first, last).result()
+
+
+def test_a_thread_gives_the_numbers_of_a_process():
+    got, alone = in_a_thread(trials("views", seed=3), 5, 9), trials("views", seed=3)(5, 9)
+    assert got.keys() == alone.keys()
+    assert all(np.array_equal(got[name], alone[name]) for name in alone)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words", "kept"),
+    [
+        ("user_mechanisms:hangs", "failed", "run 11 of the world 'out' took longer than ‹trial_seconds› 0.2", 10),
+        ("user_mechanisms:swallows", "failed", "took longer than ‹trial_seconds› 0.2", 10),
+        ("user_mechanisms:ends", "failed", "runs 1 to 12 took their process down, or one of them", 0),
+        ("user_mechanisms:missing", "input", "has no callable missing", 0),
+    ],
+)
+def test_a_limit_holds_in_a_thread_too(path, kind, words, kept):
+    found = in_a_thread(MechanismTrials(path, 0, 0.2), 0, 12)
+    assert found["failure"][0] == kind
+    assert words in found.pop("failure")[1]
+    assert {len(rows) for rows in found.values()} == ({kept} if kept else set())
+
+
+LEAKS = """
+import edited_noise
+class Made:
+    def run(self, world, rng):
+        Made.runs = getattr(Made, "runs", 0) + 1
+        if Made.runs > 44: raise RuntimeError("out of entropy")
+        return 9.0 * world + edited_noise.drawn(rng)
+def made(): return Made()
+"""
+QUIET = LEAKS.replace("9.0 * world", "0.0 * world").replace("runs > 44", "runs > 10 ** 6")
+NOISE = "def drawn(rng): return rng.normal()\n"
+
+
+def test_what_is_kept_is_not_taken_for_that_of_edited_code(tmp_path, monkeypatch):
+    """Scores of two mechanisms, put together, would be a verdict on neither; a helper's code counts as their own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def audited(text, noise=NOISE):
+        (tmp_path / "edited_mechanism.py").write_text(text)
+        (tmp_path / "edited_noise.py").write_text(noise)
+        for name in ("edited_mechanism", "edited_noise"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        plan = AuditPlan(runs=40, chunk=16, folder=tmp_path / "audits", resume=True)
+        return mechanism_outcome("edited_mechanism:made", plan, epsilon=1.0, delta=1e-5, trial_seconds=30.0).result
+
+    with pytest.raises(MechanismFailed, match="kept for resume"):
+        audited(LEAKS)
+    assert audited(QUIET).privacy.empirical_lower == 0.0
+    audited(QUIET, NOISE.replace("rng.normal()", "100.0 + rng.normal()"))
+    assert len([path for path in (tmp_path / "audits").iterdir() if path.is_dir()]) == 3
+
+
+SCALED = """
+import json, pathlib
+SIGMA = json.loads((pathlib.Path(__file__).parent / "noise.json").read_text())
+class Made:
+    def run_batch(self, world, rng, n): return rng.normal(world, SIGMA, n)
+def made(): return Made()
+"""
+
+
+def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "scaled_mechanism.py").write_text(SCALED)
+
+    def audited(sigma, **changes):
+        (tmp_path / "noise.json").write_text(str(sigma))
+        sys.modules.pop("scaled_mechanism", None)
+        importlib.invalidate_caches()
+        plan = AuditPlan(**{"runs": 60, "chunk": 64, "folder": tmp_path / "audits", "resume": True, **changes})
+        result = mechanism_outcome("scaled_mechanism:made", plan, epsilon=1.0, delta=1e-5, trial_seconds=30.0).result
+        return result.privacy.conclusion, result.compute.get("not_kept")
+
+    assert audited(6) == ("inconclusive", None)
+    assert audited(0.01) == ("refuted", None)
+    monkeypatch.setattr("dpzv_audit.trees.MOST_FILES", 1)
+    (tmp_path / "more.json").write_text("")
+    kept = sorted((tmp_path / "audits").rglob("*"))
+    assert audited(6, resume=False) == ("inconclusive", f"{tmp_path} holds more than 1 files")
+    assert sorted((tmp_path / "audits").rglob("*")) == kept
+    with pytest.raises(InputError, match=r"resume: what the mechanism depends on cannot be told: .* more than 1 files"):
+        audited(6)

@@ -1,0 +1,241 @@
+import io
+import re
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.statistics import scores
+from dpzv_audit.statistics.scores import load_scores
+
+VALUES = np.array([1.5, -2.0, 3e-7])
+
+
+def npy(array: np.ndarray, allow_pickle: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=allow_pickle)
+    return buffer.getvalue()
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+GOOD = {
+    "plain.csv": b"1.5\n-2\n3e-7\n",
+    "header.csv": b"score\n1.5\n-2\n3e-7\n",
+    "windows.CSV": b'\xef\xbb\xbf"score"\r\n 1.5 \r\n"-2"\r\n+3e-7\r\n\r\n\r\n',
+    "no_newline.csv": b"1.5\n-2\n3e-7",
+    "numbers.jsonl": b"1.5\n-2\n3e-7\n",
+    "objects.ndjson": b'{"score": 1.5, "run": 0}\n{"score": -2}\n3e-7\n\n',
+    "doubles.npy": npy(VALUES),
+    "big_endian.npy": npy(VALUES.astype(">f8")),
+    "one.npz": npz(scores=VALUES),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_format_gives_the_same_scores(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(GOOD[name])
+    read = load_scores(path)
+    assert read.dtype == np.float64
+    assert np.array_equal(read, VALUES)
+
+
+def test_whole_numbers_and_compressed_archives_load(tmp_path):
+    (tmp_path / "a.npy").write_bytes(npy(np.arange(4, dtype=np.uint8)))
+    np.savez_compressed(tmp_path / "b.npz", x=np.arange(4, dtype=np.float32))
+    assert load_scores(tmp_path / "a.npy").tolist() == load_scores(tmp_path / "b.npz").tolist() == [0, 1, 2, 3]
+
+
+PICKLED = npy(np.array([1.0, None], dtype=object), allow_pickle=True)
+NUMBER = "must be a finite number"
+BAD = {
+    "nan.csv": (b"1\nnan\n3\n", f"row 2: found 'nan', {NUMBER}"),
+    "first_nan.csv": (b"NaN\n1\n", f"row 1: found 'NaN', {NUMBER}"),
+    "inf.csv": (b"score\n1\n-Infinity\n", f"row 3: found '-Infinity', {NUMBER}"),
+    "too_large.csv": (b"1\n1e999\n", f"row 2: found '1e999', {NUMBER}"),
+    "word.csv": (b"1\n2\nabc\n", f"row 3: found 'abc', {NUMBER}"),
+    "typo.csv": (b"1.2.3\n2\n", f"row 1: found '1.2.3', {NUMBER}"),
+    "underscore.csv": (b"1\n1_000\n", f"row 2: found '1_000', {NUMBER}"),
+    "repr.csv": (b"np.float64(0.5)\n1\n", "row 1: found 'np.float64.0.5.'"),
+    "two_headers.csv": (b"run\nscore\n1\n", f"row 2: found 'score', {NUMBER}"),
+    "columns.csv": (b"run,score\n1,2\n", "row 1: found 2 columns, must be one number"),
+    "comma.csv": (b"1\n2,5\n", "row 2: found 2 columns"),
+    "quote.csv": (b'1\n"2\n', "row 2: is no CSV"),
+    "blank.csv": (b"1\n\n2\n", "row 2: is blank"),
+    "empty.csv": (b"", "holds no score, must hold at least one"),
+    "only_header.csv": (b"score\n", "holds no score"),
+    "latin.csv": (b"1\n\xe92\n", "byte 3 is not UTF-8, must be UTF-8 text"),
+    "far_latin.csv": (b"1234567\n" * 300_000 + b"\xe92\n", "byte 2400001 is not UTF-8"),
+    "far_latin.jsonl": (b"1234567\n" * 300_000 + b"1\xc3\n", "byte 2400002 is not UTF-8"),
+    "far_word.csv": (b"1234567\n" * 300_000 + b"abc\n", "row 300001: found 'abc'"),
+    "blank_first.csv": (b"\n1\n", "row 1: is blank"),
+    "far_blank.csv": (b"1234567\n" * 131_072 + b"\n\n1\n", "row 131073: is blank"),
+    "blanks.csv": (b"\n" * 3_000_000, "holds no score"),
+    "far_nan.csv": (b"1234567\n" * 300_000 + b"nan\n", "row 300001: found 'nan'"),
+    "far_number.jsonl": (b"1234567\n" * 200_000 + b"[]\n", "row 200001: found"),
+    "long.csv": (b"1\n" + b"x" * 500 + b"\n", "row 2: found 'x{37}\\.\\.\\.'"),
+    "nan.jsonl": (b"1\nNaN\n", "row 2: found 'NaN'"),
+    "bool.jsonl": (b"true\n", "row 1: found 'true'"),
+    "text.jsonl": (b'1\n"2"\n', "row 2: found"),
+    "key.jsonl": (b'{"value": 1}\n', 'row 1: .* must be a finite number or an object with one under "score"'),
+    "null.jsonl": (b'{"score": null}\n', "row 1"),
+    "array.jsonl": (b"[1, 2]\n", "row 1: found"),
+    "deep.jsonl": (b"[" * 100_000 + b"\n", "row 1: found"),
+    "huge.jsonl": (b"1" + b"0" * 400 + b"\n", "row 1: found"),
+    "digits.jsonl": (b"1" * 5000 + b"\n", "row 1: found"),
+    "cut.jsonl": (b'1\n{"score": 1\n', "row 2: found"),
+    "empty.jsonl": (b"\n\n", "holds no score"),
+    "nan.npy": (npy(np.array([1.0, np.nan])), f"row 2: found nan, {NUMBER}"),
+    "matrix.npy": (npy(np.zeros((3, 1))), r"has shape \(3, 1\), must be one-dimensional"),
+    "scalar.npy": (npy(np.array(1.0)), r"has shape \(\)"),
+    "empty.npy": (npy(np.zeros(0)), "holds no score"),
+    "text.npy": (npy(np.array(["1"])), "holds values of type <U1, must be real numbers"),
+    "bool.npy": (npy(np.array([True])), "holds values of type bool"),
+    "complex.npy": (npy(np.array([1j])), "holds values of type complex128"),
+    "pickled.npy": (PICKLED, "without pickled objects"),
+    "raw_pickle.npy": (b"\x80\x04K\x01.", "is no whole NPY file"),
+    "truncated.npy": (npy(VALUES)[:-3], "is no whole NPY file"),
+    "nothing.npy": (b"", "is no whole NPY file"),
+    "wide.npy": (npy(np.array([1e300], dtype=np.longdouble) ** 2), "row 1: found inf"),
+    "two.npz": (npz(a=VALUES, b=VALUES), "holds 2 arrays, must hold exactly one"),
+    "none.npz": (npz(), "holds 0 arrays"),
+    "inf.npz": (npz(a=np.array([np.inf])), "row 1: found inf"),
+    "not_a_zip.npz": (npy(VALUES), "is no whole NPZ file"),
+    "truncated.npz": (npz(a=VALUES)[:-30], "is no whole NPZ file"),
+    "flipped.npz": (npz(a=VALUES).replace(VALUES.tobytes(), VALUES[::-1].tobytes()), r"array a\.npy: Bad CRC-32"),
+    "kind.txt": (b"1\n", r"suffix is '.txt', must be one of \.csv, \.jsonl, \.ndjson, \.npy, \.npz"),
+    "kind": (b"1\n", "suffix is ''"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_one_line_names_the_file_the_row_and_the_cure(tmp_path, name):
+    content, words = BAD[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        load_scores(path)
+    message = str(caught.value)
+    assert message.startswith(f"scores file {path}")
+    assert "\n" not in message
+    assert len(message) < len(str(path)) + 200
+
+
+def test_a_pickle_inside_an_archive_is_not_opened(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", PICKLED)
+    with pytest.raises(InputError, match="without pickled objects"):
+        load_scores(path)
+
+
+def packed(name, declared):
+    """An archive whose entry says that it unpacks to `declared` bytes, in both places where that stands."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, npy(np.zeros(1000)))
+    real, said = (size.to_bytes(4, "little") for size in (len(npy(np.zeros(1000))), declared))
+    assert buffer.getvalue().count(real) == 2
+    return buffer.getvalue().replace(real, said)
+
+
+def test_an_archive_that_unpacks_without_measure_is_refused_by_what_it_declares(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, a=np.zeros(10_000_000))
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    with pytest.raises(
+        InputError, match=r"array a\.npy unpacks to 80000128 bytes from \d+, must unpack to \d+ at most"
+    ):
+        load_scores(path)
+    path.write_bytes(packed("a.npy", 2**32 - 2))
+    with pytest.raises(InputError, match=r"unpacks to 4294967294 bytes"):
+        load_scores(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv with words", "jsonl", "npy", "npz"])
+def test_reading_takes_a_few_times_the_array(tmp_path, suffix):
+    values = np.random.default_rng(0).normal(size=60_000)
+    path = tmp_path / f"a.{suffix.split()[0]}"
+    lines = "".join(f"{value!r}\n" for value in values.tolist())
+    if suffix == "npy":
+        np.save(path, values)
+    elif suffix == "npz":
+        np.savez_compressed(path, values)
+    else:  # a number in quotes is read cell by cell
+        path.write_text(f'"{lines[:10]}"\n{lines}' if "words" in suffix else lines)
+    tracemalloc.start()
+    read = load_scores(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(read[-values.size :], values)
+    assert peak < 3 * values.nbytes + 8_000_000, "lines as Python strings take 20 times the array"
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["1", "-2.5", "1e3", " 3 ", "", "\t", "score", "nan", "1_0", "x" * 9, '"4"', "1,2", "\u0663", "\x0c"]
+    ),
+    max_size=8,
+)
+
+
+@given(LINES, st.sampled_from(["\n", "\r\n", "\r"]), st.booleans(), st.integers(1, 9))
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_blocks_give_what_cells_give(tmp_path_factory, lines, end, mark, block):
+    path = tmp_path_factory.getbasetemp() / "lines.csv"
+    path.write_bytes(("\ufeff" * mark + end.join(lines)).encode())
+
+    def read():
+        try:
+            return load_scores(path).tolist()
+        except InputError as error:
+            return str(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores, "_BLOCK", block)
+        patch.setattr(scores, "LINE_LIMIT", 8)
+        in_blocks = read()
+        patch.setattr(scores, "_plain_numbers", lambda path: None)
+        assert in_blocks == read()
+
+
+def test_missing_files_and_folders(tmp_path):
+    with pytest.raises(InputError, match=re.escape(f"scores file {tmp_path / 'a.csv'}: there is no such file")):
+        load_scores(tmp_path / "a.csv")
+    for suffix in ("csv", "jsonl", "npy", "npz"):
+        (tmp_path / f"folder.{suffix}").mkdir()
+        with pytest.raises(InputError, match="is a folder, must be a regular file"):
+            load_scores(tmp_path / f"folder.{suffix}")
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_binary_file_gives_scores_or_one_line(tmp_path_factory, data):
+    suffix = data.draw(st.sampled_from(["npy", "npz"]))
+    content = bytearray(GOOD["doubles.npy"] if suffix == "npy" else GOOD["one.npz"])
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / f"damaged.{suffix}"
+    path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
+    try:
+        read = load_scores(path)
+    except InputError as error:
+        message = str(error)
+    else:
+        assert read.size > 0
+        assert np.all(np.isfinite(read))
+        message = ""
+    assert "\n" not in message
