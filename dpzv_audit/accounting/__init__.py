@@ -1,9 +1,21 @@
 """Upper bounds on epsilon: what theory gives for a release, an adversary and a neighbour relation."""
 
-from dpzv_audit.accounting.accountants import ACCOUNTANTS, prv, tightest_sound, upper_bounds
+from dpzv_audit.accounting.accountants import (
+    ACCOUNTANTS,
+    CzofoGuarantee,
+    advanced_composition,
+    czofo_guarantee,
+    czofo_theorem,
+    gdp_clt,
+    gdp_exact,
+    gdp_paper,
+    prv,
+    rdp,
+    tightest_sound,
+    upper_bounds,
+)
 from dpzv_audit.accounting.bounds import Accountant, Question
 from dpzv_audit.accounting.calibration import Calibration, calibrate, sigma_from_paper, sigma_sound
-from dpzv_audit.accounting.comparison import CzofoGuarantee, advanced_composition, czofo_guarantee, czofo_theorem, rdp
 from dpzv_audit.accounting.gaps import GAPS, TABLE, Cell, gaps_of, treatment
 from dpzv_audit.accounting.gaussian import (
     delta_from_mu,
@@ -13,7 +25,6 @@ from dpzv_audit.accounting.gaussian import (
     log_delta_from_mu,
     mu_from_epsilon,
 )
-from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper
 from dpzv_audit.accounting.release import Composition, Release
 
 __all__ = [

@@ -1,20 +1,49 @@
-"""The accountants: each a function from release, adversary and relation to an upper bound on epsilon."""
+"""The accountants: each a function from release, adversary and relation to an upper bound on epsilon.
+
+Gaussian DP (paper 001's theorem 5.1, the central-limit approximation, the exact known-ids bound), PRV, and for
+comparison Renyi DP, advanced composition and CZOFO's theorem 4.1 (paper 003).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
-from dpzv_audit.accounting.bounds import Accountant, Number, Question, Refusal, SampledView, accountant
-from dpzv_audit.accounting.comparison import advanced_composition, czofo_theorem, rdp
-from dpzv_audit.accounting.formulas import n, sampled
+import numpy as np
+from scipy.special import ndtr
+
+from dpzv_audit.accounting.bounds import (
+    DELTA,
+    LARGEST_EPSILON,
+    Accountant,
+    Number,
+    Question,
+    Refusal,
+    SampledView,
+    accountant,
+    counted,
+    n,
+    noise,
+    noises,
+    reading,
+    sampled,
+)
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
-from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper
-from dpzv_audit.accounting.prv import AGREE, prv_directions
-from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
-from dpzv_audit.errors import AuditError, unknown_name
+from dpzv_audit.accounting.gaussian import (
+    LARGEST_MU,
+    FloatArray,
+    Participation,
+    binomial_counts,
+    epsilon_from_mu,
+    exactly,
+    participations_epsilon,
+)
+from dpzv_audit.accounting.prv import AGREE, prv_directions, sampled_moments
+from dpzv_audit.accounting.release import NEIGHBOURS, REPLACES, AnyRelease, Release
+from dpzv_audit.accounting.sampled import ORDERS, PairKind, epsilon_of_moments
+from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
@@ -49,6 +78,457 @@ def prv(asked: Question) -> Number | Refusal:
         enough=asked.enough,
     )
     return Number(epsilon=answer.epsilon, note=answer.note, own_gaps=view.own_gaps)
+
+
+def paper_mu(release: Release) -> float:
+    """Return mu = 2 C sqrt(T) / (D sigma), what theorem 5.1 of paper 001 claims of the scalar channel."""
+    scalars = release.rounds * release.directions
+    return 2.0 * release.clip * math.sqrt(scalars) / (release.records * release.sigma)
+
+
+def _paper_formula(asked: Question, bound: UpperBound) -> list[str]:
+    lines = []
+    for part in asked.parts:
+        scalars = part.rounds * part.directions
+        given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
+        lines.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
+    return lines + reading(bound, bound.mu or 0.0)
+
+
+@accountant(
+    "gdp-paper",
+    summary="theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D",
+    source="DPZV paper (001), theorem 5.1",
+    formula=_paper_formula,
+)
+def gdp_paper(asked: Question) -> Number | Refusal:
+    """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless B = D.
+
+    Its proof scales the noise by the sampling rate (theorem C.2), which no adversary who knows the batch ids
+    grants, and which for secret ids is the central-limit approximation with z large. Where every batch holds all
+    records and B, which scalars are divided by, is D, that factor is 1, and the theorem is the exact sqrt(T)/z of a
+    record replaced. A public rate of 1 alone does not make B the D that the theorem divides by.
+    """
+    parts = asked.parts
+    whole = all(part.rate == 1.0 and part.batch_size == part.records for part in parts)
+    if any(part.channel != "scalar" for part in parts):
+        return Refusal("theorem 5.1 speaks of the scalar channel alone")
+    if whole and any(part.certain_mu(asked.neighbours) or part.server_noise_multiplier is not None for part in parts):
+        return Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
+    mu = math.hypot(*(paper_mu(part) for part in parts))
+    found = Number(epsilon=exactly(epsilon_from_mu(mu, asked.delta)), mu=mu, note="theorem 5.1 as claimed")
+    if whole:
+        return replace(found, reason="every batch holds all records: no sampling to count on")
+    return replace(
+        found,
+        own_gaps=("known-ids",) if asked.knows_ids else ("clt",),
+        reason="takes mu down by the sampling rate, which needs secret ids and holds only approximately",
+    )
+
+
+def log_clt_mu(rate: float, rounds: int, z: float, *, uniform: bool) -> float:
+    """Return ln mu of the central-limit approximation, finite wherever ln mu is (e^(1/z^2) overflows at z < 0.04).
+
+    Poisson: mu = r sqrt(T (e^(1/z^2) - 1)). Uniform, without replacement: mu = sqrt(2) r sqrt(T (e^(1/z^2)
+    Phi(3/(2z)) + 3 Phi(-1/(2z)) - 2)). Bu, Dong, Long and Su (2020), theorems 4 and 5; Dong, Roth and Su (2022),
+    corollary 4 for C_p.
+    """
+    power = 1.0 / z**2 if z > 1e-100 else math.inf
+    log_excess = math.log(math.expm1(power)) if power < 1.0 else power + math.log1p(-math.exp(-power))
+    if uniform:
+        log_excess = math.log(2.0) + _log_uniform_excess(z, power)
+    return math.log(rate) + 0.5 * (math.log(rounds) + log_excess)
+
+
+def _log_uniform_excess(z: float, power: float) -> float:
+    """Return ln(e^u Phi(3h) + 3 Phi(-h) - 2), u = 1/z^2 and h = 1/(2z), without its cancellation at large z."""
+    half = 0.5 / z if z > 1e-100 else math.inf
+    if power > 50.0:  # the rest is at least -2 against e^50
+        return power + math.log(float(ndtr(3.0 * half)))
+    if z > 1e7:
+        return math.log(power / 2.0)
+    x = half / math.sqrt(2.0)
+    return math.log(math.expm1(power) * float(ndtr(3.0 * half)) + 0.5 * (math.erf(3.0 * x) - 3.0 * math.erf(x)))
+
+
+def _clt_mus(asked: Question) -> list[float]:
+    """Return ln mu of every part."""
+    uniform = asked.neighbours in REPLACES
+    return [
+        log_clt_mu(part.rate, part.rounds, 1.0 / part.participation_mu(asked.neighbours), uniform=uniform)
+        for part in asked.parts
+    ]
+
+
+def _clt_formula(asked: Question, bound: UpperBound) -> list[str]:
+    lines = []
+    for part, log_mu in zip(asked.parts, _clt_mus(asked), strict=True):
+        z = n(1.0 / part.participation_mu(asked.neighbours))
+        rate = n(part.rate) if part.sample_rate else f"{part.batch_size}/{part.dataset_size}"
+        root = f"sqrt({part.rounds} (e^(1/{z}^2) - 1))"
+        if asked.neighbours in REPLACES:
+            root = f"sqrt(2 x {part.rounds} (e^(1/{z}^2) Phi(1.5/{z}) + 3 Phi(-0.5/{z}) - 2))"
+        lines += [*noise(part, asked.neighbours), f"mu = r sqrt(...) = {rate} {root} = {n(math.exp(log_mu))}"]
+    return lines + reading(bound, bound.mu or 0.0)
+
+
+@accountant(
+    "gdp-clt",
+    summary="central-limit approximation for Poisson and uniform sampling; not a bound",
+    source="Bu, Dong, Long and Su (2020), Deep learning with Gaussian differential privacy",
+    formula=_clt_formula,
+)
+def gdp_clt(asked: Question) -> Number | Refusal:
+    """Central-limit approximation of many sampled rounds. Never sound.
+
+    The Poisson form is for the relations whose pair is that of add-remove (`add-remove`, `zero-out`), the uniform form
+    for the replace relations under `uniform` sampling. Source: Bu, Dong, Long and Su (2020).
+    """
+    wanted = "uniform" if asked.neighbours in REPLACES else "poisson"
+    for part in asked.parts:
+        if part.sampler != wanted or part.channel != "scalar" or part.participation_cap is not None:
+            return Refusal("the forms are for Poisson sampling, add-remove or zero-out, and uniform sampling, replace")
+    logs = _clt_mus(asked)
+    if max(logs) > math.log(LARGEST_MU):
+        return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
+    mu = math.hypot(*(math.exp(log) for log in logs), *asked.certain)
+    return Number(
+        epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
+        mu=mu,
+        note="central-limit approximation",
+        own_gaps=("known-ids", "clt") if asked.knows_ids else ("clt",),
+        reason="an approximation, not a bound",
+    )
+
+
+def _exact_formula(asked: Question, bound: UpperBound) -> list[str]:
+    total, random = counted(asked)
+    if bound.mu is not None:
+        return [*noises(asked), f"{total} = {n(bound.mu)}^2", *reading(bound, bound.mu)]
+    assert bound.epsilon is not None
+    mean = f"E[{DELTA.split(' = ')[0]}] = {n(bound.delta)} at eps = {n(bound.epsilon.upper)}"
+    return [*noises(asked), f"{total}{random}", f"{mean}, where {DELTA}"]
+
+
+@accountant(
+    "gdp-exact",
+    summary="exact Gaussian DP for known batch ids, fixed or binomial participations",
+    source="Dong, Roth and Su (2022), corollary 1, averaged over the number of participations",
+    formula=_exact_formula,
+)
+def gdp_exact(asked: Question) -> Number | Refusal:
+    """Exact for an adversary who knows the batch ids: mu = sqrt(n)/z, or its mixture over n ~ Binomial(T, r).
+
+    Sound with secret ids too (hiding the ids is post-processing). A malicious client takes part as often as the cap
+    allows. Other releases, the server's noised updates among them, add to mu^2.
+    """
+    if asked.neighbours == "add-remove":
+        return Refusal("known ids show whether the record is there; use prv")
+    if asked.refusal:
+        return asked.refusal
+    mus = [part.mu for part in asked.counted]
+    if min(mus) == 0.0 or max(mus) > 1e50:
+        raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
+    certain_mu = math.hypot(*asked.certain)
+    epsilon = participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu)
+    mu = None
+    if all(part.fixed is not None for part in asked.counted):
+        mu = math.hypot(certain_mu, *(math.sqrt(part.fixed or 0) * part.mu for part in asked.counted))
+    return Number(epsilon=epsilon, mu=mu, note=" and ".join(_counted(part) for part in asked.counted))
+
+
+def _counted(part: Participation) -> str:
+    if part.fixed is not None:
+        return f"{part.fixed} participations of a record"
+    limit = "" if part.cap is None else f", at most {part.cap}"
+    return f"Binomial({part.rounds}, {part.rate:.6g}) participations{limit}"
+
+
+_ORDERS = np.geomspace(1e-6, 1e8, 4000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiAnswer:
+    """An `epsilon` from ln E[e^(s L)] = `log_moment` at order s > 0; infinite s: the largest loss there is."""
+
+    epsilon: float
+    order: float
+    log_moment: float
+    kind: PairKind | None
+    """Direction of sampling with secret ids; None: known ids."""
+
+
+def renyi(asked: Question) -> RenyiAnswer | None:
+    """Return the smaller of the known-ids and the sampled form; None where neither has a number."""
+    found = []
+    if asked.neighbours != "add-remove":
+        moments = _known_moments(asked)
+        epsilon, order = epsilon_of_moments(_ORDERS, moments, asked.delta)
+        log_moment = float(moments[np.searchsorted(_ORDERS, order)])
+        found.append(RenyiAnswer(epsilon=epsilon, order=order, log_moment=log_moment, kind=None))
+    view = asked.amplified
+    if isinstance(view, SampledView) and (view.parts or not found):
+        answers = [_sampled_renyi(kind, view, asked.delta) for kind in view.kinds]
+        worst = max(answers, key=lambda answer: math.inf if answer is None else answer.epsilon)
+        found += [worst] if worst is not None else []
+    return min(found, key=lambda answer: answer.epsilon, default=None)
+
+
+def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> RenyiAnswer | None:
+    """Return one direction's epsilon; None at very low noise."""
+    moments = sampled_moments(kind, view.parts, certain_mu=math.hypot(*view.certain), delta=delta)
+    if moments is None:
+        return None
+    epsilon = moments.epsilon(delta)
+    if not epsilon < moments.ceiling:
+        return RenyiAnswer(epsilon=epsilon, order=math.inf, log_moment=math.inf, kind=kind)
+    _, order = epsilon_of_moments(ORDERS, moments.up, delta - moments.outside)
+    return RenyiAnswer(
+        epsilon=epsilon, order=order, log_moment=float(moments.log_moment(np.array([order]))[0]), kind=kind
+    )
+
+
+def _known_moments(asked: Question) -> FloatArray:
+    s = _ORDERS
+    pair = s * (1.0 + s) / 2.0
+    total = pair * math.hypot(*asked.certain) ** 2
+    with np.errstate(over="ignore"):
+        for part in asked.counted:
+            cost = pair * part.mu**2
+            if part.fixed is not None:
+                total = total + part.fixed * cost
+                continue
+            small = np.log1p(part.rate * np.expm1(np.minimum(cost, 30.0)))
+            large = np.logaddexp(math.log1p(-part.rate), math.log(part.rate) + cost)
+            sampled = part.rounds * np.where(cost > 30.0, large, small)
+            total = total + (sampled if part.cap is None else np.minimum(sampled, part.cap * cost))
+    return np.asarray(total, dtype=np.float64)
+
+
+def _renyi_formula(asked: Question, bound: UpperBound) -> list[str]:
+    found = renyi(asked)
+    assert found is not None
+    if found.kind is None:
+        lines = [*noises(asked), f"{''.join(counted(asked))}; ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)]"]
+    else:
+        lines = [*sampled(asked), f"L = sum of ln P(x)/Q(x), x ~ P ({found.kind})"]
+    if math.isinf(found.order):
+        return [*lines, f"eps = {n(found.epsilon)}, the largest loss of all rounds but for {n(bound.delta)} of P"]
+    lines.append(f"ln E[e^(s L)] = {n(found.log_moment)} at s = {n(found.order)}, the best of many orders")
+    form = "(ln E[e^(s L)] + s ln s - (1 + s) ln(1 + s) - ln delta)/s"
+    return [*lines, f"eps = {form} = {n(found.epsilon)} at delta = {n(bound.delta)}"]
+
+
+@accountant(
+    "rdp",
+    summary="Renyi DP, known batch ids or sampling with secret ones; sound, looser",
+    source="Mironov (2017); conversion by Canonne, Kamath and Steinke (2020), proposition 12",
+    formula=_renyi_formula,
+)
+def rdp(asked: Question) -> Number | Refusal:
+    """Renyi DP: sound, and looser than gdp-exact and prv; the smaller of its known-ids and its sampled form.
+
+    Known ids: ln E[e^(s L)] = n s (s + 1) mu^2 / 2, averaged over random n. Sampling with secret ids: moments
+    of the dominating pair by quadrature, both directions. Source: Mironov (2017); conversion: Canonne, Kamath and
+    Steinke (2020), proposition 12.
+    """
+    if asked.refusal:
+        return asked.refusal
+    found = renyi(asked)
+    if found is None or not found.epsilon < LARGEST_EPSILON:
+        return Refusal("vacuous (> 100): at so little noise no order gives a finite value")
+    how = f"known ids, order {1.0 + found.order:.4g}" if found.kind is None else "sampling with secret ids"
+    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """`count` mechanisms, each (`epsilon`, `delta`): Gaussians of `mu`, each sampled at `rate` (1: not sampled)."""
+
+    epsilon: float
+    delta: float
+    count: int
+    mu: float
+    rate: float = 1.0
+
+
+def advanced(asked: Question) -> tuple[float, list[Steps], str]:
+    """Return the smaller epsilon of the known-ids and the amplified form, its steps, and which it is."""
+    forms: list[tuple[list[Steps], str]] = []
+    if asked.neighbours != "add-remove":
+        forms.append((_known_steps(asked), "known ids"))
+    view = asked.amplified
+    if isinstance(view, SampledView) and "remove" in view.kinds and (view.parts or not forms):
+        forms.append((_sampled_steps(view, asked.delta), "amplified by Poisson sampling"))
+    found = [(_composed(steps, asked.delta), steps, how) for steps, how in forms]
+    return min(found, key=lambda form: form[0])
+
+
+def _known_steps(asked: Question) -> list[Steps]:
+    """Return the steps at delta/2 in all; random counts are cut where they are exceeded with delta/4 in all."""
+    random = sum(part.fixed is None for part in asked.counted)
+    counts = [p.fixed if p.fixed is not None else _most(p, asked.delta / (4.0 * random)) for p in asked.counted]
+    mus = [(part.mu, count) for part, count in zip(asked.counted, counts, strict=True) if count > 0]
+    mus += [(mu, 1) for mu in asked.certain if mu > 0.0]
+    share = asked.delta / (4.0 if random else 2.0) / max(1, sum(count for _, count in mus))
+    return [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=count, mu=mu) for mu, count in mus]
+
+
+def _most(part: Participation, tail: float) -> int:
+    """Return a count that is exceeded with probability at most `tail`."""
+    counts = binomial_counts(part.rounds, part.rate, tail=tail / 2.0, cap=part.cap)
+    above = np.cumsum(counts.weights[::-1])[::-1] + counts.above
+    return counts.low + int(np.searchsorted(-above[1:], -tail)) if len(above) > 1 else counts.low
+
+
+def _sampled_steps(view: SampledView, delta: float) -> list[Steps]:
+    """Return the steps at delta/2 in all; a certain Gaussian counts as one, unsampled."""
+    certain = [mu for mu in view.certain if mu > 0.0]
+    share = delta / 2.0 / (sum(part.rounds for part in view.parts) + len(certain))
+    steps = [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=1, mu=mu) for mu in certain]
+    for part in view.parts:
+        mu = 1.0 / part.noise
+        plain = epsilon_from_mu(mu, min(share / part.rate, 0.5))
+        amplified = math.log1p(part.rate * math.expm1(plain)) if plain < 700.0 else plain + math.log(part.rate)
+        steps.append(Steps(epsilon=amplified, delta=share, count=part.rounds, mu=mu, rate=part.rate))
+    return steps
+
+
+def _composed(steps: Sequence[Steps], delta: float) -> float:
+    if any(step.epsilon > 300.0 for step in steps):
+        return math.inf
+    squares = sum(step.count * step.epsilon**2 for step in steps)
+    drift = sum(step.count * step.epsilon * math.expm1(step.epsilon) for step in steps)
+    return math.sqrt(2.0 * math.log(2.0 / delta) * squares) + drift
+
+
+def _advanced_formula(asked: Question, bound: UpperBound) -> list[str]:
+    epsilon, steps, _ = advanced(asked)
+    lines = [*noises(asked), f"each round (eps_0, delta_0) by {DELTA}"]
+    for step in steps:
+        at = f"delta_0 = {n(step.delta)}, mu = {n(step.mu)}"
+        if step.rate < 1.0:
+            at += f": ln(1 + r (e^eps_1 - 1)), eps_1 at delta_0/r, r = {n(step.rate)}"
+        lines.append(f"n = {step.count} of eps_0 = {n(step.epsilon)} at {at}")
+    form = "eps = sqrt(2 ln(1/delta') sum n eps_0^2) + sum n eps_0 (e^eps_0 - 1)"
+    spent = sum(step.count * step.delta for step in steps)
+    rest = bound.delta / 2.0 - spent
+    chance = f", {n(rest)} for a count above n" if rest > 1e-6 * bound.delta else ""
+    return [*lines, f"{form} = {n(epsilon)}; delta' = {n(bound.delta / 2.0)}, {n(spent)} for the rounds{chance}"]
+
+
+@accountant(
+    "advanced-composition",
+    summary="advanced composition of exact Gaussian rounds; sound, very loose",
+    source="Dwork and Roth (2014), theorem 3.20; Balle, Barthe and Gaboardi (2018), theorem 8",
+    formula=_advanced_formula,
+)
+def advanced_composition(asked: Question) -> Number | Refusal:
+    """Advanced composition of each round's exact Gaussian (epsilon_0, delta_0): sound, and very loose.
+
+    epsilon = sqrt(2 ln(1/delta') sum epsilon_0^2) + sum epsilon_0 (e^epsilon_0 - 1) at delta' + sum delta_0, with
+    delta' = delta/2 and the rest shared equally. Dwork and Roth (2014), theorem 3.20. Under Poisson sampling with
+    secret ids, add-remove and zero-out: epsilon_0 becomes ln(1 + r (e^epsilon_0 - 1)), delta_0 r delta_0 (Balle, Barthe
+    and Gaboardi, 2018, theorem 8).
+    """
+    if asked.refusal:
+        return asked.refusal
+    epsilon, _, how = advanced(asked)
+    if not epsilon < LARGEST_EPSILON:
+        return Refusal("vacuous (> 100): at so little noise advanced composition has no finite value")
+    return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CzofoGuarantee:
+    """What theorem 4.1 of paper 003 claims: (`epsilon`, delta) a round, (`epsilon_bar`, `delta_bar`) in all."""
+
+    epsilon: float
+    epsilon_bar: float
+    delta_bar: float
+
+
+def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
+    """Return sqrt(2 T ln(1/delta')) epsilon + T epsilon (e^epsilon - 1), delta' = `slack`: as theorem 4.1 composes.
+
+    Infinite past the floats.
+    """
+    drift = rounds * epsilon * math.expm1(epsilon) if epsilon < 300.0 else math.inf
+    return math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon + drift
+
+
+def czofo_guarantee(
+    *, zeta: float, sigma: float, records: int, rounds: int, delta: float, delta_prime: float
+) -> CzofoGuarantee:
+    """Return what theorem 4.1 of paper 003 claims; its premise is that the estimate's variance is noise.
+
+    epsilon = 2 zeta sqrt(2 ln(1.25/delta)) / (N sigma_s); epsilon_bar = sqrt(2 T ln(1/delta')) epsilon +
+    T epsilon (e^epsilon - 1); delta_bar = T delta + delta'. `zeta`: largest norm of a record's partial gradient;
+    `sigma`: standard deviation sigma_s of the estimate. `epsilon_bar` is infinite past the floats.
+    """
+    check_positive("zeta", zeta)
+    check_positive("sigma", sigma)
+    check_count("records", records)
+    check_count("rounds", rounds)
+    check_probability("delta", delta)
+    check_probability("delta_prime", delta_prime)
+    epsilon = 2.0 * zeta * math.sqrt(2.0 * math.log(1.25 / delta)) / (records * sigma)
+    return CzofoGuarantee(
+        epsilon=epsilon,
+        epsilon_bar=composed_epsilon(epsilon, rounds, delta_prime),
+        delta_bar=rounds * delta + delta_prime,
+    )
+
+
+def _czofo_of(part: Release, delta: float) -> CzofoGuarantee:
+    """Return the claim about `part` at `delta`: half of it for the rounds, half for their composition."""
+    return czofo_guarantee(
+        zeta=part.clip,
+        sigma=part.sigma,
+        records=int(part.records),
+        rounds=part.rounds,
+        delta=delta / (2.0 * part.rounds),
+        delta_prime=delta / 2.0,
+    )
+
+
+def _czofo_formula(asked: Question, bound: UpperBound) -> list[str]:
+    part, found = asked.parts[0], _czofo_of(asked.parts[0], bound.delta)
+    delta, prime = n(bound.delta / (2.0 * part.rounds)), n(bound.delta / 2.0)
+    given = f"2 x {n(part.clip)} sqrt(2 ln(1.25/{delta})) / ({n(part.records)} x {n(part.sigma)})"
+    whole = f"sqrt(2 x {part.rounds} ln(1/{prime})) eps + {part.rounds} eps (e^eps - 1)"
+    return [
+        f"eps = 2 zeta sqrt(2 ln(1.25/delta_0)) / (N sigma_s) = {given} = {n(found.epsilon)} a round",
+        f"epsbar = sqrt(2 T ln(1/delta')) eps + T eps (e^eps - 1) = {whole} = {n(found.epsilon_bar)}",
+        f"deltabar = T delta_0 + delta' = {part.rounds} x {delta} + {prime} = {n(found.delta_bar)}",
+    ]
+
+
+@accountant(
+    "czofo-theorem",
+    summary="theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound",
+    source="CZOFO paper (003), theorem 4.1",
+    formula=_czofo_formula,
+)
+def czofo_theorem(asked: Question) -> Number | Refusal:
+    """Theorem 4.1 of paper 003 on CZOFO's gradient estimates, at delta = T (delta/(2T)) + delta/2. Never sound.
+
+    The "noise" is the direction, which every client knows; for others the estimate is Gaussian only in the limit of
+    many directions.
+    """
+    if len(asked.parts) != 1 or asked.parts[0].channel != "zo-gradient":
+        return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
+    if asked.parts[0].dataset_size is None:
+        return Refusal("theorem 4.1 of CZOFO needs the number of records")
+    found = _czofo_of(asked.parts[0], asked.delta)
+    if not found.epsilon_bar < LARGEST_EPSILON:
+        return Refusal("vacuous (> 100): the formula has no finite value")
+    return Number(
+        epsilon=exactly(found.epsilon_bar),
+        note=f"theorem 4.1, epsilon {found.epsilon:.4g} a round",
+        own_gaps=("clt",),
+        reason="takes the variance of the direction for noise, and the estimate for Gaussian",
+    )
 
 
 ACCOUNTANTS: dict[str, Accountant] = {

@@ -1,8 +1,14 @@
 """PRV accounting of sampled rounds: certified bounds at once, and composition where they do not decide.
 
-Composition is that of the `prv-accountant` package with meshes of our own (`fourier`): its own domain starts at +-3
-whatever epsilon is, its mean has an absolute error that many rounds multiply, and its mechanism is the remove
-direction alone, so that at small epsilon or low noise it takes minutes or fails.
+Discretisation is that of the `prv-accountant` package (Gopi, Lee and Wutschitz, 2021); the privacy random variables,
+their means and the size of the domain are ours. The package's own domain starts at +-3 whatever epsilon is, its mean
+has an absolute error that many rounds multiply, and its mechanism is the remove direction alone, so that at small
+epsilon or low noise it takes minutes or fails.
+
+Losses are composed on a mesh by Fourier transform, with an exponential tilt: masses are weighted by e^(s L) before the
+transform and by e^(-s L) after it, where s is the order at which Chernoff's bound is least, so that what decides delta
+is the bulk of what is transformed, not a tail as small as the rounding. A transform F is raised to the power T as
+exp(T ln(1 + (F - 1))) with F - 1 computed as such, so that rare large losses do not drown in the rounding of 1.
 """
 
 from __future__ import annotations
@@ -11,12 +17,22 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
-from dpzv_audit.accounting.fourier import Rounds, compose
-from dpzv_audit.accounting.gaussian import epsilon_from_mu, exactly
-from dpzv_audit.accounting.mixture import Participation, participations_epsilon
-from dpzv_audit.accounting.moments import LossMoments, certified_lower, composed_moments, loss_moments
-from dpzv_audit.accounting.sampled import PairKind, SampledGaussian
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from dpzv_audit.accounting.gaussian import FloatArray, Participation, epsilon_from_mu, exactly, participations_epsilon
+from dpzv_audit.accounting.sampled import (
+    ORDERS,
+    LossMoments,
+    PairKind,
+    SampledGaussian,
+    certified_lower,
+    composed_moments,
+    loss_moments,
+)
 from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability
 from dpzv_audit.findings import EpsilonRange
 
@@ -229,3 +245,284 @@ def _disagreement(
         f"accountants disagree: one says epsilon >= {lower:.6g}, a certified bound says <= {upper:.6g} "
         f"({kind}, {described}, delta = {delta:.3g})"
     )
+
+
+_RELATIVE_ERROR = 0.004
+_FEWEST_POINTS = 2**14
+_MOST_POINTS = 2**23
+_ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
+_FARTHEST = 600.0
+_LARGEST_EXPONENT = 600.0
+_PASSES = 8
+_PIECE = 2**17
+_COARSER, _LARGE = 8.0, 2**18
+"""A mesh that would have more than _COARSER x _LARGE points is tried out with so many fewer first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """So many rounds of one pair, with the moments of one of them."""
+
+    pair: SampledGaussian
+    moments: LossMoments
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tail:
+    """delta(epsilon) of a composed loss, read off its tilted masses; precise near `near` and above it."""
+
+    t: FloatArray
+    """Losses, the first above 0 or as far below `near` as e^(-s (t - near)) stays a float."""
+    mass: FloatArray
+    """Sums of q e^(-s (t - near)) from each loss up, where q are the tilted masses; e^`log_scale` makes them P."""
+    lighter: FloatArray
+    """The same with e^(near - t) in it as well, which makes them Q."""
+    order: float
+    near: float
+    log_scale: float
+    whole: bool
+    """Whether `t` goes down to 0."""
+
+    def delta(self, epsilon: float) -> float:
+        i = int(np.searchsorted(self.t, epsilon, side="right"))
+        if i >= len(self.t):
+            return 0.0
+        head = float(self.mass[i]) - math.exp(epsilon - self.near) * float(self.lighter[i])
+        return math.exp(min(math.log(head) + self.log_scale, 700.0)) if head > 0.0 else 0.0
+
+    def weight(self, epsilon: float) -> float:
+        """Return what an error of 1 in the tilted masses could make of delta at `epsilon`."""
+        return math.exp(min(self.log_scale - self.order * (epsilon - self.near), 700.0))
+
+
+class _Truncated:
+    """A privacy random variable as `prv-accountant` discretises it: cut to the window of its moments, with its mean."""
+
+    pm_inf = 0.0
+
+    def __init__(self, pair: SampledGaussian, moments: LossMoments) -> None:
+        self._pair = pair
+        # Where the loss saturates, much of P has the least or the most loss in floats: the window must hold all of it.
+        least, most = moments.least, moments.most
+        self._losses = least - 1e-9 * abs(least) - 1e-12, most + 1e-9 * abs(most)
+        self._window = pair.window(moments.outside)
+
+    def probability(self, left: NDArray[Any], right: NDArray[Any]) -> FloatArray:
+        """Return the mass of adjacent cells: right[i] is left[i + 1], so the edges are computed once.
+
+        Differences of P(L <= t) left of 0 and of P(L > t) right of it: the small ones keep their digits.
+        """
+        edges = np.empty(len(left) + 1)
+        edges[:-1], edges[-1] = left, right[-1]
+        np.clip(edges, *self._losses, out=edges)
+        masses: FloatArray = np.empty(len(left))
+        turn = int(np.searchsorted(edges, 0.0))
+        # In pieces, so that what is computed on the way takes no memory worth mentioning.
+        for start in (*range(0, turn, _PIECE), *range(turn, len(masses), _PIECE)):
+            stop = min(start + _PIECE, turn if start < turn else len(masses))
+            piece = edges[start : stop + 1]
+            if start < turn:
+                masses[start:stop] = np.diff(self._pair.cdf(piece))
+            else:
+                masses[start:stop] = -np.diff(self._pair.survival(piece))
+        masses /= masses.sum()
+        return masses
+
+    def mean(self) -> float:
+        """Return the mean loss on the window, by quadrature over x."""
+        rule = self._pair.quadrature(*self._window)
+        if rule is None:
+            raise AuditError("the privacy loss is too steep to integrate")
+        x, weights, _ = rule
+        return float(weights @ self._pair.loss(x)) / float(weights.sum())
+
+
+def compose(
+    parts: Sequence[Rounds], moments: LossMoments, *, delta: float, delta_error: float, certified: float
+) -> EpsilonRange | None:
+    """Compose `parts`, whose joint moments are `moments`, and read off epsilon at `delta`.
+
+    `certified` is an upper bound on epsilon. None where no mesh within the limits would say anything.
+
+    The errors follow theorem 5.5 of Gopi, Lee and Wutschitz: with mesh error / sqrt(T/2 ln(12/delta_error))
+    rounding moves the sum by more than `error` with probability at most delta_error/6 (Hoeffding), counted
+    twice; cutting single losses (window) and wrapping the sum around (Chernoff) cost delta_error/4 at most.
+    """
+    rounds = sum(part.count for part in parts)
+    mesh_per_error = 1.0 / math.sqrt(rounds / 2.0 * math.log(12.0 / delta_error))
+    single = max(abs(moments.least), abs(moments.most))
+    scale, near, drift, fine, best = certified, certified, 0.0, False, None
+    for _ in range(_PASSES):
+        order, wrapped, spread = _tilt(moments, near, delta_error, rounds)
+        reach = max(spread, single, certified)
+        if reach > _FARTHEST:
+            return best
+        size, error = _grid(reach + drift, (1.0 if fine else _COARSER) * _RELATIVE_ERROR * scale, mesh_per_error)
+        if not fine and size < _LARGE:
+            fine = True  # small enough to begin with the mesh that is wanted
+            size, error = _grid(reach + drift, _RELATIVE_ERROR * scale, mesh_per_error)
+        if error > scale / 4.0:
+            return best
+        tail, moved, rounding = _composed(parts, mesh=error * mesh_per_error, size=size, order=order, near=near)
+        # The correction of the mean moves every round's grid, and the sum's grid by all of them together.
+        if abs(moved) > drift + error:
+            drift = 1.1 * abs(moved)
+            continue
+        # A little past `certified`: the mesh may have moved the answer beyond it.
+        highest = certified + 2.0 * error
+        estimate = _solve(tail, delta, highest)
+        lost = (rounding + 2.0 * wrapped) * tail.weight(estimate)
+        if lost > delta_error and estimate < 0.999 * near:
+            near = max(estimate, 1e-3 * near)  # the tilt was for a bound too loose: tilt for what it found
+            continue
+        if lost > delta / 10.0:
+            return best
+        best = _read(
+            tail, estimate, delta=delta, delta_error=delta_error + lost, error=error, highest=certified + 2.0 * error
+        )
+        known = max(best.estimate, 0.01 * best.upper)
+        if fine and (error <= 0.01 * best.estimate or error > 1.01 * _RELATIVE_ERROR * scale or known > 0.9 * scale):
+            break
+        # A loose certified bound made for a coarse mesh, or a large one was tried out: now the scale is known better.
+        scale, near, fine = known, best.upper, True
+    return best
+
+
+def _tilt(moments: LossMoments, near: float, delta_error: float, rounds: int) -> tuple[float, float, float]:
+    """Return the order of the tilt, the tilted mass that may be wrapped around, and how far the rest spreads.
+
+    Chernoff's best order at `near`, or one below it where rare large losses, tilted, would spread much further, as long
+    as rounding stays small against delta. What is wrapped around weighs at most e^(ln M - s epsilon): 1e-4 leaves room
+    for an epsilon below `near`.
+    """
+    best = int(np.argmin(moments.up - ORDERS * near))
+    largest = math.log(delta_error) - math.log(_ROUNDING * rounds) - 1.0
+    found = []
+    for index in {max(best - step, 0) for step in (0, 2, 4, 8, 12, 20)}:
+        order = float(ORDERS[index])
+        log_weight = float(moments.up[index]) - order * near
+        if index != best and log_weight > largest:
+            continue
+        wrapped = min(0.5, 1e-4 * delta_error * math.exp(min(max(-log_weight, -600.0), 690.0)))
+        found.append((moments.spread(wrapped, tilt=order), -order, wrapped))
+    spread, negative, wrapped = min(found)
+    return -negative, wrapped, spread
+
+
+def _grid(reach: float, error: float, mesh_per_error: float) -> tuple[int, float]:
+    """Return a number of points and the error in epsilon that it allows, near `error`.
+
+    The grid covers +-(reach + 2 error) with mesh error * mesh_per_error; the limits on its size come first. Sizes are
+    2^k or 3 2^k: scipy keeps the tables of its last transforms, which for ever new sizes take gigabytes.
+    """
+    wanted = 2.0 * (reach + 2.0 * error) / (error * mesh_per_error) + 6.0
+    power = 2 ** math.ceil(math.log2(min(max(wanted, _FEWEST_POINTS), _MOST_POINTS)))
+    size = power * 3 // 4 if power * 3 // 4 >= max(wanted, _FEWEST_POINTS) else power
+    span = (size // 2 - 3.0) * mesh_per_error - 2.0
+    return size, reach / span if span > 0.0 else math.inf
+
+
+def _composed(
+    parts: Sequence[Rounds], *, mesh: float, size: int, order: float, near: float
+) -> tuple[_Tail, float, float]:
+    """Return the composed tail, how far the means' corrections moved the grid in all, and the tilted masses' error."""
+    from prv_accountant.discretisers import CellCentred
+    from prv_accountant.domain import Domain
+    from scipy.fft import irfft
+
+    half = (size // 2 - 1.5) * mesh
+    domain = Domain.create_aligned(-half, half, mesh)
+    centre = size // 2 - 1
+    t = np.asarray((np.arange(size) - centre) * float(domain.dt()), dtype=np.float64)
+    exponent: NDArray[Any] | None = None
+    log_scale, moved, rounding = 0.0, 0.0, 1.0
+    for part in parts:
+        variable = _Truncated(part.pair, part.moments)
+        try:
+            single = CellCentred().discretise(variable, domain)
+        except RuntimeError as error:
+            raise AuditError(f"prv could not discretise the privacy loss: {error}") from error
+        shift = float(single.domain.shifts())
+        log_transform, log_moment, spread = _tilted_transform(single.pmf, t, order, centre)
+        log_transform *= part.count
+        exponent = log_transform if exponent is None else exponent + log_transform
+        log_scale += part.count * (log_moment + order * shift)
+        moved += part.count * shift
+        rounding += part.count * spread
+        del single, log_transform
+    assert exponent is not None
+    np.exp(exponent, out=exponent)
+    pmf = np.roll(irfft(exponent, size), centre)
+    del exponent
+    t += moved
+    return _tail(t, pmf, order=order, near=near, log_scale=log_scale - order * near), moved, _ROUNDING * rounding
+
+
+def _tilted_transform(pmf: FloatArray, t: FloatArray, order: float, centre: int) -> tuple[Any, float, float]:
+    """Return ln of the transform of `pmf` weighted by e^(`order` t) and scaled to sum 1.
+
+    Also ln of the sum before scaling, and the mass off the centre, to which the rounding is relative. Masses that
+    the weight would leave below e^-745 of the largest are nothing to the sum, and left out.
+    """
+    from scipy.fft import rfft
+
+    with np.errstate(divide="ignore"):
+        exponent = np.log(pmf)
+    exponent += order * t
+    peak = float(exponent.max())
+    exponent -= peak
+    np.maximum(exponent, -745.0, out=exponent)
+    weighted = np.exp(exponent, out=exponent)
+    total = float(weighted.sum())
+    weighted /= total
+    weighted[centre] = 0.0
+    off_centre = float(weighted.sum())
+    excess = rfft(np.roll(weighted, -centre))
+    excess -= off_centre
+    x, y = excess.real, excess.imag
+    # numpy's complex log1p rounds 1 + x first
+    square = 2.0 * x + x * x + y * y
+    far = square < -0.5
+    result = np.empty_like(excess)
+    result.imag = np.arctan2(y, 1.0 + x)
+    result.real[~far] = 0.5 * np.log1p(square[~far])
+    result.real[far] = np.log(np.maximum(np.hypot(1.0 + x[far], y[far]), 1e-150))
+    return result, peak + math.log(total), off_centre
+
+
+def _tail(t: FloatArray, pmf: FloatArray, *, order: float, near: float, log_scale: float) -> _Tail:
+    """Undo the tilt, from 0 up or from where e^(-s (t - near)) is a float: far below what is read."""
+    lowest = near - _LARGEST_EXPONENT / (1.0 + order)
+    first = int(np.searchsorted(t, max(0.0, lowest), side="right"))
+    t, pmf = t[first:], pmf[first:]
+    mass = pmf * np.exp(np.maximum(order * (near - t), -745.0))
+    lighter = np.cumsum((mass * np.exp(near - t))[::-1])[::-1]
+    mass = np.cumsum(mass[::-1])[::-1]
+    return _Tail(t=t, mass=mass, lighter=lighter, order=order, near=near, log_scale=log_scale, whole=lowest <= 0.0)
+
+
+def _solve(tail: _Tail, target: float, highest: float) -> float:
+    """Return the largest epsilon up to `highest` with delta(epsilon) = `target`, 0 where there is none.
+
+    Searched from above, where the tilted masses are precise: far below the answer they are rounding.
+    """
+    high = min(highest, float(tail.t[-1]))
+    if tail.delta(high) > target:
+        return high
+    floor = 0.0 if tail.whole else float(tail.t[0])
+    step = high / 50.0
+    while high > floor:
+        low = max(floor, high - step)
+        if tail.delta(low) > target:
+            return float(brentq(lambda e: tail.delta(e) - target, low, high, rtol=1e-10, xtol=1e-300))
+        high = low
+    return floor
+
+
+def _read(
+    tail: _Tail, estimate: float, *, delta: float, delta_error: float, error: float, highest: float
+) -> EpsilonRange:
+    least = _solve(tail, delta + delta_error, highest)
+    most = _solve(tail, delta - delta_error, highest)
+    return EpsilonRange(lower=max(0.0, least - error), estimate=estimate, upper=max(most, estimate) + error)

@@ -75,7 +75,7 @@ def account(
     if documentation:
         others = [flag for flag in flags_given(ctx) if flag not in ("--table", "--quiet")]
         refuse_beside("--table", others, "prints every case as Markdown")
-        from dpzv_audit.accounting.table import table_markdown
+        from dpzv_audit.accounting.explain import table_markdown
 
         typer.echo(table_markdown(), nl=False)
         return

@@ -46,7 +46,7 @@ def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
-    from dpzv_audit.accounting.schedule import realised_participations
+    from dpzv_audit.accounting.release import realised_participations
     from dpzv_audit.npy import read_npy
 
     try:

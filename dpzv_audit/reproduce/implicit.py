@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from dpzv_audit.accounting.comparison import composed_epsilon
+from dpzv_audit.accounting.accountants import composed_epsilon
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.table import Setting, Trained

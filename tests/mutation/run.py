@@ -1,6 +1,6 @@
 """Mutation testing of the accounting and the estimators: which small changes of the code would no test notice?
 
-    python tests/mutation/run.py --module dpzv_audit/accounting/gdp.py --sample 25 --seed 0
+    python tests/mutation/run.py --module dpzv_audit/accounting/accountants.py --sample 25 --seed 0
     python tests/mutation/run.py --group estimators --sample 25 --results estimators.jsonl
     python tests/mutation/run.py --table accounting.jsonl estimators.jsonl
 

@@ -21,9 +21,8 @@ from dpzv_audit.accounting import (
     tightest_sound,
     upper_bounds,
 )
-from dpzv_audit.accounting.comparison import _most
-from dpzv_audit.accounting.gdp import log_clt_mu
-from dpzv_audit.accounting.mixture import Participation
+from dpzv_audit.accounting.accountants import _most, log_clt_mu
+from dpzv_audit.accounting.gaussian import Participation
 from dpzv_audit.errors import InputError
 
 release = partial(

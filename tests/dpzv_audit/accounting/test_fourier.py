@@ -1,15 +1,14 @@
 import math
+import sys
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dpzv_audit.accounting import epsilon_from_mu, fourier
-from dpzv_audit.accounting.fourier import Rounds, _composed, _read, _tail
+from dpzv_audit.accounting import epsilon_from_mu
 from dpzv_audit.accounting.gaussian import log_delta_from_mu
-from dpzv_audit.accounting.moments import loss_moments
-from dpzv_audit.accounting.prv import prv_epsilon
-from dpzv_audit.accounting.sampled import SampledGaussian
+from dpzv_audit.accounting.prv import Rounds, _composed, _grid, _read, _tail, prv_epsilon
+from dpzv_audit.accounting.sampled import SampledGaussian, loss_moments
 
 
 def gaussian_tail(mu, *, order, near, cell):
@@ -65,9 +64,9 @@ def test_a_grid_that_moves_still_spans_the_reach(monkeypatch):
         grids.append((0.5 * mesh * size, abs(found[1])))
         return found
 
-    plain_grid, plain_composed = fourier._grid, fourier._composed
-    monkeypatch.setattr(fourier, "_grid", grid)
-    monkeypatch.setattr(fourier, "_composed", composed)
+    plain_grid, plain_composed, module = _grid, _composed, sys.modules[prv_epsilon.__module__]
+    monkeypatch.setattr(module, "_grid", grid)
+    monkeypatch.setattr(module, "_composed", composed)
     assert prv_epsilon(kind="remove", rate=1.5e-4, noise=0.27, rounds=832, delta=0.007).composed
     half, moved = grids[-1]
     # Moved by more than the mesh's error, so it was made anew with room for the move.

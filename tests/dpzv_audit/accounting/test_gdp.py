@@ -6,7 +6,7 @@ from functools import partial
 import mpmath
 import pytest
 
-from dpzv_audit.accounting.gdp import gdp_clt, gdp_exact, gdp_paper, log_clt_mu, paper_mu
+from dpzv_audit.accounting.accountants import gdp_clt, gdp_exact, gdp_paper, log_clt_mu, paper_mu
 from dpzv_audit.accounting.release import Composition, Release
 from dpzv_audit.errors import InputError
 

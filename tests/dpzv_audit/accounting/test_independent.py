@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.signal import fftconvolve
 from scipy.stats import binom, norm
 
-from dpzv_audit.accounting.mixture import Participation, participations_epsilon
+from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
 from dpzv_audit.accounting.prv import prv_epsilon
 
 DELTAS = (1e-5, 1e-3, 1e-8)

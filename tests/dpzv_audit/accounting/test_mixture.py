@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import delta_from_mu, epsilon_from_mu
-from dpzv_audit.accounting.mixture import Participation, binomial_counts, participations_epsilon
+from dpzv_audit.accounting.gaussian import Participation, binomial_counts, participations_epsilon
 
 
 def exact_delta(epsilon, rounds, rate, z, cap, server_mu=0.0):

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dpzv_audit.accounting.moments import ORDERS, certified_lower, composed_moments, epsilon_of_moments, loss_moments
-from dpzv_audit.accounting.sampled import SampledGaussian
+from dpzv_audit.accounting.sampled import (
+    ORDERS,
+    SampledGaussian,
+    certified_lower,
+    composed_moments,
+    epsilon_of_moments,
+    loss_moments,
+)
 
 
 def test_what_the_window_leaves_out_is_taken_from_delta():

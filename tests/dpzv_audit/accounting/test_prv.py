@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu
-from dpzv_audit.accounting.mixture import Participation, participations_epsilon
-from dpzv_audit.accounting.moments import certified_lower, composed_moments, loss_moments
+from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
 from dpzv_audit.accounting.prv import SampledRounds, prv_composition, prv_directions, prv_epsilon
-from dpzv_audit.accounting.sampled import SampledGaussian
+from dpzv_audit.accounting.sampled import SampledGaussian, certified_lower, composed_moments, loss_moments
 from dpzv_audit.errors import InputError
 
 KINDS = ("remove", "add", "replace")

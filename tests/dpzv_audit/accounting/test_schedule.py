@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dpzv_audit.accounting.schedule import realised_participations
+from dpzv_audit.accounting.release import realised_participations
 from dpzv_audit.errors import InputError
 
 
