@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpzv_audit.data.pretrained import read_pretrained
+from dpzv_audit.data.text import read_pretrained
 from dpzv_audit.errors import InputError
 
 

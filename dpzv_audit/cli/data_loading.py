@@ -78,7 +78,7 @@ def _loader_options(spec: DataSpec, flags: DataFlags) -> dict[str, Any]:
 
 def _with_tokenizer(spec: DataSpec, options: dict[str, Any], transformer: str) -> dict[str, Any]:
     """`options` with the tokenizer of `transformer`, at the length they give or the data set's own."""
-    from dpzv_audit.data.pretrained import PretrainedTokenizer
+    from dpzv_audit.data.text import PretrainedTokenizer
 
     if "vocabulary" in options:
         given = options["vocabulary"]

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpzv_audit.data.partition import column_blocks, equal_runs, scaled
 from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.split import split_records
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.vertical import Records, VerticalDataset, column_blocks, equal_runs, scaled, split_records
 
 PIXEL_MAXIMUM = 16.0
 """The largest grey value of the digits' format: a public constant, so scaling looks at no record."""

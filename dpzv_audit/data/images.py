@@ -1,67 +1,342 @@
-"""Colour and size of images by fixed arithmetic (luma weights, means over boxes), and views cut over clients."""
+"""MNIST, Fashion-MNIST and CIFAR-10 from their original files; nothing in a file is trusted.
+
+The IDX format (LeCun, Cortes, Burges, "The MNIST database"), gzipped or not: a big-endian magic number 0x00 0x00 0x08 n
+for n dimensions of unsigned bytes, n big-endian 32-bit sizes, then the bytes with the last dimension fastest. The
+binary version of CIFAR-10 (Krizhevsky, 2009), unpacked or in its archive: a row is one label byte and 3,072 pixel
+bytes, the red, the green and the blue plane, 32 x 32 each, row by row.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.partition import Blocks, split_evenly
-from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.data.files import TarLimits, file_digest, read_bounded, read_tar_members, unreadable
+from dpzv_audit.data.spec import DataRequest, Source, declared
+from dpzv_audit.data.vertical import Blocks, Records, VerticalDataset, equal_runs, patches, row_strips, scaled
+from dpzv_audit.errors import InputError
+from dpzv_audit.plain_files import open_plain
 
-LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
-"""Weights of red, green and blue in a grey value (ITU-R BT.601)."""
+GZIP_MARK = b"\x1f\x8b"
+GZIP_WBITS = 16 + zlib.MAX_WBITS
 
-COLOURS = ("rgb", "grey")
-PIXEL_MAXIMUM = np.float32(255.0)
+PIXEL_MAXIMUM = 255.0
+"""The largest grey value of the format: a public constant, so scaling looks at no record."""
 
-
-def check_look(colour: str, size: int, original: int) -> None:
-    """Raise `InputError` unless `colour` is "rgb" or "grey" and `size` divides the images' `original` side."""
-    if colour not in COLOURS:
-        raise InputError(f"must be {' or '.join(COLOURS)}", "colour", colour)
-    check_count("size", size)
-    if size > original or original % size:
-        choices = ", ".join(str(n) for n in range(1, original + 1) if original % n == 0)
-        raise InputError(f"must divide the images' side of {original} pixels: one of {choices}", "size", size)
+SHAPES = ((60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,))
+"""Dimensions of the four files: images and labels of the train part, then those of the test part."""
 
 
-def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.NDArray[np.float32]:
-    """Return images (..., H, H, 3) as float32 (..., C, size, size) in [0, 1], C = 3 for "rgb" and 1 for "grey".
+@dataclass(frozen=True, kw_only=True)
+class IdxFile:
+    """What an original file must be: name without `.gz`, dimensions, and the MD5 of it gzipped and plain.
 
-    A pixel of the result is the mean over a box of H / size x H / size pixels. Each image is treated alone.
+    `md5_plain` is None where only the gzipped file has a published MD5: then a plain one is refused. `url` is
+    where the gzipped one can be had.
     """
-    *lead, side, _, channels = images.shape
-    check_look(colour, size, side)
-    box = side // size
-    boxes = images.reshape(*lead, size, box, size, box, channels)
-    means = boxes.mean(axis=(-4, -2), dtype=np.float32) / PIXEL_MAXIMUM
-    coloured = means if colour == "rgb" else (means * LUMA).sum(axis=-1, keepdims=True)
-    return np.ascontiguousarray(np.moveaxis(coloured, -1, -3))
+
+    name: str
+    shape: tuple[int, ...]
+    md5_gzip: str
+    md5_plain: str | None
+    url: str | None = None
+
+    @property
+    def magic(self) -> int:
+        """The magic number: type 0x08 (unsigned byte) and the number of dimensions."""
+        return 0x0800 | len(self.shape)
+
+    @property
+    def header(self) -> bytes:
+        """The bytes before the data."""
+        return struct.pack(f">I{len(self.shape)}I", self.magic, *self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file once decompressed."""
+        return len(self.header) + math.prod(self.shape)
 
 
-def view_blocks(views: npt.NDArray[np.float32], clients: int) -> Blocks:
-    """Cut (N, V, C, S, S) over `clients`: V / clients neighbouring views each, as channels of one image.
+@dataclass(frozen=True)
+class IdxFiles:
+    """The four files of a data set of images."""
 
-    Blocks are (N, C V / clients, S, S); with as many clients as views, one view a client.
-    """
-    each = split_evenly(views.shape[1], clients, name="clients", of="views")
-    count, _, channels, *side = views.shape
-    return tuple(
-        np.ascontiguousarray(views[:, start : start + each]).reshape(count, each * channels, *side)
-        for start in range(0, views.shape[1], each)
+    train_images: IdxFile
+    train_labels: IdxFile
+    test_images: IdxFile
+    test_labels: IdxFile
+
+
+def declared_idx_files(name: str) -> IdxFiles:
+    """Return the files of the data set `name` as `sets/NAME.toml` declares them."""
+    remote = declared(name, "source", Source).remote
+    plain = declared(name, "md5_plain", tuple[str, ...])
+    return IdxFiles(
+        *(
+            IdxFile(name=file.name.removesuffix(".gz"), shape=s, md5_gzip=file.digest, md5_plain=md5, url=file.url)
+            for file, s, md5 in zip(remote, SHAPES, plain or (None,) * len(SHAPES), strict=True)
+        )
     )
 
 
-def rotations(views: npt.NDArray[np.float32], clients: int) -> npt.NDArray[np.float32]:
-    """Turn each object of a ring of views (N, V, ...) into V / clients records of `clients` views: (N', clients, ...).
+def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
+    """Return the images of `files` (60,000 train and 10,000 test records, 10 classes), pixels in [0, 1].
 
-    Record r of an object has views r, r + V / clients, r + 2 V / clients, ...: the same angles between clients in
-    every record, and every view of every object used once. Records of an object are neighbours, so that a split
-    by object stays one: N' = N V / clients.
+    "strips" are of 28 / clients rows, blocks (N, 1, 28 / clients, 28); "runs" are equal runs of the flattened image,
+    blocks (N, 784 / clients). Raises `InputError` for a missing folder or file, and for one that is not the original.
     """
-    turns = split_evenly(views.shape[1], clients, name="clients", of="views")
-    rest: Any = views.shape[2:]
-    spread = views.reshape(len(views), clients, turns, *rest).swapaxes(1, 2)
-    return np.ascontiguousarray(spread).reshape(len(views) * turns, clients, *rest)
+    count, digests = request.clients, {}
+    parts = (files.train_images, files.train_labels, files.test_images, files.test_labels)
+    if not any((request.folder / f"{part.name}{end}").is_file() for part in parts for end in (".gz", "")):
+        raise request.spec.missing(request.folder / f"{files.train_images.name}.gz")
+
+    def read(file: IdxFile) -> npt.NDArray[np.uint8]:
+        array, digests[find_idx(request.folder, file).name] = read_idx(request.folder, file)
+        return array
+
+    def records(images: IdxFile, labels: IdxFile) -> Records:
+        values = read(labels).astype(np.int64)
+        divide = row_strips if request.partition == "strips" else equal_runs
+        return Records(features=scaled(divide(read(images), count), PIXEL_MAXIMUM), labels=values)
+
+    height, width = files.train_images.shape[1:]
+    if request.partition == "strips":
+        held = f"{height // count} of the {height} image rows each"
+    else:
+        held = f"{height * width // count} of the {height * width} flattened pixels each"
+    return VerticalDataset(
+        name=request.spec.name,
+        train=records(files.train_images, files.train_labels),
+        test=records(files.test_images, files.test_labels),
+        classes=10,
+        partition=f"{count} clients, {request.partition}: {held}",
+        digests=digests,
+        columns=width,  # a run of whole rows is a picture; one that ends within a row is not
+    )
+
+
+def read_idx(folder: Path, expected: IdxFile) -> tuple[npt.NDArray[np.uint8], str]:
+    """Return the array of `expected` from `folder` (file `name.gz` or `name`) and the SHA-256 of the file.
+
+    Raises `InputError` naming the file, what was found and what would be right, if the file is missing,
+    unreadable, truncated, corrupted, too long, or has another magic number, other dimensions or another MD5.
+    At most one byte more than the right size is ever decompressed.
+    """
+    path = find_idx(folder, expected)
+    stored = _read_bounded(path, expected)
+    gzipped = stored.startswith(GZIP_MARK)
+    content = _decompress(path, stored, expected) if gzipped else stored
+    _check_content(path, content, expected)
+    right = expected.md5_gzip if gzipped else expected.md5_plain
+    if right is None:
+        raise _wrong(path, "is unpacked, and only the gzipped file has a published md5", expected)
+    found = hashlib.md5(stored, usedforsecurity=False).hexdigest()
+    if found != right:
+        raise _wrong(path, f"md5 is {found}, must be {right}", expected)
+    data = np.frombuffer(content, dtype=np.uint8, offset=len(expected.header))
+    return data.reshape(expected.shape), hashlib.sha256(stored).hexdigest()
+
+
+def find_idx(folder: Path, expected: IdxFile) -> Path:
+    """Return the path of `expected` in `folder`, gzipped before plain; `InputError` if there is neither."""
+    for path in (folder / f"{expected.name}.gz", folder / expected.name):
+        if path.is_file():
+            return path
+    found = f"{folder / expected.name}.gz: no such file (nor without .gz)"
+    source = f" (download it from {expected.url})" if expected.url else ""
+    raise InputError(f"{found}; put the original {expected.name}.gz there{source}")
+
+
+def _read_bounded(path: Path, expected: IdxFile) -> bytes:
+    # gzip never makes a file more than 0.1% longer, so whatever passes this limit is another file
+    limit = expected.size + expected.size // 100 + 4096
+    try:
+        with open_plain(path) as file:
+            stored = file.read(limit + 1)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if len(stored) > limit:
+        raise _wrong(path, f"has more than {limit} bytes, must have about {expected.size} at most", expected)
+    return stored
+
+
+def _decompress(path: Path, stored: bytes, expected: IdxFile) -> bytes:
+    right = f"must unpack to {expected.size} bytes"
+    stream = zlib.decompressobj(wbits=GZIP_WBITS)
+    try:
+        content = stream.decompress(stored, expected.size + 1)
+    except zlib.error as error:
+        raise _wrong(path, f"is a corrupted gzip stream ({error}), {right}", expected) from error
+    if len(content) <= expected.size and not stream.eof:
+        found = f"is truncated: its gzip stream of {len(stored)} bytes has no end"
+        raise _wrong(path, f"{found}, {right}", expected)
+    return content
+
+
+def _check_content(path: Path, content: bytes, expected: IdxFile) -> None:
+    magic = int.from_bytes(content[:4], "big")
+    sizes = content[4 : len(expected.header)]
+    found = struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4])
+    if len(content) >= 4 and magic != expected.magic:
+        raise _wrong(path, f"magic number is 0x{magic:08x}, must be 0x{expected.magic:08x}", expected)
+    if len(content) >= len(expected.header) and found != expected.shape:
+        raise _wrong(path, f"dimensions are {_times(found)}, must be {_times(expected.shape)}", expected)
+    if len(content) < expected.size:
+        raise _wrong(path, f"is truncated: {len(content)} bytes, must be {expected.size}", expected)
+    if len(content) > expected.size:
+        raise _wrong(path, f"goes on after its last record, must have {expected.size} bytes", expected)
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(str(size) for size in shape)
+
+
+def _wrong(path: Path, what: str, expected: IdxFile) -> InputError:
+    return InputError(f"{path}: {what}; put the original {expected.name}.gz (md5 {expected.md5_gzip}) in its place")
+
+
+CIFAR_FOLDER = "cifar-10-batches-bin"
+PIXELS = (3, 32, 32)
+ROW_BYTES = 1 + math.prod(PIXELS)
+CLASSES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CifarFiles:
+    """What complete files are: rows of a batch, and names of the train and test batches."""
+
+    rows: int = 10_000
+    train: tuple[str, ...] = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+    test: str = "test_batch.bin"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All batches, train before test."""
+        return (*self.train, self.test)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of a complete batch."""
+        return self.rows * ROW_BYTES
+
+
+def read_cifar10(files: CifarFiles, request: DataRequest, *, subset: bool = False) -> VerticalDataset:
+    """Return CIFAR-10 (50,000 train and 10,000 test records, 10 classes), pixels in [0, 1].
+
+    "patches" are a k x k grid, blocks (N, 3, 32 / k, 32 / k), paper 001. "halves" are left and right, blocks
+    (N, 3, 32, 16), papers 002 and 003 (which do not say which way they cut). "strips" are of 32 / clients rows. With
+    `subset` fewer or shorter batches will do. Raises `InputError` for missing, truncated or other files.
+    """
+    kind, count = request.partition, request.clients
+    grids = [side * side for side in (1, 2, 4, 8, 16, 32)]
+    if kind == "patches" and count not in grids:
+        raise InputError(f"patches make a k x k grid: one of {', '.join(map(str, grids))}", "clients", count)
+    contents, digests = _contents(request, files, subset=subset)
+    parsed = {name: _rows(name, content) for name, content in contents.items()}
+    train = [parsed[name] for name in files.train if name in parsed]
+    if not subset:
+        labels = np.concatenate([labels for labels, _ in train])
+        _check_balance(request, "train", labels, len(files.train) * files.rows)
+        _check_balance(request, "test", parsed[files.test][0], files.rows)
+    found, right = sum(len(labels) for labels, _ in parsed.values()), files.rows * len(files.names)
+    return VerticalDataset(
+        name="cifar10",
+        train=_records(train, kind, count),
+        test=_records([parsed[files.test]], kind, count),
+        classes=CLASSES,
+        partition=_describe(kind, count),
+        digests=digests,
+        notes=() if found == right else (f"a subset: {found:,} of {right:,} images",),
+    )
+
+
+Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
+
+
+def _divided(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
+    if kind == "strips":
+        return row_strips(images, clients)
+    if kind == "halves":
+        return patches(images, rows=1, columns=2)
+    side = math.isqrt(clients)
+    return patches(images, rows=side, columns=side)
+
+
+def _records(batches: list[Rows], kind: str, clients: int) -> Records:
+    # divided before joining: the bytes of one batch at a time are in memory beside the result
+    parts = [scaled(_divided(images, kind, clients), PIXEL_MAXIMUM) for _, images in batches]
+    features = tuple(np.concatenate([blocks[client] for blocks in parts]) for client in range(clients))
+    return Records(features=features, labels=np.concatenate([labels for labels, _ in batches]))
+
+
+def _contents(request: DataRequest, files: CifarFiles, *, subset: bool) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Return each batch's bytes by name, and the digests of the files they came from."""
+    folder = request.folder
+    there = [name for name in files.names if (folder / name).is_file()]
+    remote = request.spec.remote[0]
+    archive = folder / remote.name
+    enough = files.test in there and (len(there) > 1 if subset else len(there) == len(files.names))
+    if not enough and archive.is_file():
+        remote.check(archive)
+        return _unpacked(archive, files, remote.url), {archive.name: file_digest(archive)}
+    if not enough:
+        absent = next(name for name in files.names if name not in there)
+        missing = request.spec.missing(folder / absent)
+        raise missing if subset or not there else missing.placed("", "; or give ‹subset› to use what is there")
+    contents = {name: read_bounded(folder / name, files.batch_bytes) for name in there}
+    for name, content in contents.items():
+        if not content or len(content) % ROW_BYTES or (len(content) != files.batch_bytes and not subset):
+            raise _wrong_size(folder / name, content, files, remote.url, subset=subset)
+    return contents, {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+def _wrong_size(path: Path, content: bytes, files: CifarFiles, url: str, *, subset: bool) -> InputError:
+    if subset:
+        return InputError(f"{path}: is truncated: {len(content)} bytes, must be whole rows of {ROW_BYTES} bytes")
+    found = f"{path}: has {len(content)} bytes, must have {files.batch_bytes} ({files.rows} rows of {ROW_BYTES})"
+    return InputError(f"{found}; download {url} again, or give ‹subset› to use what is there")
+
+
+def _unpacked(archive: Path, files: CifarFiles, url: str) -> dict[str, bytes]:
+    total = len(files.names) * files.batch_bytes + (1 << 20)
+    limits = TarLimits(members=64, member_bytes=files.batch_bytes, total_bytes=total)
+    wanted = {f"{CIFAR_FOLDER}/{name}": name for name in files.names}
+    contents = {wanted[name]: content for name, content in read_tar_members(archive, wanted.__contains__, limits)}
+    for name in files.names:
+        if len(contents.get(name, b"")) != files.batch_bytes:
+            raise InputError(f"{archive}: holds no complete {CIFAR_FOLDER}/{name}; download {url} again")
+    return {name: contents[name] for name in files.names}
+
+
+def _rows(name: str, content: bytes) -> Rows:
+    table = np.frombuffer(content, dtype=np.uint8).reshape(-1, ROW_BYTES)
+    labels = table[:, 0].astype(np.int64)
+    if labels.max() >= CLASSES:
+        row = int(np.argmax(labels >= CLASSES))
+        raise InputError(f"{name}: row {row} has label {labels[row]}, must lie in 0 .. {CLASSES - 1}")
+    return labels, table[:, 1:].reshape(-1, *PIXELS)
+
+
+def _check_balance(request: DataRequest, part: str, labels: npt.NDArray[np.int64], rows: int) -> None:
+    counts = np.bincount(labels, minlength=CLASSES)
+    if (counts * CLASSES != rows).any():
+        found = f"cifar10: {part} has {counts.min()} to {counts.max()} records a class"
+        raise InputError(
+            f"{found}, the original has {rows // CLASSES} of each; download {request.spec.remote[0].url} again"
+        )
+
+
+def _describe(kind: str, clients: int) -> str:
+    if kind == "halves":
+        return "2 clients, halves: 32 rows x 16 columns each, left and right"
+    if kind == "strips":
+        return f"{clients} clients, strips: {32 // clients} of the 32 image rows each"
+    side = math.isqrt(clients)
+    return f"{clients} clients, patches: {side} x {side} of {32 // side} x {32 // side} pixels each"

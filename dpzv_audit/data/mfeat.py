@@ -1,18 +1,27 @@
-"""UCI multiple features (Duin, 1998): 2,000 handwritten digits seen through 6 feature sets, a set a client."""
+"""UCI multiple features (Duin, 1998): 2,000 handwritten digits seen through 6 feature sets, one for each client.
+
+Its MATLAB 5 file is read here, and nothing in it is trusted. The format (MathWorks, "MAT-File Format", level 5): 128
+bytes of header, then elements of a type, a size and data; a compressed element is a zlib stream of one other; a cell
+array is a matrix whose data are matrices. `scipy.io.loadmat` looks up types in a table without asking whether they are
+in it: a file with another type makes it read memory that is not its own.
+"""
 
 from __future__ import annotations
 
+import math
+import struct
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import file_digest
-from dpzv_audit.data.mat5 import read_mat5
+from dpzv_audit.data.files import file_digest, read_bounded
 from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.split import split_records
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.vertical import Records, VerticalDataset, split_records
 from dpzv_audit.errors import InputError
 
 MFEAT_FILE = "HW.mat"
@@ -87,3 +96,121 @@ def _read(path: Path) -> tuple[list[npt.NDArray[np.float64]], npt.NDArray[np.int
     if labels.shape != expected.shape or (labels != expected).any():
         raise InputError(f"{path}: Y must be 1 .. 10, 200 records of each in order (digit = Y - 1)")
     return views, (expected - 1).astype(np.int64)
+
+
+HEADER_BYTES = 128
+NAME, DIMENSIONS, FLAGS, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
+CELL_CLASS = 1
+COMPLEX = 0x08
+NUMBER_CLASSES = range(6, 16)
+"""double, single and the eight integer classes: structures, objects, functions and opaque data are refused."""
+
+NUMBER_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
+"""Types of data elements as numpy's: numbers may be stored in a smaller type than that of their class."""
+
+
+def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, npt.NDArray[Any]]:
+    """Return the variables `names` of `path`: numeric arrays of the stored type, or object arrays (cells) of such.
+
+    `limit` bounds the bytes of the file, its unpacked bytes, and the entries of any array. Raises `InputError`
+    naming the file for anything that is missing, truncated, corrupted, too large, or neither numbers nor cells.
+    """
+    content = read_bounded(path, limit)
+    if len(content) < HEADER_BYTES or content[124:128] != b"\x00\x01IM":
+        raise InputError(f"{path}: is no MATLAB 5 file (little-endian), must be one")
+    left = limit
+    found: dict[str, npt.NDArray[Any]] = {}
+    for kind, data in _elements(path, content[HEADER_BYTES:]):
+        element = data
+        if kind == COMPRESSED:
+            element = _unpacked(path, data, left)
+            left -= len(element)
+            inner = list(_elements(path, element))
+            if len(inner) != 1:
+                raise InputError(f"{path}: a compressed element holds {len(inner)} elements, must hold one")
+            kind, element = inner[0]
+        if kind != MATRIX:
+            raise InputError(f"{path}: has an element of type {kind}, must have matrices only")
+        name, array = _matrix(path, element, limit, depth=0)
+        found[name] = array
+    for name in names:
+        if name not in found:
+            raise InputError(f"{path}: has no variable {name!r}; must have {', '.join(names)}")
+    return {name: found[name] for name in names}
+
+
+def _unpacked(path: Path, data: bytes, left: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        element = stream.decompress(data, left + 1)
+    except zlib.error as error:
+        raise InputError(f"{path}: has a corrupted zlib stream ({error})") from error
+    if len(element) > left:
+        raise InputError(f"{path}: unpacks to more than its limit, must be the original file")
+    if not stream.eof:
+        raise InputError(f"{path}: is truncated: a zlib stream has no end")
+    return element
+
+
+def _matrix(path: Path, data: bytes, limit: int, *, depth: int) -> tuple[str, npt.NDArray[Any]]:
+    """Return the name and the array of a matrix's elements."""
+    parts = _elements(path, data)
+    flags_kind, flags = next(parts, (0, b""))
+    sizes_kind, sizes = next(parts, (0, b""))
+    if (flags_kind, len(flags), sizes_kind) != (FLAGS, 8, DIMENSIONS) or len(sizes) % 4 or not 8 <= len(sizes) <= 32:
+        raise InputError(f"{path}: has a matrix without flags or dimensions, must be the original file")
+    shape = struct.unpack(f"<{len(sizes) // 4}i", sizes)
+    entries = math.prod(shape)
+    if not 0 <= entries <= limit or min(shape) < 0:
+        raise InputError(f"{path}: has a matrix of {entries} entries, must be the original file")
+    name_kind, name = next(parts, (0, b""))
+    if name_kind != NAME:
+        raise InputError(f"{path}: has a matrix without a name, must be the original file")
+    rest = list(parts)
+    if flags[0] == CELL_CLASS:
+        if depth or len(rest) != entries or any(kind != MATRIX for kind, _ in rest):
+            raise InputError(f"{path}: has a cell array whose cells are not {entries} matrices of numbers")
+        cells = np.empty(entries, dtype=object)
+        for place, (_, cell) in enumerate(rest):
+            cells[place] = _matrix(path, cell, limit, depth=1)[1]
+        return name.decode("latin-1"), cells.reshape(shape, order="F")
+    if flags[0] not in NUMBER_CLASSES:
+        raise InputError(f"{path}: has a variable of class {flags[0]}, must have numbers and cells only")
+    return name.decode("latin-1"), _numbers(path, rest, shape, complex_ones=bool(flags[1] & COMPLEX))
+
+
+def _numbers(
+    path: Path, parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_ones: bool
+) -> npt.NDArray[Any]:
+    entries = math.prod(shape)
+    if complex_ones or len(parts) > 1:
+        raise InputError(f"{path}: has an array of complex numbers, must have real ones only")
+    kind, data = parts[0] if parts else (0, b"")
+    if kind not in NUMBER_TYPES:
+        raise InputError(f"{path}: has an array of {entries} numbers of type {kind}, must be a type of numbers")
+    dtype = np.dtype(NUMBER_TYPES[kind])
+    if len(data) != entries * dtype.itemsize:
+        found = f"{path}: has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
+        raise InputError(f"{found}, must be the original file")
+    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F")
+
+
+def _elements(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (type, data) of each element in `data`; small ones keep up to 4 bytes within their 8-byte tag."""
+    place = 0
+    while place < len(data):
+        if len(data) - place < 8:
+            raise InputError(f"{path}: is truncated within a tag")
+        kind, size = struct.unpack_from("<II", data, place)
+        if kind >> 16:
+            kind, size, start, end = kind & 0xFFFF, kind >> 16, place + 4, place + 8
+            if size > 4:
+                raise InputError(f"{path}: has a small element of {size} bytes, must have 4 at most")
+        else:
+            start = place + 8
+            # compressed elements alone are not padded to 8 bytes
+            end = start + size + (0 if kind == COMPRESSED else -size % 8)
+        if start + size > len(data):
+            raise InputError(f"{path}: is truncated: an element of {size} bytes ends after the file")
+        yield kind, data[start : start + size]
+        place = end

@@ -15,8 +15,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter
 
 from dpzv_audit.data.files import file_digest
-from dpzv_audit.data.partition import split_evenly
-from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.data.vertical import VerticalDataset, split_evenly
 from dpzv_audit.errors import InputError, check_count, unknown_name
 from dpzv_audit.trees import data_digest
 

@@ -1,9 +1,15 @@
-"""A data set cut vertically: one feature block a client, the labels at the server, as methods train on it."""
+"""A data set cut vertically, as methods train on it: a feature block for each client, the labels at the server.
+
+Has the ways of cutting records into blocks, each a table row of the papers (strips and patches are paper 001's MNIST
+and CIFAR-10 partitions, runs of flattened pixels those of papers 002 and 003), where every block is a fresh
+C-contiguous array of the input's type and together the blocks hold every feature exactly once; and train and test
+parts where a source has none, fixed by the number of records, never by a seed.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -140,3 +146,140 @@ def check_array(name: str, array: npt.NDArray[Any], *dtypes: type[np.generic]) -
         raise InputError(f" is {found}, must be an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}", name)
     if not array.flags.c_contiguous:
         raise InputError(f"{name} is not C-contiguous, must be (numpy.ascontiguousarray makes it so)")
+
+
+Blocks = tuple[npt.NDArray[Any], ...]
+
+
+def split_evenly(length: int, parts: int, *, name: str, of: str) -> int:
+    """Return `length` / `parts`; `InputError` naming `name` and what would divide if it is not whole."""
+    check_count(name, parts)
+    if length % parts:
+        choices = ", ".join(str(n) for n in range(1, length + 1) if length % n == 0)
+        raise InputError(f"must divide the {length} {of}: one of {choices}", name, parts)
+    return length // parts
+
+
+def column_blocks(images: npt.NDArray[Any], clients: int) -> Blocks:
+    """Cut images (N, H, W) into `clients` blocks of W / clients neighbouring columns, flattened.
+
+    Blocks are (N, H W / clients), leftmost columns first.
+    """
+    _check_dimensions(images, (3,))
+    split_evenly(images.shape[2], clients, name="clients", of="image columns")
+    return tuple(block.reshape(len(images), -1) for block in patches(images, rows=1, columns=clients))
+
+
+def row_strips(images: npt.NDArray[Any], clients: int) -> Blocks:
+    """Cut images (N, H, W) or (N, C, H, W) into `clients` strips of neighbouring rows, top first.
+
+    Strips are (N, C, H / clients, W); C is 1 where the images have no channel axis. MNIST in
+    paper 001: 7 strips of 4 rows.
+    """
+    _check_dimensions(images, (3, 4))
+    split_evenly(images.shape[-2], clients, name="clients", of="image rows")
+    return patches(images, rows=clients, columns=1)
+
+
+def patches(images: npt.NDArray[Any], *, rows: int = 2, columns: int = 2) -> Blocks:
+    """Cut images (N, H, W) or (N, C, H, W) into a grid of rows x columns patches, row by row.
+
+    Each patch is (N, C, H / rows, W / columns), C = 1 where the images have no channel axis. CIFAR-10 in
+    paper 001: 2 x 2 patches of 16 x 16.
+    """
+    _check_dimensions(images, (3, 4))
+    planes = images[:, None] if images.ndim == 3 else images
+    height = split_evenly(planes.shape[2], rows, name="rows of patches", of="image rows")
+    width = split_evenly(planes.shape[3], columns, name="columns of patches", of="image columns")
+    return tuple(
+        np.ascontiguousarray(planes[:, :, top : top + height, left : left + width])
+        for top in range(0, planes.shape[2], height)
+        for left in range(0, planes.shape[3], width)
+    )
+
+
+def equal_runs(records: npt.NDArray[Any], clients: int) -> Blocks:
+    """Flatten each record of (N, ...) and cut it into `clients` equal runs: blocks of (N, d / clients).
+
+    Two runs are the halves of paper 003 (392 pixels each on MNIST).
+    """
+    if records.ndim < 2:
+        raise InputError(f"records have shape {records.shape}, must be (N, ...)")
+    flat = records.reshape(len(records), -1)
+    length = split_evenly(flat.shape[1], clients, name="clients", of="features")
+    return tuple(np.ascontiguousarray(flat[:, start : start + length]) for start in range(0, flat.shape[1], length))
+
+
+def scaled(blocks: Blocks, divisor: float) -> tuple[npt.NDArray[np.float32], ...]:
+    """Return the blocks divided by the public constant `divisor`, in float32.
+
+    A constant known beforehand: preprocessing that looked at the data would leak from it unaccounted.
+    """
+    return tuple(np.divide(block, np.float32(divisor), dtype=np.float32) for block in blocks)
+
+
+def _check_dimensions(images: npt.NDArray[Any], allowed: tuple[int, ...]) -> None:
+    if images.ndim not in allowed:
+        layouts = " or ".join({3: "(N, H, W)", 4: "(N, C, H, W)"}[n] for n in allowed)
+        raise InputError(f"images have shape {images.shape}, must be {layouts}")
+
+
+Indices = npt.NDArray[np.int64]
+
+BATCH = 64
+"""Train parts are whole batches of this size where they can be, so that no batch of an epoch is short."""
+
+
+def fixed_order(count: int, *, seed: int) -> Indices:
+    """Return the fixed permutation of 0 .. count - 1 that `seed`, a constant of the data set, names.
+
+    The rank of Philox's raw 64-bit words: bit streams keep their values across numpy versions, which
+    `Generator.permutation` does not promise.
+    """
+    words = np.random.Philox(np.random.SeedSequence(seed)).random_raw(count)
+    return np.argsort(words, kind="stable").astype(np.int64)
+
+
+def fixed_split(count: int, *, seed: int) -> tuple[Indices, Indices]:
+    """Return the indices of the train and of the test records, disjoint, together 0 .. count - 1 in a fixed order.
+
+    At most four fifths train, in whole batches of 64 where there are 80 records or more. Which side a record
+    falls on follows from its position, `count` and `seed`, never from what it holds. Raises `InputError` for
+    fewer than 2 records.
+    """
+    if count < 2:
+        raise InputError(f"there are {count} records, must be at least 2 for a train and a test part")
+    train = max(1, count * 4 // 5)
+    train = train - train % BATCH if train >= BATCH else train
+    order = fixed_order(count, seed=seed)
+    return order[:train], order[train:]
+
+
+def split_records(records: Records, *, seed: int) -> tuple[Records, Records]:
+    """Return the train and the test records of `records` as `fixed_split` parts them."""
+    train, test = fixed_split(len(records), seed=seed)
+    return take(records, train), take(records, test)
+
+
+def take(records: Records, rows: Indices) -> Records:
+    """Return the records at the places `rows`, in that order."""
+    return Records(tuple(block[rows] for block in records.features), records.labels[rows])
+
+
+def sample_of_training(dataset: VerticalDataset, count: int, *, seed: int = 0) -> VerticalDataset:
+    """Return `dataset` with `count` of its training records, in order, and a note that says so; test records stay.
+
+    Which records those are follows from `count` and `seed`, a constant, never from what they hold.
+
+    Raises:
+        InputError: `count` is below 1 or above the number of training records.
+    """
+    records = len(dataset.train)
+    if check_count("records", count) > records:
+        raise InputError(f"must be at most {records}: {dataset.name} has no more to train on", "records", count)
+    chosen = np.sort(fixed_order(records, seed=seed)[:count])
+    return replace(
+        dataset,
+        train=take(dataset.train, chosen),
+        notes=(*dataset.notes, f"a sample: {count:,} of {records:,} training records"),
+    )

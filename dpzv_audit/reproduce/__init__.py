@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpzv_audit.data.split import sample_of_training
-from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.data.vertical import VerticalDataset, sample_of_training
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.reproduce.papers import tables
 from dpzv_audit.reproduce.parts import TableParts

@@ -17,10 +17,10 @@ import atheris
 with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
     from dpzv_audit.claims.ledger_file import open_ledger
     from dpzv_audit.claims.load import load_claims
-    from dpzv_audit.data.archives import TarLimits, read_tar_members
-    from dpzv_audit.data.csv_file import load_csv
-    from dpzv_audit.data.idx import IdxFile, read_idx
-    from dpzv_audit.data.mat5 import read_mat5
+    from dpzv_audit.data.files import TarLimits, read_tar_members
+    from dpzv_audit.data.images import IdxFile, read_idx
+    from dpzv_audit.data.mfeat import read_mat5
+    from dpzv_audit.data.table import load_csv
     from dpzv_audit.errors import InputError
     from dpzv_audit.npy import read_npz
     from dpzv_audit.runs import load_run

@@ -14,15 +14,13 @@ from scipy import io as scipy_io
 
 from dpzv_audit.cli.releases import realised
 from dpzv_audit.data import DATASETS, load, load_csv
-from dpzv_audit.data.amazon import read_fasttext
-from dpzv_audit.data.archives import TarLimits, read_tar_members
-from dpzv_audit.data.cifar import CifarFiles, read_cifar10
-from dpzv_audit.data.idx import IdxFile, read_idx
-from dpzv_audit.data.mat5 import read_mat5
-from dpzv_audit.data.renders import decode_image
+from dpzv_audit.data.files import TarLimits, read_tar_members
+from dpzv_audit.data.images import CifarFiles, IdxFile, read_cifar10, read_idx
+from dpzv_audit.data.mfeat import read_mat5
 from dpzv_audit.data.spec import declared
-from dpzv_audit.data.tabular import PublishedTable, read_published
-from dpzv_audit.data.tokens import HashTokenizer
+from dpzv_audit.data.table import PublishedTable, read_published
+from dpzv_audit.data.text import HashTokenizer, read_fasttext
+from dpzv_audit.data.views import decode_image
 from dpzv_audit.errors import InputError
 from dpzv_audit.npy import read_npz
 

@@ -7,9 +7,8 @@ import pytest
 
 from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import declared
-from dpzv_audit.data.split import fixed_split
-from dpzv_audit.data.table import Category
-from dpzv_audit.data.tabular import PublishedTable, read_published_set
+from dpzv_audit.data.table import Category, PublishedTable, read_published_set
+from dpzv_audit.data.vertical import fixed_split
 from dpzv_audit.errors import InputError
 
 ADULT, BANK = (declared(name, "table", PublishedTable) for name in ("adult", "bank"))

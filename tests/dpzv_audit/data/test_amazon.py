@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import load
-from dpzv_audit.data.amazon import CHUNK, read_fasttext
-from dpzv_audit.data.split import fixed_split
-from dpzv_audit.data.tokens import HashTokenizer
+from dpzv_audit.data.text import CHUNK, HashTokenizer, read_fasttext
+from dpzv_audit.data.vertical import fixed_split
 from dpzv_audit.errors import InputError
 
 TOKENIZER = HashTokenizer(length=6, vocabulary=500)

@@ -4,7 +4,7 @@ from sklearn import datasets
 
 from dpzv_audit.data import load
 from dpzv_audit.data.spec import declared
-from dpzv_audit.data.split import fixed_split
+from dpzv_audit.data.vertical import fixed_split
 from dpzv_audit.errors import InputError
 
 SCALES = np.array(declared("breast-cancer", "scales", tuple[float, ...]))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, DataSpec, load
-from dpzv_audit.data.cifar import CIFAR_FOLDER, CifarFiles, read_cifar10
+from dpzv_audit.data.images import CIFAR_FOLDER, CifarFiles, read_cifar10
 from dpzv_audit.errors import InputError
 
 FILES = CifarFiles(rows=20)

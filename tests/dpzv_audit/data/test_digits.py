@@ -5,7 +5,7 @@ import pytest
 from sklearn import datasets
 
 from dpzv_audit.data import load
-from dpzv_audit.data.split import fixed_split
+from dpzv_audit.data.vertical import fixed_split
 from dpzv_audit.errors import InputError
 
 

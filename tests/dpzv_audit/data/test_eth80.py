@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import load
-from dpzv_audit.data.eth80 import ETH80_FILE, object_split
-from dpzv_audit.data.images import prepared
+from dpzv_audit.data.views import ETH80_FILE, object_split, prepared
 from dpzv_audit.errors import InputError
 
 LABELS = np.repeat(np.arange(8), 10)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, VerticalDataset, load
-from dpzv_audit.data.idx import IdxFiles, declared_idx_files, read_idx_images
+from dpzv_audit.data.images import IdxFiles, declared_idx_files, read_idx_images
 from dpzv_audit.errors import InputError
 
 FASHION_FILES, MNIST_FILES = declared_idx_files("fashion-mnist"), declared_idx_files("mnist")

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, DataSpec, load
-from dpzv_audit.data.imdb import read_imdb
-from dpzv_audit.data.split import fixed_order
-from dpzv_audit.data.tokens import HashTokenizer
+from dpzv_audit.data.text import HashTokenizer, read_imdb
+from dpzv_audit.data.vertical import fixed_order
 from dpzv_audit.errors import InputError
 
 TOKENIZER = HashTokenizer(length=8, vocabulary=300)

@@ -8,9 +8,8 @@ import pytest
 from scipy.io import loadmat, savemat
 
 from dpzv_audit.data import load
-from dpzv_audit.data.mat5 import read_mat5
-from dpzv_audit.data.mfeat import MFEAT_FILE, VIEWS, scaled_view
-from dpzv_audit.data.split import fixed_split
+from dpzv_audit.data.mfeat import MFEAT_FILE, VIEWS, read_mat5, scaled_view
+from dpzv_audit.data.vertical import fixed_split
 from dpzv_audit.errors import InputError
 
 WIDTHS = (216, 76, 64, 6, 240, 47)

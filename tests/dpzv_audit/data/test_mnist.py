@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, VerticalDataset, load
-from dpzv_audit.data.idx import GZIP_MARK, IdxFile, IdxFiles, declared_idx_files, read_idx, read_idx_images
+from dpzv_audit.data.images import GZIP_MARK, IdxFile, IdxFiles, declared_idx_files, read_idx, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.errors import InputError
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.data.partition import column_blocks, equal_runs, patches, row_strips, scaled
+from dpzv_audit.data.vertical import column_blocks, equal_runs, patches, row_strips, scaled
 from dpzv_audit.errors import InputError
 
 count = st.integers(1, 4)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dpzv_audit.data import load, load_views
-from dpzv_audit.data.renders import list_shapes
+from dpzv_audit.data.views import list_shapes
 from dpzv_audit.errors import InputError
 
 VIEWS = 12

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpzv_audit.data import load
-from dpzv_audit.data.split import fixed_order, fixed_split, sample_of_training
+from dpzv_audit.data.vertical import fixed_order, fixed_split, sample_of_training
 from dpzv_audit.errors import InputError
 
 

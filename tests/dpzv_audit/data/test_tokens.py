@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpzv_audit.data import load
-from dpzv_audit.data.tokens import HashTokenizer, choose_tokenizer, token_runs, word_id
+from dpzv_audit.data.text import HashTokenizer, choose_tokenizer, token_runs, word_id
 from dpzv_audit.errors import InputError
 
 TEN = HashTokenizer(length=10, vocabulary=1000)

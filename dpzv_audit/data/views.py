@@ -1,28 +1,88 @@
-"""Folders of views: one folder a class, V image files a shape, a view a client; ModelNet40's 12 renders (paper 001).
+"""Objects seen from several sides, a view for each client: folders of renders (ModelNet40's 12, paper 001), ETH-80.
 
-Files are `SHAPE_VIEW.png`, or `.jpg`, where VIEW is a number after `_`, `-` or `.` (or after a `v` there)
-(`airplane_0627_001.png`, `airplane_0627.obj.shaded_v001.png`), in `CLASS/train/` and `CLASS/test/` or in `CLASS/`.
+Colour and size follow from fixed arithmetic (luma weights, means over boxes). A folder of views has a folder for each
+class, V image files for each shape. Files are `SHAPE_VIEW.png`, or `.jpg`, where VIEW is a number after `_`, `-` or `.`
+(or after a `v` there) (`airplane_0627_001.png`, `airplane_0627.obj.shaded_v001.png`), in `CLASS/train/` and
+`CLASS/test/` or in `CLASS/`. ETH-80 (Leibe, Schiele, 2003) has photographs of 80 objects, and is split by object.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import read_bounded, unreadable
-from dpzv_audit.data.images import COLOURS, check_look, prepared, view_blocks
-from dpzv_audit.data.partition import split_evenly
+from dpzv_audit.data.files import file_digest, read_bounded, unreadable
 from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.vertical import Blocks, Records, VerticalDataset, fixed_order, split_evenly
 from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.npy import read_npz
+
+LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+"""Weights of red, green and blue in a grey value (ITU-R BT.601)."""
+
+COLOURS = ("rgb", "grey")
+PIXEL_MAXIMUM = np.float32(255.0)
+
+
+def check_look(colour: str, size: int, original: int) -> None:
+    """Raise `InputError` unless `colour` is "rgb" or "grey" and `size` divides the images' `original` side."""
+    if colour not in COLOURS:
+        raise InputError(f"must be {' or '.join(COLOURS)}", "colour", colour)
+    check_count("size", size)
+    if size > original or original % size:
+        choices = ", ".join(str(n) for n in range(1, original + 1) if original % n == 0)
+        raise InputError(f"must divide the images' side of {original} pixels: one of {choices}", "size", size)
+
+
+def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.NDArray[np.float32]:
+    """Return images (..., H, H, 3) as float32 (..., C, size, size) in [0, 1], C = 3 for "rgb" and 1 for "grey".
+
+    A pixel of the result is the mean over a box of H / size x H / size pixels. Each image is treated alone.
+    """
+    *lead, side, _, channels = images.shape
+    check_look(colour, size, side)
+    box = side // size
+    boxes = images.reshape(*lead, size, box, size, box, channels)
+    means = boxes.mean(axis=(-4, -2), dtype=np.float32) / PIXEL_MAXIMUM
+    coloured = means if colour == "rgb" else (means * LUMA).sum(axis=-1, keepdims=True)
+    return np.ascontiguousarray(np.moveaxis(coloured, -1, -3))
+
+
+def view_blocks(views: npt.NDArray[np.float32], clients: int) -> Blocks:
+    """Cut (N, V, C, S, S) over `clients`: V / clients neighbouring views each, as channels of one image.
+
+    Blocks are (N, C V / clients, S, S); with as many clients as views, one view a client.
+    """
+    each = split_evenly(views.shape[1], clients, name="clients", of="views")
+    count, _, channels, *side = views.shape
+    return tuple(
+        np.ascontiguousarray(views[:, start : start + each]).reshape(count, each * channels, *side)
+        for start in range(0, views.shape[1], each)
+    )
+
+
+def rotations(views: npt.NDArray[np.float32], clients: int) -> npt.NDArray[np.float32]:
+    """Turn each object of a ring of views (N, V, ...) into V / clients records of `clients` views: (N', clients, ...).
+
+    Record r of an object has views r, r + V / clients, r + 2 V / clients, ...: the same angles between clients in
+    every record, and every view of every object used once. Records of an object are neighbours, so that a split
+    by object stays one: N' = N V / clients.
+    """
+    turns = split_evenly(views.shape[1], clients, name="clients", of="views")
+    rest: Any = views.shape[2:]
+    spread = views.reshape(len(views), clients, turns, *rest).swapaxes(1, 2)
+    return np.ascontiguousarray(spread).reshape(len(views) * turns, clients, *rest)
+
 
 VIEW_NAME = re.compile(r"(?P<shape>.+)[_.\-]v?(?P<view>[0-9]{1,4})\.(?:png|jpg|jpeg)", re.IGNORECASE)
 FILE_BYTES = 16 << 20
@@ -196,3 +256,74 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
 
 def _in_test(name: str) -> bool:
     return hashlib.sha256(name.encode()).digest()[0] < 51  # 51 of 256: a fifth
+
+
+ETH80_FILE = "eth80_16views_64x64.npz"
+OBJECTS, VIEWS, SIDE, CLASSES = 80, 16, 64, 8
+OBJECTS_A_CLASS = OBJECTS // CLASSES
+TRAIN_A_CLASS = 8
+"""Of the 10 objects of a class, 8 train: 64 objects, a whole batch; 16 remain for the test."""
+
+SPLIT_SEED = 80
+
+
+def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -> VerticalDataset:
+    """Return ETH-80 (64 train and 16 test objects, 8 classes), pixels in [0, 1]; an object is never in both parts.
+
+    "views": a record is an object, and each client holds 16 / clients neighbouring views of the ring, as channels:
+    blocks (N, C 16 / clients, size, size). "rotations": clients hold one view each, evenly spaced, and the 16 / clients
+    ways of turning the ring are records of their own: blocks (N 16 / clients, C, size, size). `colour` is "rgb" (C = 3)
+    or "grey" (C = 1); `size` divides 64. Raises `InputError` for other values and for a missing or other file.
+    """
+    kind, count = request.partition, request.clients
+    each = VIEWS // count
+    check_look(colour, size, SIDE)
+    path = request.find(ETH80_FILE)
+    images, labels = _read(path)
+    views = prepared(images, colour=colour, size=size)
+    train, test = object_split(labels)
+
+    def records(objects: npt.NDArray[np.int64]) -> Records:
+        if kind == "views":
+            return Records(features=view_blocks(views[objects], count), labels=labels[objects])
+        turned = rotations(views[objects], count)
+        blocks = tuple(np.ascontiguousarray(turned[:, client]) for client in range(count))
+        return Records(features=blocks, labels=np.repeat(labels[objects], each))
+
+    held = f"{each} of the 16 ring views each" if kind == "views" else f"one view each, {each} turns an object"
+    return VerticalDataset(
+        name="eth80",
+        train=records(train),
+        test=records(test),
+        classes=CLASSES,
+        partition=f"{count} clients, {kind}: {held}, {colour}, {size} x {size} pixels; split by object",
+        digests={path.name: file_digest(path)},
+    )
+
+
+def object_split(labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the fixed train (8 a class) and test objects (2 a class) as positions in the file."""
+    order = fixed_order(OBJECTS, seed=SPLIT_SEED)
+    # an object's rank among those of its class, in the fixed order
+    rank = np.array([np.count_nonzero(labels[order[:place]] == labels[o]) for place, o in enumerate(order)])
+    return order[rank < TRAIN_A_CLASS], order[rank >= TRAIN_A_CLASS]
+
+
+def _read(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    right = {"images": ("u", 1, (OBJECTS, VIEWS, SIDE, SIDE, 3)), "labels": ("i", 8, (OBJECTS,))}
+    try:
+        arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    for key, (kind, size, shape) in right.items():
+        array = arrays[key]
+        if array.dtype.kind != kind or array.dtype.itemsize > size or array.shape != shape:
+            found = f"{key} has shape {array.shape} of {array.dtype}"
+            raise InputError(f"{path}: {found}, must be {shape} of kind {kind!r}, {size} bytes each")
+    labels = arrays["labels"].astype(np.int64)
+    counts = [int(np.count_nonzero(labels == value)) for value in range(CLASSES)]
+    if counts != [OBJECTS_A_CLASS] * CLASSES:
+        raise InputError(f"{path}: labels 0 .. {CLASSES - 1} have {counts} objects, must have {OBJECTS_A_CLASS} each")
+    return arrays["images"], labels

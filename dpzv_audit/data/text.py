@@ -1,0 +1,374 @@
+"""Text as token ids, in runs for each client: IMDb (Maas et al., 2011) and Amazon review polarity (Zhang et al., 2015).
+
+No vocabulary is fitted on any text: tokens are hashed lower-case words, or those of a pre-trained transformer through
+the extra `[text]`. Such a model is a local folder or a name on the Hugging Face hub; only a name ever uses the network.
+Weights are read from safetensors alone, never from a pickle, and no code that comes with a model is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dpzv_audit.data.files import TarLimits, check_size, file_digest, read_tar_members, unreadable
+from dpzv_audit.data.spec import DataRequest
+from dpzv_audit.data.vertical import (
+    LabelArray,
+    Records,
+    TokenArray,
+    VerticalDataset,
+    equal_runs,
+    fixed_order,
+    fixed_split,
+    split_evenly,
+)
+from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.plain_files import open_plain
+
+PADDING = 0
+WORD = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z]+)?")
+"""Bytes of UTF-8 after ASCII lower-casing: what a word is depends on no version of the Unicode tables."""
+
+DEFAULT_VOCABULARY = 1 << 15
+
+
+class Tokenizer(Protocol):
+    """Turns texts into rows of ids: `vocabulary` ids in all, `length` of them a text, and a `name` for the record."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def encode(self, texts: Sequence[str]) -> TokenArray:
+        """Return ids, int64 (N, length), in 0 .. vocabulary - 1; each row depends on its own text alone."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class HashTokenizer:
+    """Words hashed to 1 .. vocabulary - 1 (BLAKE2b modulo), the first `length` of a text, padded with 0.
+
+    Two words may share an id; the hash has no key and follows from nothing but the word, so that the tokenizer
+    can leak nothing about a text to anyone but who holds that text.
+    """
+
+    length: int
+    vocabulary: int = DEFAULT_VOCABULARY
+
+    def __post_init__(self) -> None:
+        check_count("length", self.length)
+        check_count("vocabulary", self.vocabulary, least=2)
+
+    @property
+    def name(self) -> str:
+        """What the tokenizer is, in words."""
+        return f"lower-case words hashed to {self.vocabulary} ids, the first {self.length}"
+
+    def encode(self, texts: Sequence[str]) -> TokenArray:
+        """Return ids, int64 (N, length); 0 pads."""
+        ids = np.full((len(texts), self.length), PADDING, dtype=np.int64)
+        for row, text in enumerate(texts):
+            words = islice(WORD.finditer(text.encode("utf-8", "surrogatepass").lower()), self.length)
+            found = [word_id(word[0], self.vocabulary) for word in words]
+            ids[row, : len(found)] = found
+        return ids
+
+
+@lru_cache(maxsize=1 << 17)
+def word_id(word: bytes, vocabulary: int) -> int:
+    """Return the id of a lower-case word, in 1 .. vocabulary - 1."""
+    number = int.from_bytes(hashlib.blake2b(word, digest_size=8).digest(), "big")
+    return 1 + number % (vocabulary - 1)
+
+
+def choose_tokenizer(tokenizer: Tokenizer | None, *, clients: int, length: int, vocabulary: int) -> Tokenizer:
+    """Return `tokenizer`, or the hashing one of `length` and `vocabulary`, once `clients` divide its length."""
+    chosen = HashTokenizer(length=length, vocabulary=vocabulary) if tokenizer is None else tokenizer
+    split_evenly(chosen.length, clients, name="clients", of="tokens")
+    return chosen
+
+
+def token_runs(ids: TokenArray, clients: int) -> tuple[npt.NDArray[np.int64], ...]:
+    """Cut ids (N, length) into `clients` equal runs of neighbouring tokens: blocks (N, length / clients)."""
+    return tuple(block.astype(np.int64, copy=False) for block in equal_runs(ids, clients))
+
+
+def text_dataset(
+    request: DataRequest,
+    tokenizer: Tokenizer,
+    train: tuple[TokenArray, LabelArray],
+    test: tuple[TokenArray, LabelArray],
+    *,
+    complete: int,
+    digests: dict[str, str],
+) -> VerticalDataset:
+    """Return ids (N, length) and labels (N,) of reviews in two classes as a data set of runs of tokens.
+
+    A note says where there are other than `complete` reviews.
+    """
+    count, found = request.clients, len(train[1]) + len(test[1])
+    runs = f"{tokenizer.length // count} of {tokenizer.length} tokens each; {tokenizer.name}"
+    return VerticalDataset(
+        name=request.spec.name,
+        train=Records(token_runs(train[0], count), train[1]),
+        test=Records(token_runs(test[0], count), test[1]),
+        classes=2,
+        partition=f"{count} clients, runs: {runs}",
+        digests=digests,
+        vocabulary=tokenizer.vocabulary,
+        notes=() if found == complete else (f"a subset: {found:,} of {complete:,} reviews",),
+    )
+
+
+def read_pretrained(kind: str, source: str, **options: Any) -> Any:
+    """What `transformers`' class `kind` reads from `source`, its progress bars and logs silenced.
+
+    Raises:
+        InputError: The extra is not installed, or `source` holds or names no such thing.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise InputError(
+            "which needs the extra [text]: pip install 'dpzv-audit[text]'", "transformer", source
+        ) from None
+    logs = transformers.utils.logging
+    verbosity, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        return getattr(transformers, kind).from_pretrained(
+            source, local_files_only=Path(source).is_dir(), trust_remote_code=False, **options
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"must be a folder with config.json, model.safetensors and a tokenizer, "
+            f"or a name on the Hugging Face hub: {reason}",
+            "transformer",
+            source,
+        ) from None
+    finally:
+        logs.set_verbosity(verbosity)
+        if bars:
+            logs.enable_progress_bar()
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(source: str) -> Any:
+    return read_pretrained("AutoTokenizer", source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedTokenizer:
+    """A pre-trained model's own tokenizer: the first `length` ids of a text, without marks of begin and end, padded."""
+
+    source: str
+    length: int
+
+    def __post_init__(self) -> None:
+        check_count("length", self.length)
+
+    @property
+    def name(self) -> str:
+        """What the tokenizer is, in words."""
+        return f"the tokenizer of {Path(self.source).name} ({self.vocabulary} ids), the first {self.length}"
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        return len(_tokenizer(self.source))
+
+    def encode(self, texts: Sequence[str]) -> TokenArray:
+        """Return ids, int64 (N, length); each row depends on its own text alone.
+
+        Raises `InputError` where the tokenizer has no id for padding.
+        """
+        read = _tokenizer(self.source)
+        if read.pad_token_id is None:
+            raise InputError("whose tokenizer has no padding token, must have one", "transformer", self.source)
+        ids = np.full((len(texts), self.length), read.pad_token_id, dtype=np.int64)
+        if not texts:
+            return ids
+        found = read(list(texts), add_special_tokens=False, truncation=True, max_length=self.length)["input_ids"]
+        for row, numbers in zip(ids, found, strict=True):
+            row[: len(numbers)] = numbers
+        return ids
+
+
+REVIEW = re.compile(r"aclImdb/(?P<part>train|test)/(?P<side>pos|neg)/(?P<id>[0-9]{1,9})_(?P<rating>[0-9]{1,2})\.txt")
+LIMITS = TarLimits(members=250_000, member_bytes=1 << 18, total_bytes=1 << 30)
+RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
+IMDB_SEED = 25_000
+
+
+def read_imdb(
+    complete: int,
+    request: DataRequest,
+    *,
+    subset: bool = False,
+    length: int = 256,
+    vocabulary: int = DEFAULT_VOCABULARY,
+    tokenizer: Tokenizer | None = None,
+) -> VerticalDataset:
+    """Return IMDb (`complete` reviews, 25,000, in each of train and test; 2 classes: 0 negative, 1 positive).
+
+    Blocks are token ids, int64 (N, length / clients). Neighbouring files review the same film, so that each part is
+    shuffled in a fixed way; the source's own parts share no film. `tokenizer` replaces the hashing one of `length` and
+    `vocabulary`. With `subset` any archive `aclImdb*.tar.gz` of that layout will do, with any number of reviews. Raises
+    `InputError` naming the archive, and the file in it, for whatever is malformed.
+    """
+    chosen = choose_tokenizer(tokenizer, clients=request.clients, length=length, vocabulary=vocabulary)
+    path = _archive(request, subset=subset)
+    reviews = _reviews(path)
+
+    def part(name: str) -> tuple[TokenArray, LabelArray]:
+        found = sorted(key for key in reviews if key[0] == name)
+        if len(found) != complete and not subset:
+            raise InputError(f"{path}: has {len(found)} {name} reviews, the original has {complete}")
+        if not found:
+            raise InputError(f"{path}: has no aclImdb/{name}/pos or neg/ID_RATING.txt, must have some")
+        keys = [found[place] for place in fixed_order(len(found), seed=IMDB_SEED)]
+        labels = np.array([key[1] == "pos" for key in keys], dtype=np.int64)
+        return chosen.encode([reviews[key] for key in keys]), labels
+
+    digests = {path.name: file_digest(path)}
+    return text_dataset(request, chosen, part("train"), part("test"), complete=2 * complete, digests=digests)
+
+
+def _archive(request: DataRequest, *, subset: bool) -> Path:
+    remote = request.spec.remote[0]
+    original = request.folder / remote.name
+    others = sorted(request.folder.glob("aclImdb*.tar.gz"))
+    if subset and others:
+        return original if original in others else others[0]
+    if not original.is_file():
+        hint = f"; or give ‹subset› to use {others[0].name}" if others else ""
+        raise request.spec.missing(original).placed("", hint)
+    remote.check(original)
+    return original
+
+
+def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
+    """Return the texts of the labelled reviews by (part, side, number)."""
+    reviews: dict[tuple[str, str, int], str] = {}
+    for name, content in read_tar_members(path, lambda name: REVIEW.fullmatch(name) is not None, LIMITS):
+        match = REVIEW.fullmatch(name)
+        if match is None:
+            continue
+        if int(match["rating"]) not in RATINGS[match["side"]]:
+            raise InputError(f"{path}: {name!r} has rating {match['rating']}, which is not {match['side']}")
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: {name!r} is no UTF-8 text ({error.reason})") from error
+        key = (match["part"], match["side"], int(match["id"]))
+        if key in reviews:
+            raise InputError(f"{path}: {name!r} is a second review of number {match['id']}")
+        # line breaks of the source's HTML, which are no words
+        reviews[key] = text.replace("<br />", " ")
+    return reviews
+
+
+TRAIN_FILE, TEST_FILE = "train.ft.txt", "test.ft.txt"
+TRAIN_LINES, TEST_LINES = 3_600_000, 400_000
+LABELS = {"__label__1": 0, "__label__2": 1}
+AMAZON_SEED = 6_459
+FILE_LIMIT = 4 << 30
+LINE_LIMIT = 1 << 16
+CHUNK = 4096
+
+
+def read_amazon_polarity(
+    request: DataRequest,
+    *,
+    subset: bool = False,
+    length: int = 96,
+    vocabulary: int = DEFAULT_VOCABULARY,
+    tokenizer: Tokenizer | None = None,
+) -> VerticalDataset:
+    """Return Amazon review polarity (3,600,000 train and 400,000 test reviews, 2 classes: 0 negative, 1 positive).
+
+    Blocks are token ids, int64 (N, length / clients); a review's title comes first, as in the file. `tokenizer`
+    replaces the hashing one of `length` and `vocabulary`. With `subset` any number of lines will do, and without
+    `test.ft.txt` a fixed split of `train.ft.txt` makes the test. Raises `InputError` naming the file and the line for
+    whatever is malformed.
+    """
+    chosen = choose_tokenizer(tokenizer, clients=request.clients, length=length, vocabulary=vocabulary)
+    train_path = request.find(TRAIN_FILE)
+    test_path = train_path.with_name(TEST_FILE)
+    if not subset and not test_path.is_file():
+        raise request.spec.missing(test_path).placed("", "; or give ‹subset›, whose test is a part of train")
+    digests = {}
+
+    def read(path: Path, right: int) -> tuple[TokenArray, LabelArray]:
+        ids, labels = read_fasttext(path, chosen)
+        if not subset and len(labels) != right:
+            found = f"{path}: has {len(labels)} lines, the original has {right}"
+            raise InputError(f"{found}; give ‹subset› to use what is there")
+        digests[path.name] = file_digest(path)
+        return ids, labels
+
+    train = read(train_path, TRAIN_LINES)
+    if test_path.is_file():
+        test = read(test_path, TEST_LINES)
+    else:
+        rows = fixed_split(len(train[1]), seed=AMAZON_SEED)
+        train, test = ((train[0][part], train[1][part]) for part in rows)
+    return text_dataset(request, chosen, train, test, complete=TRAIN_LINES + TEST_LINES, digests=digests)
+
+
+def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelArray]:
+    """Return ids (N, length) and labels (N,) of the lines `__label__1 text` or `__label__2 text` of `path`.
+
+    Raises `InputError` naming the line that is empty, too long, no UTF-8, or has another label, and the file if
+    it is empty, too large or cannot be read.
+    """
+    check_size(path, FILE_LIMIT)
+    ids: list[TokenArray] = []
+    labels: list[int] = []
+    lines = _lines(path)
+    while chunk := list(islice(lines, CHUNK)):
+        ids.append(tokenizer.encode([text for _, text in chunk]))
+        labels.extend(label for label, _ in chunk)
+    if not labels:
+        raise InputError(f"{path}: is empty, must have a line a review: __label__1 title: text")
+    return np.concatenate(ids), np.array(labels, dtype=np.int64)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    number = 0
+    try:
+        with open_plain(path) as file:
+            while line := file.readline(LINE_LIMIT + 1):
+                number += 1
+                yield _parse(path, number, line)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _parse(path: Path, number: int, line: bytes) -> tuple[int, str]:
+    if len(line) > LINE_LIMIT:
+        raise InputError(f"{path}: line {number} has more than {LINE_LIMIT} bytes, must have {LINE_LIMIT} at most")
+    try:
+        label, _, text = line.decode("utf-8").rstrip("\r\n").partition(" ")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: line {number} is no UTF-8 text ({error.reason})") from error
+    if label not in LABELS or not text.strip():
+        found = ascii(line[:30].decode("utf-8", "replace").strip())
+        raise InputError(f"{path}: line {number} starts {found}, must be __label__1 or __label__2, a space and text")
+    return LABELS[label], text
