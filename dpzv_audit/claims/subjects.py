@@ -18,10 +18,9 @@ from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
 from dpzv_audit.evidence.subject import Pool, Stage, Subject, two_stages
+from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitted import WORDS, FittedScore, fit_score
-from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, importable, play
-from dpzv_audit.games.mechanism_code import code_of
-from dpzv_audit.games.storage import Arrays
+from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, code_of, importable, play
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.registry import code_digest
 from dpzv_audit.statistics import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS

@@ -20,12 +20,12 @@ from dpzv_audit.evidence.model import Theory
 from dpzv_audit.evidence.subject import CUT_SHARE, Pool, Stage, Subject, two_stages
 from dpzv_audit.evidence.theory import theory_of
 from dpzv_audit.findings import Interval
-from dpzv_audit.games.drawn import DrawnTrials
 from dpzv_audit.games.fitted import FittedScore, fit_score
 from dpzv_audit.games.outcome import Trials
 from dpzv_audit.games.planted import planted_named
 from dpzv_audit.games.planted.cases import Planted
 from dpzv_audit.games.real import RealTrials
+from dpzv_audit.games.simulated import DrawnTrials
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.training_defaults import defaults_for
 from mechanisms import METHODS, TrainingConfig

@@ -94,8 +94,7 @@ def audit_coverage(
 
 def family_of(text: str) -> CurveFamily:
     """Return the family of trade-off curves that `--family` names; `InputError` for anything else."""
-    from dpzv_audit.statistics.families import FAMILIES
-    from dpzv_audit.statistics.sampled_family import sampled_family
+    from dpzv_audit.statistics.families import FAMILIES, sampled_family
 
     if text in FAMILIES:
         return FAMILIES[text]

@@ -78,7 +78,7 @@ def audit_score_files(
     from dpzv_audit.evidence.verdict import refuted_given
     from dpzv_audit.findings import to_jsonable
     from dpzv_audit.statistics import DEFAULT_ESTIMATORS
-    from dpzv_audit.statistics.order import dependence
+    from dpzv_audit.statistics.assumptions import dependence
     from dpzv_audit.statistics.scores import load_scores
 
     if options.fail_on not in (None, "refuted"):

@@ -24,7 +24,7 @@ REGISTRIES: dict[str, tuple[str, str]] = {
     "accountants": ("dpzv_audit.accounting", "ACCOUNTANTS"),
     "estimators": ("dpzv_audit.statistics", "ESTIMATORS"),
     "tables": ("dpzv_audit.reproduce", "TABLES"),
-    "canaries": ("dpzv_audit.games.definition", "CANARIES"),
+    "canaries": ("dpzv_audit.games.game", "CANARIES"),
     "planted": ("dpzv_audit.games.planted", "PLANTED"),
     "adversaries": ("dpzv_audit.findings", "ADVERSARIES"),
 }

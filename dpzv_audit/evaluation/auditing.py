@@ -22,8 +22,8 @@ from dpzv_audit.evidence.bounding import (
     warnings_of,
     wealth_by_pairs,
 )
-from dpzv_audit.games.definition import CANARIES, SCORES, Game
 from dpzv_audit.games.fitted import fitted_facts
+from dpzv_audit.games.game import CANARIES, SCORES, Game
 from dpzv_audit.games.outcome import GameScores, outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import SimulatedTrials

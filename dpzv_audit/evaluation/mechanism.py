@@ -20,11 +20,11 @@ from dpzv_audit.evidence.bounding import (
 )
 from dpzv_audit.evidence.model import Theory
 from dpzv_audit.findings import down
-from dpzv_audit.games.definition import SCORES
+from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitted import WORDS, fitted_facts
+from dpzv_audit.games.game import SCORES
 from dpzv_audit.games.mechanism import MechanismTrials
 from dpzv_audit.games.outcome import GameScores, GaussianPart, scores_of
-from dpzv_audit.games.storage import Arrays
 from dpzv_audit.results import AuditResult, Plain, Privacy
 from dpzv_audit.statistics import can_refute
 from dpzv_audit.trees import Undigested

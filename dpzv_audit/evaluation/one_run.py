@@ -11,9 +11,9 @@ from dpzv_audit.evaluation.published import noise_section, published_by_simulati
 from dpzv_audit.evaluation.sections import provenance
 from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.evidence.bounding import AuditPlan, Reporter, score_files, silent
-from dpzv_audit.games.definition import CANARIES
-from dpzv_audit.games.one_run import play_one_run
+from dpzv_audit.games.game import CANARIES
 from dpzv_audit.games.outcome import GameScores
+from dpzv_audit.games.worst_case import play_one_run
 from dpzv_audit.results import AuditResult
 from dpzv_audit.statistics import audit_scores
 from mechanisms import MethodSpec, TrainingConfig

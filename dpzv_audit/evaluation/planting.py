@@ -11,10 +11,10 @@ from dpzv_audit.evidence.bounding import AuditPlan, Reporter, bounded
 from dpzv_audit.evidence.model import Theory
 from dpzv_audit.evidence.verdict import largest_gating, verdict_on
 from dpzv_audit.findings import EmpiricalBound
-from dpzv_audit.games.drawn import DrawnTrials
 from dpzv_audit.games.fitted import fitted_facts
 from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.planted.cases import Planted
+from dpzv_audit.games.simulated import DrawnTrials
 from dpzv_audit.results import PlantedGame, PlantedResult, PlantedRow
 
 

@@ -13,7 +13,7 @@ from dpzv_audit.evidence.model import NO_NOISE, Theory
 from dpzv_audit.evidence.theory import account, recomputed_curve
 from dpzv_audit.evidence.verdict import given_by, largest_gating, refuted_given, verdict_on
 from dpzv_audit.findings import AdversaryName, EmpiricalBound, NeighbourRelation
-from dpzv_audit.games.definition import Canary, Game, Neighbours, Others, as_game_adversary
+from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adversary
 from dpzv_audit.games.outcome import GameScores, outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.results import Privacy, Tradeoff

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.games.fitted import FittedScore, fitted_facts
-from dpzv_audit.statistics.order import dependence, orders
+from dpzv_audit.statistics.assumptions import dependence, orders
 
 Block = Mapping[str, Any]
 Floats = NDArray[np.float64]

@@ -14,16 +14,15 @@ from dpzv_audit.checkpoints import run_key
 from dpzv_audit.errors import InputError
 from dpzv_audit.execution.workers import Workers
 from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
-from dpzv_audit.games.definition import DEFAULT_NORM
-from dpzv_audit.games.engine import Collected, Effort, Trials, collect
+from dpzv_audit.games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
+from dpzv_audit.games.game import DEFAULT_NORM
 from dpzv_audit.games.outcome import GameScores, GaussianPart
-from dpzv_audit.games.storage import Arrays, ChunkStore, npz_bytes
 from dpzv_audit.games.transcript import Floats
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
 from dpzv_audit.statistics import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
-from dpzv_audit.statistics.betting import BettingTest
-from dpzv_audit.statistics.order import dependence
+from dpzv_audit.statistics.assumptions import dependence
+from dpzv_audit.statistics.wealth import BettingTest
 
 _LEAST_RUNS = 50
 _SIZES = 8
@@ -58,7 +57,7 @@ def silent() -> Reporter:
 class AuditPlan:
     """How the lower bound is sought: `runs` trainings in each world, `chunk` of both at a time; no runs, no audit.
 
-    `neighbours`, `canary`, `others` and `norm` are those of `dpzv_audit.games.definition.Game`. Chunks run on
+    `neighbours`, `canary`, `others` and `norm` are those of `dpzv_audit.games.game.Game`. Chunks run on
     `workers`, are kept under `folder` (None: nowhere) and taken up with `resume`; no chunk begins past `max_minutes`.
     """
 

@@ -11,8 +11,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.blocks import Block, block_of
 from dpzv_audit.evidence.subject import CUT_SHARE, Pool, Stage, all_at_once, two_stages
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.games.definition import Canary, Game, GameAdversary, Neighbours, why_undefined
 from dpzv_audit.games.engine import run_chunk
+from dpzv_audit.games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
 from dpzv_audit.games.outcome import GameScores, outcome_of
 from dpzv_audit.games.outcome import Trials as OutcomeTrials
 from dpzv_audit.games.real import RealTrials

@@ -25,8 +25,8 @@ from dpzv_audit.evidence.model import Evidence, Look, Theory
 from dpzv_audit.evidence.subject import CUT_SHARE, Stage, Subject, split_of
 from dpzv_audit.evidence.verdict import combined_p_value
 from dpzv_audit.statistics import GENERAL_TESTS
+from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from dpzv_audit.statistics.fixed import TestName, fixed_test
-from dpzv_audit.statistics.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of
 from dpzv_audit.statistics.wealth import success_p_value
 

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.games.drawn import DrawnTrials
+from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitted import WORDS, FittedScore, fitted_scores
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.simulated import SimulatedTrials
-from dpzv_audit.games.storage import Arrays
+from dpzv_audit.games.simulated import DrawnTrials, SimulatedTrials
 from dpzv_audit.games.transcript import Floats, counted_law, telling_count
 
 _SAME = 1e-3

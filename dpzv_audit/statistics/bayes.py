@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
 from dpzv_audit.findings import EmpiricalBound
+from dpzv_audit.statistics.binomial import Counts
 from dpzv_audit.statistics.fixed import TOO_FEW, counted, reading_of
-from dpzv_audit.statistics.joint import Counts
 from dpzv_audit.statistics.settings import AuditSettings, Scores
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,7 @@ from scipy.special import bdtrc
 from dpzv_audit.errors import check_count, check_probability, unknown_name
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
-from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.sampled_family import sampled_family
+from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE, CurveFamily, epsilon_delta_family, sampled_family
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[NDArray[Any], NDArray[Any]]]

@@ -1,7 +1,7 @@
 """The least private of a family of trade-off curves that a rule's errors rule out.
 
 For each theta the hypothesis "FNR >= f_theta(FPR)" is tested exactly from both counts together
-(`dpzv_audit.statistics.joint`); the bound inverts the test. The statistic is the same for every theta, so its p-value
+(`binomial.p_value`); the bound inverts the test. The statistic is the same for every theta, so its p-value
 grows with theta and the theta that are ruled out are those below one number.
 """
 
@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dpzv_audit.statistics.binomial import upper_limit
+from dpzv_audit.statistics.binomial import LEAST_P, Counts, p_value, upper_limit
 from dpzv_audit.statistics.families import CurveFamily
-from dpzv_audit.statistics.joint import LEAST_P, Counts, p_value
 from dpzv_audit.statistics.thresholds import Rule, Scores, candidate_rates
 
 Floats = NDArray[np.float64]

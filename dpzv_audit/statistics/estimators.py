@@ -12,8 +12,7 @@ from dpzv_audit.findings import EmpiricalBound
 from dpzv_audit.statistics.bayes import bayes
 from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, CurveFamily
 from dpzv_audit.statistics.fixed import TestName, fixed_bound
-from dpzv_audit.statistics.one_run import one_run
-from dpzv_audit.statistics.one_run_fdp import one_run_fdp
+from dpzv_audit.statistics.one_run import one_run, one_run_fdp
 from dpzv_audit.statistics.sequential import sequential, sequential_gaussian
 from dpzv_audit.statistics.settings import AuditSettings, Estimator, check_scores
 

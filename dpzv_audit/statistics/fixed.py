@@ -25,7 +25,7 @@ from scipy.special import ndtr, ndtri
 
 from dpzv_audit.errors import check_count, check_positive, check_probability
 from dpzv_audit.findings import ClaimKind, EmpiricalBound
-from dpzv_audit.statistics.binomial import upper_limit
+from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, upper_limit
 from dpzv_audit.statistics.curve import (
     choose_cut,
     largest_provable,
@@ -35,7 +35,6 @@ from dpzv_audit.statistics.curve import (
     promised,
 )
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.joint import CONFINED, LEAST_P, Counts
 from dpzv_audit.statistics.settings import AuditSettings, Scores, check_scores
 from dpzv_audit.statistics.thresholds import (
     LEAST_A_SIDE,

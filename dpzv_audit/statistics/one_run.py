@@ -1,22 +1,36 @@
-"""`one-run`: epsilon from the guesses about many coin-flip canaries of one training.
+"""Bounds from the guesses about many coin-flip canaries of one training, or of many.
 
-Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run" (NeurIPS 2023), theorem 5.2 and corollary
-5.4: under (epsilon, delta) the right guesses exceed those of randomised response, Binomial(r, e^epsilon / (1 +
-e^epsilon)), by nothing more than delta allows.
+Where a coin flipped for each canary decided which file its score is in, the bits are fair as they are, and a random
+pilot reveals its own alone. Where so many runs a side were made by design, fresh coins choose from which side each
+canary comes; what they leave over is the pilot. Guesses depend on scores and on the pilot, never on a bit they guess.
+
+`one-run`: Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run" (NeurIPS 2023), theorem 5.2 and
+corollary 5.4: under (epsilon, delta) the right guesses exceed those of randomised response, Binomial(r, e^epsilon /
+(1 + e^epsilon)), by nothing more than delta allows.
+
+`one-run-fdp`: Mahloujifar, Melis and Chaudhuri, "Auditing f-differential privacy in one run" (ICML 2025), algorithm 3:
+if the curve f held, the probabilities p_i of i right guesses would obey one inequality for every set of i; from an
+assumed P[right >= c] >= tau it follows that they sum to more than one, and the assumption is refuted.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, gammaln, xlog1py, xlogy
 
+from dpzv_audit.errors import InputError
 from dpzv_audit.findings import EmpiricalBound
+from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.binomial import lower_limit
-from dpzv_audit.statistics.canaries import Guesses, choose_guesses, count_guesses, draw_canaries, in_words
+from dpzv_audit.statistics.curve import levels
+from dpzv_audit.statistics.families import CurveFamily
 from dpzv_audit.statistics.settings import AuditSettings, Scores
+from dpzv_audit.statistics.thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
 
 Floats = NDArray[np.float64]
 
@@ -81,6 +95,251 @@ def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> E
         out_scores,
         proved=value,
         provable=max(value, ceiling),
+        rule=words,
+        looks=looks,
+    )
+
+
+_MARGIN = 4.0
+_WRONG = np.geomspace(1e-5, 0.4, 24)
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """Scores (m,) and fair bits (m,) of the canaries to guess, and the scores of a pilot whose bits are known."""
+
+    scores: Scores
+    bits: NDArray[np.bool_]
+    pilot_in: Scores
+    pilot_out: Scores
+
+
+@dataclass(frozen=True)
+class GuessRule:
+    """Guess "in" above `above`, "out" below `below` (both read on the other side when not `in_is_high`), else pass."""
+
+    above: float
+    below: float
+    in_is_high: bool
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """`right` of `made` guesses about `canaries` canaries."""
+
+    canaries: int
+    made: int
+    right: int
+
+
+def draw_canaries(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Canaries | None:
+    """Return the canaries of (n,) and (m,) scores; None where too few are left or a side runs out of scores.
+
+    A side runs out with probability below 1e-4: then nothing is proved, which errs on no true claim.
+    """
+    rng = stream(settings.seed, Purpose.SPLIT)
+    if settings.coin_flips:
+        total = in_scores.size + out_scores.size
+        if total < 2 * LEAST_A_SIDE:
+            return None
+        order, cut = rng.permutation(total), pilot_size(total)
+        scores = np.concatenate([in_scores, out_scores])[order]
+        bits = order < in_scores.size
+        pilot, known = scores[:cut], bits[:cut]
+        found = Canaries(scores[cut:], bits[cut:], pilot[known], pilot[~known])
+    else:
+        fewer = min(in_scores.size, out_scores.size)
+        if fewer < LEAST_A_SIDE:
+            return None
+        size = 2 * fewer - max(2 * pilot_size(fewer), math.ceil(_MARGIN * math.sqrt(2.0 * fewer)))
+        bits = rng.random(size) < 0.5
+        ones = int(bits.sum())
+        if ones > in_scores.size or size - ones > out_scores.size:
+            return None
+        inside, outside = (side[rng.permutation(side.size)] for side in (in_scores, out_scores))
+        scores = np.empty(size)
+        scores[bits], scores[~bits] = inside[:ones], outside[: size - ones]
+        found = Canaries(scores, bits, inside[ones:], outside[size - ones :])
+    return found if min(found.pilot_in.size, found.pilot_out.size) >= 2 and found.scores.size > 0 else None
+
+
+def choose_guesses(canaries: Canaries, promise: Callable[[Floats, Floats], Floats]) -> GuessRule:
+    """Return the rule whose expected (k,) numbers of guesses made and right promise most.
+
+    Where the pilot's own counts stand for the rates, the numbers are those of as many canaries as the pilot has: its
+    counts are no surer than that.
+    """
+    options = _options(canaries)
+    share = min(1.0, (canaries.pilot_in.size + canaries.pilot_out.size) / canaries.scores.size)
+    scale = np.array([1.0 if o.fitted else share for o in options])
+    promised = promise(scale * np.array([o.made for o in options]), scale * np.array([o.right for o in options]))
+    return options[int(np.argmax(promised))].rule
+
+
+def search_guesses(canaries: Canaries, promise: Callable[[float, float], float], *, most: int) -> GuessRule:
+    """Return the same for a promise that is slow to compute: every fourth rule for both sides, then those around it.
+
+    Then either side alone is tried in the best one's place. `most` caps the guesses a rule is expected to make.
+    """
+    options = _options(canaries)
+    both = [o for o in options if o.both and o.made <= most] or [o for o in options if o.both] or options
+    known: dict[int, float] = {}
+    for stride in (4, 1):
+        centre = max(known, key=lambda i: known[i]) if known else 0
+        reach = range(0, len(both), 4) if stride == 4 else range(max(centre - 3, 0), min(centre + 4, len(both)))
+        known.update({i: promise(both[i].made, both[i].right) for i in reach if i not in known})
+    best = max(known, key=lambda i: known[i])
+    alone = [o for o in options if not o.both and o.wrong == both[best].wrong]
+    return max([(known[best], both[best].rule), *((promise(o.made, o.right), o.rule) for o in alone)], key=_first)[1]
+
+
+def _first(pair: tuple[float, GuessRule]) -> float:
+    return pair[0]
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A rule, the share of wrong guesses it was made for, and how many guesses it should make and get right."""
+
+    rule: GuessRule
+    wrong: float
+    both: bool
+    made: float
+    right: float
+    fitted: bool
+
+
+def _options(canaries: Canaries) -> list[_Option]:
+    """Return rules that err equally often on either side, and each side of them alone."""
+    rates, m = candidate_rates(canaries.pilot_in, canaries.pilot_out), canaries.scores.size
+    high, low = (float(np.max(1.0 - np.add(*rates.errors(d)))) for d in (True, False))
+    in_is_high = high >= low
+    order = np.argsort(rates.threshold if in_is_high else -rates.threshold)
+    t = rates.threshold[order]
+    fpr, fnr = (side[order] for side in rates.errors(in_is_high))
+    never_in, never_out = (math.inf, -math.inf) if in_is_high else (-math.inf, math.inf)
+    found = []
+    for wrong in _WRONG:
+        a = int(np.argmax(fpr <= wrong)) if (fpr <= wrong).any() else -1
+        b = int(t.size - 1 - np.argmax((fnr <= wrong)[::-1])) if (fnr <= wrong).any() else -1
+        for use_in, use_out in ((True, True), (True, False), (False, True)):
+            if (use_in and a < 0) or (use_out and b < 0) or (use_in and use_out and b > a):
+                continue
+            right = 0.5 * m * ((1.0 - fnr[a] if use_in else 0.0) + (1.0 - fpr[b] if use_out else 0.0))
+            errors = 0.5 * m * ((fpr[a] if use_in else 0.0) + (fnr[b] if use_out else 0.0))
+            above, below = float(t[a]) if use_in else never_in, float(t[b]) if use_out else never_out
+            rule = GuessRule(above, below, in_is_high)
+            found.append(
+                _Option(rule, float(wrong), use_in and use_out, float(right + errors), float(right), rates.fitted)
+            )
+    middle = float(t[int(np.argmin(fpr + fnr))])
+    return found or [_Option(GuessRule(middle, middle, in_is_high), 0.5, True, float(m), 0.5 * m, rates.fitted)]
+
+
+def count_guesses(canaries: Canaries, rule: GuessRule) -> Guesses:
+    """Return how many guesses `rule` makes and how many are right; a score equal to a threshold is no guess."""
+    sign = 1.0 if rule.in_is_high else -1.0
+    scores = sign * canaries.scores
+    says_in, says_out = scores > sign * rule.above, scores < sign * rule.below
+    right = np.count_nonzero(says_in & canaries.bits) + np.count_nonzero(says_out & ~canaries.bits)
+    return Guesses(canaries.scores.size, int(np.count_nonzero(says_in) + np.count_nonzero(says_out)), int(right))
+
+
+def in_words(canaries: Canaries, rule: GuessRule, guesses: Guesses, settings: AuditSettings) -> str:
+    """Return the rule, how it came about and what it did, as one sentence."""
+    more, less = ("above", "below") if rule.in_is_high else ("below", "above")
+    parts = [f"'in' {more} {rule.above:.6g}"] if math.isfinite(rule.above) else []
+    parts += [f"'out' {less} {rule.below:.6g}"] if math.isfinite(rule.below) else []
+    origin = "whose bits were coin flips" if settings.coin_flips else "drawn from both sides by fresh coin flips"
+    return (
+        f"guess {' and '.join(parts)}, chosen on a random pilot of {canaries.pilot_in.size} + "
+        f"{canaries.pilot_out.size} scores (in + out); {guesses.right} of {guesses.made} guesses right about the other "
+        f"{guesses.canaries} canaries, {origin}, with the whole error {settings.error:.3g} spent on one test; a score "
+        "equal to a threshold is no guess"
+    )
+
+
+_FINE, _COARSE = 1e-4, 1e-2
+_LEAST_SHARE = 0.25
+_MOST_GUESSES = 20_000
+
+BlowUp = Callable[[float, float], float]
+
+
+def refuted(guesses: Guesses, blow_up: BlowUp, theta: float, error: float) -> bool:
+    """Return whether so many right guesses have a chance of at most `error` under the curve of `theta`.
+
+    With m canaries, c' guesses and c of them right: r = tau c / m and h = tau (c' - c) / m; then for i = c - 1 down
+    to 0, h grows to the x with 1 - f(x) = r, and r by i / (c' - i) of what h grew by. Refuted if r + h > c' / m.
+    """
+    m, made, right = guesses.canaries, guesses.made, guesses.right
+    r, h, whole = error * right / m, error * (made - right) / m, made / m
+    for i in range(right - 1, -1, -1):
+        grown = blow_up(r, theta)
+        if grown <= h:
+            break  # neither changes any more
+        r += i / (made - i) * (grown - h)
+        h = grown
+        if r + h > whole:
+            return True
+    return r + h > whole
+
+
+def largest_refuted_curve(guesses: Guesses, family: CurveFamily, error: float, *, tolerance: float = _FINE) -> float:
+    """Return a theta that is refuted, below the largest by at most `tolerance` of what the bare rates say; 0 for none.
+
+    The bare rates are those of right and of wrong guesses among all canaries: in the limit of many canaries, a curve
+    through them is what the guesses prove.
+    """
+    blow_up = family.blow_up
+    if guesses.right <= 0 or blow_up is None:
+        return 0.0
+    m, wrong = guesses.canaries, guesses.made - guesses.right
+    bare = levels(family, np.array([(wrong + 0.5) / (m + 1.0)]), np.array([1.0 - (guesses.right + 0.5) / (m + 1.0)]))
+    high = float(bare[0])
+    smallest = tolerance * high
+    if high == 0.0:
+        return 0.0
+    low = _LEAST_SHARE * high
+    while refuted(guesses, blow_up, high, error):
+        low, high = high, 2.0 * high
+    if not refuted(guesses, blow_up, low, error):
+        low, high = 0.0, low
+    while high - low > smallest:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if refuted(guesses, blow_up, middle, error) else (low, middle)
+    return low
+
+
+def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return a lower bound on theta of `settings.family` and its epsilon, from scores of canaries with bit 1 and 0.
+
+    The canaries may share one training. Raises `InputError` for a family that is not symmetric: the two directions
+    of the neighbour relation have different curves, and the inequality needs one.
+    """
+    family, error = settings.family, settings.error
+    if family.blow_up is None:
+        raise InputError(f"one-run-fdp needs a curve that is its own inverse, {family.name} is none: use one-run")
+    theta, ceiling, words, looks = 0.0, 0.0, NONE, 0
+    canaries = draw_canaries(in_scores, out_scores, settings)
+    if canaries is not None:
+        m = canaries.scores.size
+
+        def promise(made: float, right: float) -> float:
+            return largest_refuted_curve(Guesses(m, round(made), round(right)), family, error, tolerance=_COARSE)
+
+        rule = search_guesses(canaries, promise, most=_MOST_GUESSES)
+        guesses = count_guesses(canaries, rule)
+        theta, looks = largest_refuted_curve(guesses, family, error), 1
+        ceiling = max(theta, largest_refuted_curve(Guesses(m, m, m), family, error))
+        words = in_words(canaries, rule, guesses, settings)
+    return settings.bound(
+        "one-run-fdp",
+        in_scores,
+        out_scores,
+        family=family,
+        proved=theta,
+        provable=ceiling,
         rule=words,
         looks=looks,
     )

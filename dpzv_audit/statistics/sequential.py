@@ -1,6 +1,6 @@
 """Sequential tests: what two e-processes reached against a grid of claims, as bounds and as data that a gate keeps.
 
-Their wealth (`statistics.betting`, `statistics.likelihood_ratio`) is an e-process, so 1 over the largest it ever was is
+Their wealth (`dpzv_audit.statistics.wealth`) is an e-process, so 1 over the largest it ever was is
 a p-value whenever it is looked at, and looking costs nothing (Ville's inequality). Estimators and the gate read the
 same claims, so that the same pairs give the same bound.
 """
@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.findings import ClaimKind, EmpiricalBound
-from dpzv_audit.statistics import betting, likelihood_ratio
-from dpzv_audit.statistics.betting import BettingTest, pairs_needed
+from dpzv_audit.statistics import wealth
+from dpzv_audit.statistics.assumptions import permuted
+from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.joint import LEAST_P
-from dpzv_audit.statistics.likelihood_ratio import LikelihoodRatioTest
-from dpzv_audit.statistics.order import permuted
 from dpzv_audit.statistics.settings import AuditSettings, Scores
+from dpzv_audit.statistics.wealth import BettingTest, LikelihoodRatioTest, pairs_needed
 
 Floats = NDArray[np.float64]
 SequentialName = Literal["sequential", "sequential-gaussian"]
@@ -42,14 +41,14 @@ def claims(pairs: int, delta: float, confidence: float) -> Floats:
 
     Steps of 0.1 to 6 and of 0.2 to 20; the first stands whatever the number.
     """
-    within = [c for c in _CLAIMS if pairs_needed(float(c), delta, confidence) <= pairs - betting.FIRST]
+    within = [c for c in _CLAIMS if pairs_needed(float(c), delta, confidence) <= pairs - wealth.FIRST]
     return np.array(within or _CLAIMS[:1])
 
 
 def most_refutable(pairs: int, delta: float, confidence: float) -> float:
     """Return the largest claim that `pairs` pairs refute if every one pays; 0 for none."""
     tested = claims(pairs, delta, confidence)
-    return float(np.max(tested, initial=0.0)) if pairs - betting.FIRST >= pairs_needed(0.0, delta, confidence) else 0.0
+    return float(np.max(tested, initial=0.0)) if pairs - wealth.FIRST >= pairs_needed(0.0, delta, confidence) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +97,7 @@ class SequentialTest:
         """Return the largest claim that so many pairs could have refuted at `error`."""
         if self.name == "sequential":
             return max(self.proved(error), most_refutable(self.n_in, self.delta, 1.0 - error))
-        return _MOST_MU if self.n_in > likelihood_ratio.FIRST else 0.0
+        return _MOST_MU if self.n_in > wealth.ESTIMATED else 0.0
 
     def ceiling(self, error: float) -> float:
         """The largest epsilon that so many pairs could have proved at `error`."""
@@ -254,5 +253,5 @@ def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSe
         f"pairs before it say, over the largest under the claim, with the whole error {error:.3g} on its ever "
         f"reaching {1.0 / error:.3g}",
         directions=2,
-        looks=max(test.n_in - likelihood_ratio.FIRST, 0),
+        looks=max(test.n_in - wealth.ESTIMATED, 0),
     )

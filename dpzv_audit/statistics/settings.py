@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ClaimKind, EmpiricalBound
+from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.normality import GAUSSIAN_ASSUMPTION, gaussian_assumption
 
 Scores = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.statistics.assumptions import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value
 from dpzv_audit.statistics.binomial import upper_limit
-from dpzv_audit.statistics.normality import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value
 
 Scores = NDArray[np.float64]
 Objective = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]

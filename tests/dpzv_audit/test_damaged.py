@@ -7,7 +7,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger_file import LastUsed, NewestState
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
-from dpzv_audit.games.storage import ChunkStore
+from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_run

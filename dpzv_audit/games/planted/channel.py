@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dpzv_audit.accounting import Release, sigma_sound
 from dpzv_audit.findings import AdversaryName, Verdict
-from dpzv_audit.games.drawn import Draw, DrawnTrials
 from dpzv_audit.games.planted.cases import REFUTED, Case, register
+from dpzv_audit.games.simulated import Draw, DrawnTrials
 
 Floats = NDArray[np.float64]
 RECORDS, BATCH, CLIP, PASSES = 256, 32, 1.0, 4

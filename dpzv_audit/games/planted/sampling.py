@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from dpzv_audit.accounting import Release, calibrate, sigma_from_paper
 from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.findings import NeighbourRelation
-from dpzv_audit.games.definition import Game, GameAdversary
-from dpzv_audit.games.drawn import DrawnTrials
+from dpzv_audit.games.game import Game, GameAdversary
 from dpzv_audit.games.planted.cases import Case, case
 from dpzv_audit.games.planted.channel import RUNS, SUM
-from dpzv_audit.games.simulated import SimulatedTrials
+from dpzv_audit.games.simulated import DrawnTrials, SimulatedTrials
 from dpzv_audit.games.transcript import Sampling, mixture_score
 from mechanisms.dpzv import DPZVConfig
 from mechanisms.schedules import cyclic

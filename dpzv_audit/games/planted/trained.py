@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpzv_audit.data import load
-from dpzv_audit.games.definition import Game
+from dpzv_audit.games.game import Game
 from dpzv_audit.games.planted.cases import Case, case
 from dpzv_audit.games.real import RealTrials
 from mechanisms.context import Deployment

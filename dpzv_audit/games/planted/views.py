@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.findings import Verdict
-from dpzv_audit.games.drawn import Draw
 from dpzv_audit.games.planted import channel
 from dpzv_audit.games.planted.cases import REFUTED
+from dpzv_audit.games.simulated import Draw
 
 Floats = NDArray[np.float64]
 ROUNDS = 32

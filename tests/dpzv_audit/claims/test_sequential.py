@@ -11,9 +11,9 @@ from dpzv_audit.evidence.blocks import Sides, all_sides, block_of, gaussian_side
 from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
 from dpzv_audit.evidence.model import Evidence, Look, Theory, evidence_from_json
 from dpzv_audit.statistics import GAUSSIAN_TESTS
-from dpzv_audit.statistics.likelihood_ratio import LikelihoodRatioTest
-from dpzv_audit.statistics.normality import gaussian_assumption
+from dpzv_audit.statistics.assumptions import gaussian_assumption
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of
+from dpzv_audit.statistics.wealth import LikelihoodRatioTest
 
 DELTA = 1e-5
 

@@ -13,9 +13,8 @@ import pytest
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.execution.workers import Workers
-from dpzv_audit.games.engine import Effort, MechanismFailed, collect
+from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
 from dpzv_audit.games.mechanism import MechanismTrials
-from dpzv_audit.games.storage import ChunkStore
 
 distributed = pytest.importorskip("distributed", reason="needs the extra [dask]")
 cloudpickle = pytest.importorskip("cloudpickle")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.games.definition import CANARIES, GAME_ADVERSARIES, NEIGHBOURS, SCORES, Game, why_undefined
+from dpzv_audit.games.game import CANARIES, GAME_ADVERSARIES, NEIGHBOURS, SCORES, Game, why_undefined
 from dpzv_audit.games.real import RealTrials
 from mechanisms.dpzv import DPZVConfig
 

@@ -17,8 +17,7 @@ import torch
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.execution import executor
 from dpzv_audit.execution.workers import Workers, workers_from
-from dpzv_audit.games.engine import Effort, MechanismFailed, collect, run_chunk
-from dpzv_audit.games.storage import ChunkStore, npz_bytes
+from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect, npz_bytes, run_chunk
 
 ROOT = Path(__file__).resolve().parents[3]
 # Workers cannot import tests by name: what they run of this file travels with its code.
@@ -300,7 +299,7 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 from dpzv_audit.games.engine import Effort, collect
-from dpzv_audit.games.storage import ChunkStore, npz_bytes
+from dpzv_audit.games.engine import ChunkStore, npz_bytes
 
 def trials(first, last):
     time.sleep(0.01)

@@ -11,9 +11,8 @@ import pytest
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.mechanism import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
-from dpzv_audit.games.engine import Effort, MechanismFailed, collect
+from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
 from dpzv_audit.games.mechanism import MechanismTrials, mechanism_from
-from dpzv_audit.games.storage import ChunkStore
 
 SOURCE = """
 import os

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.games.mechanism_code import code_of
+from dpzv_audit.games.mechanism import code_of
 
 
 @pytest.fixture

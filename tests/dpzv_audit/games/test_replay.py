@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dpzv_audit.games import real
-from dpzv_audit.games.definition import Game
+from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from mechanisms.context import RunContext
 from mechanisms.dpzv import DPZVConfig, DPZVRun

@@ -9,8 +9,8 @@ from scipy import stats
 from dpzv_audit.data import load
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import lower_bounds
-from dpzv_audit.games.definition import Game
 from dpzv_audit.games.engine import Effort, collect
+from dpzv_audit.games.game import Game
 from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import SimulatedTrials

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.games.definition import Game
 from dpzv_audit.games.engine import Effort, collect
+from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.worst_case import CanaryClient, logit_directions
 from mechanisms.dpzv import DPZV, DPZVConfig, DPZVRun

@@ -3,7 +3,7 @@ import pytest
 
 from dpzv_audit.statistics import audit_scores, can_refute
 from dpzv_audit.statistics.bayes import credible_epsilon, mass_allowed
-from dpzv_audit.statistics.joint import Counts
+from dpzv_audit.statistics.binomial import Counts
 
 
 def counts(fp: int, fn: int, n: int) -> Counts:

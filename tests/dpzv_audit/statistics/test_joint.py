@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from scipy.special import bdtr
 
-from dpzv_audit.statistics.binomial import lower_limit, upper_limit
+from dpzv_audit.statistics.binomial import CONFINED, Counts, chance_below, lower_limit, p_value, upper_limit
 from dpzv_audit.statistics.curve import largest_ruled_out
 from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, LAPLACE, PURE, epsilon_delta_family
-from dpzv_audit.statistics.joint import CONFINED, Counts, chance_below, p_value
 
 
 def exact_masses(n: int, p: float) -> np.ndarray:

@@ -3,7 +3,7 @@ import pytest
 from scipy.special import bdtrc, fdtrc
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics.normality import (
+from dpzv_audit.statistics.assumptions import (
     anderson_darling_p_value,
     equal_variance_p_value,
     gaussian_assumption,

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from scipy.special import bdtr, bdtrc, ndtr
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import audit_scores, can_refute, one_run, one_run_fdp
-from dpzv_audit.statistics.canaries import Guesses, GuessRule, count_guesses, draw_canaries, search_guesses
-from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE
-from dpzv_audit.statistics.sampled_family import sampled_family
+from dpzv_audit.statistics import audit_scores, can_refute, one_run
+from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE, sampled_family
+from dpzv_audit.statistics.one_run import Guesses, GuessRule, count_guesses, draw_canaries, search_guesses
 from dpzv_audit.statistics.settings import AuditSettings
 
 DELTA = 1e-5
@@ -72,7 +71,7 @@ def test_the_recursion_by_the_letter(family):
         made = int(rng.integers(1, m + 1))
         right = int(rng.integers(made // 2, made + 1))
         theta = float(rng.choice([0.05, 0.2, 0.5]))
-        found = one_run_fdp.refuted(Guesses(m, made, right), family.blow_up, theta, 0.05)
+        found = one_run.refuted(Guesses(m, made, right), family.blow_up, theta, 0.05)
         assert found == refuted_by_the_letter(m, made, right, lambda a, t=theta: family.curve(a, t), 0.05)
         answers.append(found)
     assert {True, False} == set(answers)
@@ -83,7 +82,7 @@ def test_the_recursion_by_the_letter(family):
 def test_the_recursion_of_few_guesses_by_the_letter(theta, error):
     for m, made in itertools.combinations_with_replacement(range(1, 8), 2):
         for right in range(1, m + 1):
-            found = one_run_fdp.refuted(Guesses(made, m, right), PURE.blow_up, theta, error)
+            found = one_run.refuted(Guesses(made, m, right), PURE.blow_up, theta, error)
             assert found == refuted_by_the_letter(made, m, right, lambda a: PURE.curve(a, theta), error)
 
 
@@ -93,7 +92,7 @@ def test_all_guesses_right_have_a_closed_form(m, error):
     # Randomised response is right m times with probability (e^epsilon / (1 + e^epsilon))^m, which is to be `error`.
     each = error ** (1.0 / m)
     truth = max(0.0, math.log(each / (1.0 - each)))
-    found = one_run_fdp.largest_refuted(Guesses(m, m, m), PURE, error)
+    found = one_run.largest_refuted_curve(Guesses(m, m, m), PURE, error)
     assert truth - 1e-4 * math.log(2 * m + 1) <= found <= truth * (1 + 1e-12)
 
 
@@ -101,13 +100,13 @@ def test_all_guesses_right_have_a_closed_form(m, error):
 @pytest.mark.parametrize("right", [0, 1, 48, 52])
 def test_guesses_as_good_as_chance_refute_no_curve(family, right):
     # 52 or more of 100 fair coins come up heads with probability 0.38: nothing at 5%.
-    assert one_run_fdp.largest_refuted(Guesses(100, 100, right), family, 0.05) == 0.0
+    assert one_run.largest_refuted_curve(Guesses(100, 100, right), family, 0.05) == 0.0
 
 
 @pytest.mark.parametrize("m", [2, 3, 5, 12])
 def test_all_of_few_coin_flips_right_have_the_chance_they_have(m):
     for share, answer in ((1.0 - 1e-9, False), (1.0 + 1e-9, True)):
-        assert one_run_fdp.refuted(Guesses(m, m, m), PURE.blow_up, 0.0, share * 0.5**m) == answer
+        assert one_run.refuted(Guesses(m, m, m), PURE.blow_up, 0.0, share * 0.5**m) == answer
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -117,7 +116,7 @@ def test_exact_size_on_randomised_response(epsilon, made):
     m, q, error = 100, 1 / (1 + math.exp(-epsilon)), 0.05
     mass = masses(made, q)
     plain = [one_run.largest_refuted(Guesses(m, made, v), 0.0, error) > epsilon for v in range(made + 1)]
-    curve = [one_run_fdp.refuted(Guesses(m, made, v), PURE.blow_up, epsilon, error) for v in range(made + 1)]
+    curve = [one_run.refuted(Guesses(m, made, v), PURE.blow_up, epsilon, error) for v in range(made + 1)]
     assert 0.01 < mass @ plain <= error + 1e-12
     assert mass @ curve <= error + 1e-12
     if made == m:
@@ -132,7 +131,7 @@ def test_size_of_the_curve_on_gaussian_canaries(mu):
     right, wrong = float(ndtr(mu / 2 - cut)), float(ndtr(-mu / 2 - cut))
     made = round(m * (right + wrong))
     mass = masses(made, right / (right + wrong))
-    exceeds = [one_run_fdp.refuted(Guesses(m, made, v), GAUSSIAN.blow_up, mu, 0.05) for v in range(made + 1)]
+    exceeds = [one_run.refuted(Guesses(m, made, v), GAUSSIAN.blow_up, mu, 0.05) for v in range(made + 1)]
     assert mass @ np.array(exceeds) <= 0.05
 
 

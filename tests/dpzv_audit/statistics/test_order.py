@@ -6,7 +6,7 @@ import pytest
 from scipy.special import bdtrc
 
 from dpzv_audit.statistics import audit_scores
-from dpzv_audit.statistics.order import LEAST_SCORES, LEVEL, dependence, lag_correlation, orders, permuted
+from dpzv_audit.statistics.assumptions import LEAST_ROWS, LEVEL, dependence, lag_correlation, orders, permuted
 
 DELTA = 1e-5
 IN_ORDER = ("sequential", "sequential-gaussian")
@@ -58,14 +58,14 @@ def test_no_power_is_lost_on_files_that_are_sorted(name):
 
 @pytest.mark.parametrize("scores", [[1.0, 2.0, 4.0, 8.0, 9.0], [0.0, 0.0, 1.0, 1.0, 1.0], [3.0, 3.0, 3.0, 1.0, 2.0]])
 def test_the_variance_of_the_correlation_is_that_over_all_orders(scores, monkeypatch):
-    monkeypatch.setattr("dpzv_audit.statistics.order.LEAST_SCORES", 5)
+    monkeypatch.setattr("dpzv_audit.statistics.assumptions.LEAST_ROWS", 5)
     found = [lag_correlation(np.array(order)) for order in itertools.permutations(scores)]
     correlations = np.array([correlation for correlation, _ in found])
     z = (correlations - correlations.mean()) / correlations.std()
     assert [p for _, p in found] == pytest.approx([math.erfc(abs(one) / math.sqrt(2.0)) for one in z], abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [LEAST_SCORES, 500])
+@pytest.mark.parametrize("n", [LEAST_ROWS, 500])
 @pytest.mark.parametrize("draw", ["normal", "binary", "heavy"])
 def test_independent_scores_look_independent(n, draw):
     # 2,000 pairs of files: more alarms than `allowed` have probability 2e-5 at most where the level holds, six cells.
@@ -104,6 +104,6 @@ def test_sides_that_share_their_noise_are_noticed():
 
 
 def test_few_or_constant_scores_are_not_tested():
-    assert lag_correlation(np.arange(LEAST_SCORES - 1.0)) == (0.0, 1.0)
+    assert lag_correlation(np.arange(LEAST_ROWS - 1.0)) == (0.0, 1.0)
     assert lag_correlation(np.full(200, 3.0)) == (0.0, 1.0)
     assert dependence(np.full(200, 3.0), np.full(200, 1.0)) == ""
