@@ -11,9 +11,9 @@ from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.noise_keys import NoiseKeyFile
 from dpzv_audit.runs import json_text
 from dpzv_audit.store import private_folder, write_atomically
-from mechanisms.checkpoint import load_checkpoint, save_checkpoint
-from mechanisms.method import Run
-from mechanisms.training import History
+from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
+from mechanisms.core.method import Run
+from mechanisms.core.training import History
 
 
 def run_key(facts: Mapping[str, object]) -> str:
@@ -59,7 +59,7 @@ class FileCheckpoints:
         return f"{self.epochs} of {epochs} epochs are kept in {self.path}" if self.epochs else None
 
     def load(self, run: Run) -> History:
-        """See `mechanisms.training.Checkpoints.load`; without a checkpoint the run starts from the beginning."""
+        """See `mechanisms.core.training.Checkpoints.load`; without a checkpoint the run starts from the beginning."""
         if not self.takes_up():
             return []
         try:
@@ -72,7 +72,7 @@ class FileCheckpoints:
         return history
 
     def save(self, run: Run, history: History) -> None:
-        """See `mechanisms.training.Checkpoints.save`; the file holds the old state or the new one, never a part.
+        """See `mechanisms.core.training.Checkpoints.save`; the file holds the old state or the new one, never a part.
 
         Raises `AuditError` where the disk refuses: the checkpoint before it stays.
         """
@@ -83,16 +83,16 @@ class FileCheckpoints:
         self.epochs = len(history)
 
     def takes_up(self) -> bool:
-        """See `mechanisms.training.KeepsNoiseKeys`."""
+        """See `mechanisms.core.training.KeepsNoiseKeys`."""
         return self._resume and self.path.exists()
 
     def first_noise_key(self, device: str) -> bytes:
-        """See `mechanisms.training.KeepsNoiseKeys`; raises what `NoiseKeyFile.begin` raises."""
+        """See `mechanisms.core.training.KeepsNoiseKeys`; raises what `NoiseKeyFile.begin` raises."""
         with self._written():
             return self._noise_key.begin(device, checkpoint=self.path)
 
     def noise_key(self, round_: int, device: str) -> bytes:
-        """See `mechanisms.training.KeepsNoiseKeys`; raises what `NoiseKeyFile.key_from` raises."""
+        """See `mechanisms.core.training.KeepsNoiseKeys`; raises what `NoiseKeyFile.key_from` raises."""
         with self._written():
             return self._noise_key.key_from(round_, device)
 

@@ -17,7 +17,7 @@ from typing import Any
 from dpzv_audit.errors import InputError
 from dpzv_audit.runs import environment
 from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
-from mechanisms.secret import KEY_BYTES
+from mechanisms.core.noise import KEY_BYTES
 
 _ANEW = "start without ‹resume›: that is another training, and where anything of this one left the house both count"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mechanisms.compressed import SplitConfig
-from mechanisms.config import ProtectedConfig, TrainingConfig
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.method import MethodSpec
-from mechanisms.registry import METHODS, method_named
-from mechanisms.training import train
+from mechanisms.core.config import ProtectedConfig, TrainingConfig
+from mechanisms.core.method import MethodSpec
+from mechanisms.core.training import train
+from mechanisms.methods import METHODS, method_named
+from mechanisms.methods.compressed import SplitConfig
+from mechanisms.methods.dpzv import DPZVConfig
 
 __all__ = [
     "METHODS",

@@ -2,7 +2,7 @@
 
 from mechanisms import METHODS
 from mechanisms import train as train_method
-from mechanisms.context import RunContext
+from mechanisms.core.context import RunContext
 
 
 def method_of(config):

@@ -20,13 +20,12 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, NotFinite, unknown_name
 from dpzv_audit.findings import Control, Interval
 from mechanisms import METHODS, MethodSpec, TrainingConfig
-from mechanisms.behaviours import Behaviour
-from mechanisms.context import Plan
-from mechanisms.federation import rounds_of
-from mechanisms.parameters import ParameterStack
-from mechanisms.replicas import Evaluator
-from mechanisms.trained import TrainedStack
-from mechanisms.views import View
+from mechanisms.core.channel import View
+from mechanisms.core.config import rounds_of
+from mechanisms.core.context import Behaviour, Plan
+from mechanisms.core.data import TrainedStack
+from mechanisms.core.parameters import ParameterStack
+from mechanisms.core.replicas import Evaluator
 
 
 class DoesNotApply(InputError):

@@ -11,7 +11,7 @@ from torch import Tensor
 from attacks.core.contract import AttackSetting
 from attacks.core.run import ADVERSARY_CLIENT
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.behaviours import ClientBehaviour, Turn
+from mechanisms.core.context import ClientBehaviour, Turn
 
 DUMMY_STD = 0.3
 """Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers."""
@@ -49,7 +49,7 @@ class QueryingClient:
         self._replicas = tuple(replicas)
 
     def uploads(self, turn: Turn) -> Tensor | None:
-        """See `mechanisms.behaviours.ClientBehaviour.uploads`."""
+        """See `mechanisms.core.context.ClientBehaviour.uploads`."""
         if turn.own_round >= self._last:
             return None
         _, _, batch, width = turn.shape

@@ -17,14 +17,13 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
-from mechanisms.context import Deployment, Plan, repeats_of
-from mechanisms.federation import architectures_of, pretrained, rounds_of
-from mechanisms.messages import IdsTogether, Observer
-from mechanisms.parameters import ParameterStack
-from mechanisms.replicas import evaluator_for
-from mechanisms.trained import TrainedStack
-from mechanisms.training_data import TrainingData, dtype_of
-from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
+from mechanisms.core.channel import Adversary, BatchLog, IdsTogether, Observer, View, ViewRecorder
+from mechanisms.core.config import rounds_of
+from mechanisms.core.context import Deployment, Plan, repeats_of
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.federation import architectures_of, pretrained
+from mechanisms.core.parameters import ParameterStack
+from mechanisms.core.replicas import evaluator_for
 
 ADVERSARY_CLIENT = 1
 """The client that is curious; which one makes no difference to a server that sums."""

@@ -23,8 +23,7 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.messages import Message
-from mechanisms.views import View
+from mechanisms.core.channel import Message, View
 
 PENALTY = 1e-2
 """Ridge penalty a known record, on standardised inputs."""

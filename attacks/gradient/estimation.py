@@ -25,8 +25,7 @@ from attacks.label.direct import channel_of, too_few
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import Control, Interval
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.messages import SERVER, Message
-from mechanisms.views import View
+from mechanisms.core.channel import SERVER, Message, View
 
 COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)
 """Numbers of queries at which estimates are made, as far as the answers reach."""

@@ -21,7 +21,7 @@ from attacks.label.completion import RAW, UNTRAINED, embedded
 from attacks.label.mount import mount_binary
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
-from mechanisms.views import View
+from mechanisms.core.channel import View
 
 
 def by_norm(view: View, known: Knowledge) -> LabelGuesses:

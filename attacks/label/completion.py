@@ -27,10 +27,10 @@ from attacks.core.run import ADVERSARY_CLIENT
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.behaviours import GradientBehaviour
-from mechanisms.parameters import ParameterStack
-from mechanisms.replicas import embeddings_of
-from mechanisms.views import View
+from mechanisms.core.channel import View
+from mechanisms.core.context import GradientBehaviour
+from mechanisms.core.parameters import ParameterStack
+from mechanisms.core.replicas import embeddings_of
 
 UNTRAINED, RAW = "the same on an untrained bottom model", "the same on raw features"
 
@@ -239,7 +239,7 @@ class MaliciousOptimiser:
         self._before: Tensor | None = None
 
     def own_gradient(self, gradient: Tensor) -> Tensor:
-        """See `mechanisms.behaviours.GradientBehaviour.own_gradient`."""
+        """See `mechanisms.core.context.GradientBehaviour.own_gradient`."""
         before, self._before = self._before, gradient.clone()
         if before is None:
             return gradient

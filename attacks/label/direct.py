@@ -20,8 +20,7 @@ from attacks.gradient.estimates import correlation, forward_difference_error, la
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError, NotFinite, unknown_name
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.messages import Message
-from mechanisms.views import View
+from mechanisms.core.channel import Message, View
 
 ESTIMATORS = ("ridge", "minimum-norm", "correlation")
 

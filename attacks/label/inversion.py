@@ -17,7 +17,7 @@ from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGue
 from attacks.label.binary import cut_layer, unfit_channel
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
-from mechanisms.views import View
+from mechanisms.core.channel import View
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:

@@ -26,12 +26,11 @@ from dpzv_audit.findings import Control
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
-from mechanisms.context import Deployment, Plan, RunContext
-from mechanisms.dpzv import ScalarChannel, scalar_config
-from mechanisms.federation import rounds_of
-from mechanisms.trained import TrainedStack
-from mechanisms.training_data import TrainingData, dtype_of
-from mechanisms.views import Adversary, View, ViewRecorder
+from mechanisms.core.channel import Adversary, View, ViewRecorder
+from mechanisms.core.config import rounds_of
+from mechanisms.core.context import Deployment, Plan, RunContext
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.methods.dpzv import ScalarChannel, scalar_config
 
 
 def by_floats(sums: Tensor, released: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ from attacks.core.controls import CERTAIN
 from attacks.core.run import ADVERSARY_CLIENT
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
-from mechanisms.behaviours import ClientBehaviour, Turn
-from mechanisms.views import View
+from mechanisms.core.channel import View
+from mechanisms.core.context import ClientBehaviour, Turn
 
 REACH = 50.0
 """L without a clip: one class's probability is then 1 in one evaluation and 0 in the other."""
@@ -42,7 +42,7 @@ class ProbingClient:
         self._signs = (-reach, reach) if second_less_first else (reach, -reach)
 
     def uploads(self, turn: Turn) -> Tensor | None:
-        """See `mechanisms.behaviours.ClientBehaviour.uploads`."""
+        """See `mechanisms.core.context.ClientBehaviour.uploads`."""
         if turn.own_round >= self._last:
             return None
         record, label = probe_of(turn.own_round % self.first_pass_repeats, self._classes, self._repeats)

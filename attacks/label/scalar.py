@@ -22,7 +22,7 @@ from attacks.label.direct import channel_of
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.views import View
+from mechanisms.core.channel import View
 
 FREQUENCIES = 128
 """Random Fourier features (Rahimi and Recht 2007) of the Gaussian kernel on the client's own block."""

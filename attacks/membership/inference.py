@@ -18,7 +18,7 @@ import numpy as np
 from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, Population, Positive, unfit_sampler
 from attacks.membership.mount import membership_rounds, mount_membership, overfitted
 from dpzv_audit.errors import InputError
-from mechanisms.views import View
+from mechanisms.core.channel import View
 
 
 def population_of(known: Knowledge) -> Population:

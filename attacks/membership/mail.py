@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from mechanisms.messages import SERVER, Message
-from mechanisms.views import Adversary
+from mechanisms.core.channel import SERVER, Adversary, Message
 
 MEMORY = 0.9
 """Share of the reference gradients that a round keeps: they turn as training goes on."""

@@ -23,12 +23,12 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig, train
-from mechanisms.context import Deployment, Plan
-from mechanisms.federation import logits_of, rounds_of
-from mechanisms.parameters import ParameterStack
-from mechanisms.trained import TrainedStack
-from mechanisms.training_data import TrainingData, dtype_of
-from mechanisms.views import Adversary, View
+from mechanisms.core.channel import Adversary, View
+from mechanisms.core.config import rounds_of
+from mechanisms.core.context import Deployment, Plan
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.federation import logits_of
+from mechanisms.core.parameters import ParameterStack
 
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:

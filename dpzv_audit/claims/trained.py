@@ -29,11 +29,10 @@ from dpzv_audit.games.simulated import DrawnTrials
 from dpzv_audit.plain_files import confined_to
 from dpzv_audit.training_defaults import defaults_for
 from mechanisms import METHODS, TrainingConfig
-from mechanisms.context import Deployment
-from mechanisms.dpzv import scalar_config
-from mechanisms.federation import check_sizes
-from mechanisms.method import MethodSpec
-from mechanisms.plan import check_plan
+from mechanisms.core.config import check_plan, check_sizes
+from mechanisms.core.context import Deployment
+from mechanisms.core.method import MethodSpec
+from mechanisms.methods.dpzv import scalar_config
 
 ATTACKED = "trainings"
 TRIALS_A_BLOCK = 4

@@ -184,7 +184,7 @@ def _simulated(
     output: Output,
 ) -> AuditOutcome:
     from dpzv_audit.evaluation.auditing import simulated_outcome
-    from mechanisms.context import Deployment
+    from mechanisms.core.context import Deployment
 
     _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
     for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):

@@ -75,8 +75,8 @@ def of_method(
     from dpzv_audit.cli.options import choose, configure
     from dpzv_audit.evaluation.common import check_noise, noised
     from mechanisms import method_named
-    from mechanisms.context import Deployment
-    from mechanisms.dpzv import scalar_config
+    from mechanisms.core.context import Deployment
+    from mechanisms.methods.dpzv import scalar_config
 
     if records is None:
         choice = choose(training, data)

@@ -19,7 +19,7 @@ from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 from dpzv_audit.results import AttackResult, CertifiedBound, ControlAccuracy, PictureRow, Reconstructions
 from dpzv_audit.statistics import audit_scores
 from mechanisms.controls import frozen_clients
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.data import TrainingData, dtype_of
 
 NO_GAME = "its scores are about no coin: it does not ask which of two neighbouring inputs was trained on"
 

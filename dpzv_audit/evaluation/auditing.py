@@ -29,7 +29,7 @@ from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import SimulatedTrials
 from dpzv_audit.results import AuditResult, Data, Plain
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.context import Deployment, Plan
+from mechanisms.core.context import Deployment, Plan
 
 
 @dataclass(frozen=True)

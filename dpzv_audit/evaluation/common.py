@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpzv_audit.errors import InputError
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.dpzv import scalar_config
+from mechanisms.methods.dpzv import scalar_config
 
 
 def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:

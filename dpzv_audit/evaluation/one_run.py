@@ -17,7 +17,7 @@ from dpzv_audit.games.worst_case import play_one_run
 from dpzv_audit.results import AuditResult
 from dpzv_audit.statistics import audit_scores
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.context import Deployment
+from mechanisms.core.context import Deployment
 
 ESTIMATORS = ("one-run", "one-run-fdp")
 _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}

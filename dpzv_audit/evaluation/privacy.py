@@ -20,8 +20,8 @@ from dpzv_audit.results import Privacy, Tradeoff
 from dpzv_audit.statistics import can_refute
 from dpzv_audit.statistics.tradeoff import claimed_curve, empirical_tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
-from mechanisms.context import Deployment, Plan
-from mechanisms.dpzv import scalar_config, scalar_release
+from mechanisms.core.context import Deployment, Plan
+from mechanisms.methods.dpzv import scalar_config, scalar_release
 
 _UNAUDITED = (
     "the label game is played on the scalar channel with a client's known batches; this adversary is not audited"

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpzv_audit.results import AttackResult, AuditResult, Noise, Privacy, Published
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.training import NoiseSource
+from mechanisms.core.training import NoiseSource
 
 MODELS = "models.safetensors"
 

@@ -14,7 +14,7 @@ from dpzv_audit.halving import shortage
 from dpzv_audit.results import Accuracy, Bytes, ControlAccuracy, Data, Epoch, Plain, Utility
 from dpzv_audit.runs import environment
 from mechanisms import TrainingConfig
-from mechanisms.trained import TrainedStack
+from mechanisms.core.data import TrainedStack
 
 
 def utility_section(

@@ -12,15 +12,12 @@ from dpzv_audit.evaluation.sentences import train_sentence
 from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 from dpzv_audit.results import Accuracy, ControlAccuracy, TrainResult
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.context import Deployment
 from mechanisms.controls import rates_tried, tuned_frozen_clients
-from mechanisms.federation import rounds_of
-from mechanisms.messages import Message, Observer
-from mechanisms.stacks import train_in_stacks
-from mechanisms.staleness import StalenessObserver
-from mechanisms.trained import TrainedStack
-from mechanisms.training import NoiseSource, Progress
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.channel import Message, Observer, StalenessObserver
+from mechanisms.core.config import rounds_of
+from mechanisms.core.context import Deployment
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 
 
 class RoundWatcher:

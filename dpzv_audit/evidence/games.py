@@ -18,7 +18,7 @@ from dpzv_audit.games.outcome import Trials as OutcomeTrials
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import SimulatedTrials
 from mechanisms import DPZVConfig, MethodSpec
-from mechanisms.context import Deployment
+from mechanisms.core.context import Deployment
 
 Trials = TypeVar("Trials")
 

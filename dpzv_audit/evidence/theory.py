@@ -11,7 +11,7 @@ from dpzv_audit.accounting.release import Composition, Release
 from dpzv_audit.evidence.model import NO_NOISE, Theory
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.context import Deployment
+from mechanisms.core.context import Deployment
 
 KNOWS_DIRECTIONS = ("client", "colluding-clients", "all-but-one", "malicious-client")
 

@@ -16,8 +16,8 @@ from dpzv_audit.accounting.gaps import RATE_FOLLOWS
 from dpzv_audit.data.vertical import FeatureArray, Records, VerticalDataset
 from dpzv_audit.errors import InputError, check_positive, unknown_name
 from dpzv_audit.registry import code_digest
-from mechanisms.dpzv import DPZV, DPZVConfig
-from mechanisms.method import MethodSpec
+from mechanisms.core.method import MethodSpec
+from mechanisms.methods.dpzv import DPZV, DPZVConfig
 
 Neighbours = Literal["replace-label", "replace-record", "add-remove", "zero-out"]
 Canary = Literal["worst-case", "state", "mislabelled", "random"]

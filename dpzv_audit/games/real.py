@@ -27,12 +27,11 @@ from dpzv_audit.games.fitted import summaries
 from dpzv_audit.games.game import Game, Worlds, score_kind, worlds_of
 from dpzv_audit.games.transcript import Sampling, cap_weights, known_ids_score, mixture_score
 from dpzv_audit.games.worst_case import CanaryClient, train_aimed
-from mechanisms.context import Deployment, Plan, RunContext, repeats_of
-from mechanisms.dpzv import DPZVConfig, ScalarChannel
-from mechanisms.messages import SERVER, Message
-from mechanisms.method import Run
-from mechanisms.training_data import TrainingData, dtype_of
-from mechanisms.views import Adversary, View, ViewRecorder
+from mechanisms.core.channel import SERVER, Adversary, Message, View, ViewRecorder
+from mechanisms.core.context import Deployment, Plan, RunContext, repeats_of
+from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.method import Run
+from mechanisms.methods.dpzv import DPZVConfig, ScalarChannel
 
 Rows = dict[str, np.ndarray]
 """Arrays with a row a training."""

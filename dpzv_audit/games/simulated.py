@@ -5,7 +5,7 @@ of the others, and there are n of them, so the score is n m + sqrt(n) sigma Z: o
 Z are drawn, which is the score of a whole transcript in distribution, exactly. Without ids the score needs every
 scalar, and every scalar is drawn: N(0, sigma^2), and the canary's C/B in the rounds that the sampler gives it. That
 real trainings give the same scores is a test (tests/dpzv_audit/games/test_simulated.py).
-Noise on a grid (`mechanisms.grid`) is post-processing of the Gaussian mechanism drawn here, which tells no less.
+Noise on a grid (`mechanisms.core.grid`) is post-processing of the Gaussian mechanism drawn here, which tells no less.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpzv_audit.games.transcript import (
     mixture_score,
 )
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.context import Plan
+from mechanisms.core.context import Plan
 
 _BLOCK_KNOWN = 1024
 _BLOCK_SECRET = 32

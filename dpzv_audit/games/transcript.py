@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from mechanisms.dpzv import DPZVConfig
+from mechanisms.methods.dpzv import DPZVConfig
 
 Floats = NDArray[np.float64]
 _EXPONENT = 60.0

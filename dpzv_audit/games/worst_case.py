@@ -24,15 +24,14 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.game import Others
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.behaviours import Turn
-from mechanisms.context import Deployment, Plan, RunContext, repeats_of
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.federation import Federation
-from mechanisms.method import MethodSpec, Run
-from mechanisms.parameters import ParameterStack
-from mechanisms.replicas import Evaluator
-from mechanisms.training_data import TrainingData, dtype_of
-from mechanisms.views import Adversary, ViewRecorder
+from mechanisms.core.channel import Adversary, ViewRecorder
+from mechanisms.core.context import Deployment, Plan, RunContext, Turn, repeats_of
+from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.federation import Federation
+from mechanisms.core.method import MethodSpec, Run
+from mechanisms.core.parameters import ParameterStack
+from mechanisms.core.replicas import Evaluator
+from mechanisms.methods.dpzv import DPZVConfig
 
 RANDOM_CANDIDATES = 64
 CANDIDATE_SCALES = (1.0, 0.3, 0.1, 0.03)
@@ -86,7 +85,7 @@ class CanaryClient:
         self._records = self._records.to(candidates.device)
 
     def uploads(self, turn: Turn) -> Tensor:
-        """Embeddings (K, 2, B, width), see `mechanisms.behaviours.ClientBehaviour.uploads`."""
+        """Embeddings (K, 2, B, width), see `mechanisms.core.context.ClientBehaviour.uploads`."""
         ids = turn.batch.ids
         plus = torch.zeros(*ids.shape, turn.shape[-1], dtype=turn.dtype, device=turn.device)
         if self._others == "saturated":

@@ -15,7 +15,7 @@ from dpzv_audit.reproduce.table import Setting, Trained
 from dpzv_audit.reproduce.text import Row, listed, say
 from dpzv_audit.reproduce.training import setting_facts, training_part
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.context import Deployment
+from mechanisms.core.context import Deployment
 
 FALSE_ALARM = 1e-3
 """Chance that any of a table's rows is called above or below chance where none is; and that any control is broken."""

@@ -23,12 +23,12 @@ from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
 from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
 from mechanisms import method_named, train
-from mechanisms.czofo import CZOFOConfig
-from mechanisms.directions import dimension_factor, forward_difference
-from mechanisms.method import Run
-from mechanisms.servers import cross_entropy
-from mechanisms.training import History
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.method import Run
+from mechanisms.core.servers import cross_entropy
+from mechanisms.core.streams import dimension_factor, forward_difference
+from mechanisms.core.training import History
+from mechanisms.methods.czofo import CZOFOConfig
 
 DELTA = 1e-6
 """delta and delta' of the paper's table 2."""
@@ -106,7 +106,7 @@ class _Measures:
         self.variances: list[float] = []
 
     def load(self, run: Run) -> History:
-        """See `mechanisms.training.Checkpoints.load`; `InputError` where the measures beside it are gone or damaged."""
+        """See `mechanisms.core.training.Checkpoints.load`; `InputError` where its measures are gone or damaged."""
         if self._checkpoints is None:
             return []
         history = self._checkpoints.load(run)
@@ -115,7 +115,7 @@ class _Measures:
         return history
 
     def save(self, run: Run, history: History) -> None:
-        """See `mechanisms.training.Checkpoints.save`; the measures go first, so that none is missing."""
+        """See `mechanisms.core.training.Checkpoints.save`; the measures go first, so that none is missing."""
         estimates = self._estimates(run)
         self.norms.append(float(torch.linalg.vector_norm(estimates, dim=2).max()))
         self.variances.append(float(estimates.var(0).mean()))

@@ -23,10 +23,10 @@ from torch.utils._pytree import tree_iter
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Setting
 from dpzv_audit.reproduce.text import Row
-from mechanisms.context import RunContext
-from mechanisms.method import Run
-from mechanisms.registry import method_named
-from mechanisms.training_data import TrainingData
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.method import Run
+from mechanisms.methods import method_named
 
 MEGABYTE = 1e6
 BATCH_SIZE = 8

@@ -19,10 +19,10 @@ from dpzv_audit.evaluation.common import noised
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.reproduce.text import Row
 from mechanisms import DPZVConfig, method_named, train
-from mechanisms.context import Deployment
-from mechanisms.dpzv import scalar_release
-from mechanisms.private_control import PrivateControlConfig, control_sigma, private_frozen_clients
-from mechanisms.training_data import TrainingData
+from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
+from mechanisms.core.context import Deployment
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.dpzv import scalar_release
 
 Options = Mapping[str, Any]
 """A setting that a search tries."""
@@ -36,7 +36,7 @@ _NEXT_TO_NOTHING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenClients:
-    """The private control of `mechanisms.private_control`; options are those of its configuration."""
+    """The private control of `mechanisms.controls`; options are those of its configuration."""
 
     epsilon: float
     delta: float

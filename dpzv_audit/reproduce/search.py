@@ -20,7 +20,7 @@ from dpzv_audit.reproduce.private_trainings import Federated, FrozenClients, Opt
 from dpzv_audit.reproduce.table import Setting, counted
 from dpzv_audit.reproduce.text import Row
 from dpzv_audit.reproduce.training import setting_facts
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
 
 HELD_OUT = 6
 """One in so many training records is held out while settings are tried: 10,000 of MNIST's 60,000."""

@@ -18,10 +18,9 @@ from dpzv_audit.reproduce.table import Setting, Trained, counted
 from dpzv_audit.reproduce.text import Row, filled, listed, say
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
-from mechanisms.federation import rounds_of
-from mechanisms.stacks import train_in_stacks
-from mechanisms.trained import TrainedStack
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.config import rounds_of
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.training import train_in_stacks
 
 MEGABYTE = 1e6
 TUNING_EPOCHS = 5

@@ -20,7 +20,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.testing.datasets import check_words, require
 from mechanisms import METHODS
-from mechanisms.views import View
+from mechanisms.core.channel import View
 
 CONFIDENCE = 1.0 - 1e-4
 """A negative control of a correct attack fails once in 10,000 settings; of one setting always, or never."""

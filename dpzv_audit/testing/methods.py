@@ -17,12 +17,11 @@ from dpzv_audit.accounting import Release
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.testing.datasets import check_words, require, small_dataset
 from mechanisms import MethodSpec, TrainingConfig, train
-from mechanisms.context import Deployment
-from mechanisms.messages import SERVER, Channel, Message
-from mechanisms.method import Run
-from mechanisms.trained import TrainedStack
-from mechanisms.training import History
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.channel import SERVER, Channel, Message
+from mechanisms.core.context import Deployment
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.method import Run
+from mechanisms.core.training import History
 
 RECORDS, CLIENTS = 24, 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}

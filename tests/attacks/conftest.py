@@ -8,7 +8,7 @@ from attacks.core.contract import AttackSetting
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.dpzv import DPZVConfig
+from mechanisms.methods.dpzv import DPZVConfig
 
 CONFIDENCE = 1 - 1e-4
 """Every interval of a test here misses the truth with probability at most 1e-4."""

@@ -21,8 +21,8 @@ from attacks.label.mount import correctness, label_measures
 from dpzv_audit.errors import InputError
 from dpzv_audit.intervals import clopper_pearson
 from mechanisms import METHODS
-from mechanisms.training_data import TrainingData
-from mechanisms.views import Adversary, BatchLog, View, ViewRecorder
+from mechanisms.core.channel import Adversary, BatchLog, View, ViewRecorder
+from mechanisms.core.data import TrainingData
 
 from ..built_in import train
 from .conftest import CONFIDENCE, random_dataset, small_setting

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from attacks.core.contract import DoesNotApply
 from attacks.label import precision
 from attacks.label.precision import SPEC, by_floats, by_steps, rounded_after_the_sum
-from mechanisms.noise import GaussianNoise
+from mechanisms.core.noise import GaussianNoise
 
 from .conftest import small_setting
 

@@ -5,8 +5,8 @@ import torch
 
 from attacks.label.probe import SPEC, ProbingClient, probe_of
 from dpzv_audit.errors import InputError
-from mechanisms.behaviours import Turn
-from mechanisms.schedules import BatchStream
+from mechanisms.core.context import Turn
+from mechanisms.core.streams import BatchStream
 
 from .conftest import random_dataset, small_setting
 

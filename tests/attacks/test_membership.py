@@ -27,7 +27,7 @@ from attacks.membership.mount import (
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics import audit_scores
 from mechanisms import METHODS
-from mechanisms.messages import SERVER, Message
+from mechanisms.core.channel import SERVER, Message
 
 from .conftest import CONFIDENCE, random_dataset, small_setting
 

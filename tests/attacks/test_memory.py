@@ -6,8 +6,7 @@ import torch
 from attacks import ATTACKS
 from attacks.core import run as attacked
 from dpzv_audit.findings import to_jsonable
-from mechanisms.messages import IdsTogether, Message
-from mechanisms.views import Adversary, View
+from mechanisms.core.channel import Adversary, IdsTogether, Message, View
 
 from .conftest import random_dataset, small_setting
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from attacks.core.queries import DUMMY_STD, QueryingClient
-from mechanisms.behaviours import Turn
-from mechanisms.schedules import BatchStream
+from mechanisms.core.context import Turn
+from mechanisms.core.streams import BatchStream
 
 
 def turn(own_round, replicas=2, batch=5, width=3, dtype=torch.float64):

@@ -19,8 +19,8 @@ from ratios import Row, milliseconds
 
 from dpzv_audit.data import load
 from mechanisms import METHODS
-from mechanisms.context import RunContext
-from mechanisms.training_data import TrainingData
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
 
 REPLICAS = 128
 ROUNDS = 10

@@ -20,9 +20,9 @@ from ratios import Row, milliseconds
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.context import RunContext
-from mechanisms.method import Run
-from mechanisms.training_data import TrainingData
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.method import Run
 
 STACK = 128
 GAIN_PROMISED = 12.0

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n+```python\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE))
 EXAMPLES = {
-    "signed": ("mechanisms/signed.py", "mechanisms/registry.py", "METHODS"),
+    "signed": ("mechanisms/methods/signed.py", "mechanisms/methods/__init__.py", "METHODS"),
     "label_largest": ("attacks/label/largest.py", "attacks/__init__.py", "ATTACKS"),
 }
 DATA_SET = "examples/extension/dpzv_audit_orchard/orchard.py"

@@ -20,8 +20,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.noise_keys import NoiseKeyFile
 from dpzv_audit.runs import environment
 from mechanisms import METHODS
-from mechanisms.secret import SecretBits
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.core.noise import SecretBits
 
 from ..built_in import train
 

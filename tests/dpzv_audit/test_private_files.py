@@ -16,7 +16,7 @@ from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.reproduce.parts import TableParts
 from dpzv_audit.runs import write_run
 from dpzv_audit.store import private_folder, write_atomically
-from mechanisms import checkpoint
+from mechanisms.core import checkpoint
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 

@@ -10,11 +10,11 @@ from torch.nn import functional
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.context import RunContext
-from mechanisms.dpzv import DPZVConfig, DPZVRun
-from mechanisms.models import default_architectures, initial_parameters, layout_of
-from mechanisms.schedules import BatchStream
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.models import default_architectures, initial_parameters, layout_of
+from mechanisms.core.streams import BatchStream
+from mechanisms.methods.dpzv import DPZVConfig, DPZVRun
 
 from ..built_in import new_run
 

@@ -15,10 +15,10 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS, ProtectedConfig
-from mechanisms.calibration import calibrated, channel_release
-from mechanisms.context import Deployment
-from mechanisms.messages import SERVER, Channel
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER, Channel
+from mechanisms.core.context import Deployment
+from mechanisms.core.data import TrainingData
+from mechanisms.core.protection import calibrated, channel_release
 
 from ..built_in import train
 

@@ -7,9 +7,9 @@ import torch
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.staleness import StalenessObserver
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import StalenessObserver
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mechanisms import METHODS
-from mechanisms.compressed import CompressedConfig
-from mechanisms.messages import SERVER
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.compressed import CompressedConfig
 
 from ..built_in import train
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, method_named
-from mechanisms.compressed import SplitConfig
-from mechanisms.config import build_config
-from mechanisms.context import RunContext
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.federation import Federation
-from mechanisms.training_data import TrainingData
-from mechanisms.vafl import VAFLConfig
+from mechanisms.core.config import build_config
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.federation import Federation
+from mechanisms.methods.compressed import SplitConfig
+from mechanisms.methods.dpzv import DPZVConfig
+from mechanisms.methods.vafl import VAFLConfig
 
 WRONG = {
     "client_model": ["cnn", 3],

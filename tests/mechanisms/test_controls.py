@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from mechanisms.compressed import SplitConfig
 from mechanisms.controls import RATE_GRID, frozen_clients, tuned_frozen_clients
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.compressed import SplitConfig
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
-from mechanisms.czofo import CZOFOConfig
-from mechanisms.directions import Directions
-from mechanisms.messages import SERVER
-from mechanisms.plan import active_clients
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER
+from mechanisms.core.config import active_clients
+from mechanisms.core.data import TrainingData
+from mechanisms.core.streams import Directions
+from mechanisms.methods.czofo import CZOFOConfig
 
 from ..built_in import train
 

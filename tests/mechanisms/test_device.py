@@ -6,10 +6,9 @@ import torch
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.checkpoint import load_checkpoint, save_checkpoint
-from mechanisms.controls import frozen_clients
-from mechanisms.private_control import PrivateControlConfig, private_frozen_clients
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.controls import PrivateControlConfig, frozen_clients, private_frozen_clients
+from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
+from mechanisms.core.data import TrainingData, dtype_of
 
 from ..built_in import new_run, train
 from ..pretended import OnDevice, pretended_cuda

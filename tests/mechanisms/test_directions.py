@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mechanisms.directions import Directions, forward_difference
+from mechanisms.core.streams import Directions, forward_difference
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

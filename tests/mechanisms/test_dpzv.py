@@ -10,12 +10,11 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.directions import Directions
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.models import default_architectures, initial_parameters, layout_of
-from mechanisms.noise import GaussianNoise
-from mechanisms.schedules import BatchStream
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.core.models import default_architectures, initial_parameters, layout_of
+from mechanisms.core.noise import GaussianNoise
+from mechanisms.core.streams import BatchStream, Directions
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.schedules import Batch
+from mechanisms.core.streams import Batch
+from mechanisms.methods.dpzv import DPZVConfig
 
 from .worlds import SMALL, saturated, two_worlds
 

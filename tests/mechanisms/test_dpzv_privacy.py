@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.directions import Directions
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.messages import SERVER
+from mechanisms.core.channel import SERVER
+from mechanisms.core.streams import Directions
+from mechanisms.methods.dpzv import DPZVConfig
 
 from .worlds import SMALL, Saturating, saturated, two_worlds
 

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.directions import Directions
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.core.streams import Directions
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from mechanisms.config import TrainingConfig
-from mechanisms.context import RunContext
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.federation import Federation, rounds_of
-from mechanisms.parameters import module_of
-from mechanisms.training_data import TrainingData
+from mechanisms.core.config import TrainingConfig, rounds_of
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.federation import Federation
+from mechanisms.core.parameters import module_of
+from mechanisms.methods.dpzv import DPZVConfig
 
 CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")
 
@@ -34,7 +34,7 @@ def federation(data, message_log):
 
 
 def modules(fed, replica):
-    from mechanisms.models import MLP
+    from mechanisms.core.models import MLP
 
     return [
         module_of(MLP((3, 2), final_relu=True), client.parameters, replica).double() for client in fed.clients

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from mechanisms import METHODS
-from mechanisms.compressed import SplitConfig
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.messages import SERVER, Channel, Ledger, Message
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER, Channel, Ledger, Message
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.compressed import SplitConfig
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 from ..built_in import train as train_split

@@ -7,7 +7,7 @@ from torch import nn
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.models import (
+from mechanisms.core.models import (
     MLP,
     StripCNN,
     default_architectures,

@@ -8,7 +8,9 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS
-from mechanisms.models import (
+from mechanisms.core.data import TrainingData
+from mechanisms.core.models import (
+    GROUPS,
     PatchCNN,
     ResNet,
     ResNetRest,
@@ -20,10 +22,8 @@ from mechanisms.models import (
     initial_parameters,
     layout_of,
 )
-from mechanisms.networks import GROUPS
-from mechanisms.parameters import ParameterStack, module_of
-from mechanisms.replicas import evaluator_for
-from mechanisms.training_data import TrainingData
+from mechanisms.core.parameters import ParameterStack, module_of
+from mechanisms.core.replicas import evaluator_for
 
 from ..built_in import train
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.directions import Directions
-from mechanisms.noise import GaussianNoise, clip, gaussian
-from mechanisms.secret import SecretBits
+from mechanisms.core.noise import GaussianNoise, SecretBits, clip, gaussian
+from mechanisms.core.streams import Directions
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

@@ -15,9 +15,8 @@ from scipy import stats
 import dpzv_audit.seeds as seeds
 from dpzv_audit.seeds import PRIVATE, Purpose, stream
 from mechanisms import METHODS
-from mechanisms.noise import GaussianNoise, normal_of
-from mechanisms.secret import SecretBits
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.core.noise import GaussianNoise, SecretBits, normal_of
 
 from ..built_in import train
 
@@ -41,7 +40,7 @@ NOISY = [
     ("cascaded", {"dp": "embedding", "dp_sigma": 0.1, "sampler": "uniform"}),
     ("czofo", {"dp": "embedding-batch", "dp_sigma": 0.3}),
 ]
-MAKERS_OF_NOISE = {"mechanisms.noise"}
+MAKERS_OF_NOISE = {"mechanisms.core.noise"}
 
 
 @pytest.fixture

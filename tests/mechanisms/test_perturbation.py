@@ -1,11 +1,10 @@
 import pytest
 import torch
 
-from mechanisms.directions import Directions
-from mechanisms.models import MLP, layout_of
-from mechanisms.parameters import ParameterStack
-from mechanisms.perturbation import TwoSided, momentum_step, shift_in_place, step_along
-from mechanisms.replicas import evaluator_for
+from mechanisms.core.models import MLP, layout_of
+from mechanisms.core.parameters import ParameterStack, TwoSided, momentum_step, shift_in_place, step_along
+from mechanisms.core.replicas import evaluator_for
+from mechanisms.core.streams import Directions
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sound, upper_bounds
 from dpzv_audit.errors import InputError
-from mechanisms.config import build_config
-from mechanisms.context import Deployment
-from mechanisms.dpzv import DPZVConfig, plan, scalar_release
-from mechanisms.schedules import BatchStream, by_compute_times, random_activation
+from mechanisms.core.config import build_config
+from mechanisms.core.context import Deployment
+from mechanisms.core.streams import BatchStream, by_compute_times, random_activation
+from mechanisms.methods.dpzv import DPZVConfig, plan, scalar_release
 
 
 def made(config=None, *, records=24, clients=3, seed=0, **options):

@@ -6,8 +6,8 @@ import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 from .worlds import SMALL as NOISELESS

@@ -3,15 +3,15 @@ import pytest
 import torch
 
 from dpzv_audit.accounting import epsilon_from_mu
-from mechanisms.grid import Grid, unit_steps
-from mechanisms.noise import GaussianNoise
-from mechanisms.private_control import (
+from mechanisms.controls import (
     PrivateControlConfig,
     clipped_gradient_steps,
     control_sigma,
     private_frozen_clients,
 )
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.core.grid import Grid, unit_steps
+from mechanisms.core.noise import GaussianNoise
 
 
 @pytest.fixture

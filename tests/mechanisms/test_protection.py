@@ -9,13 +9,13 @@ from scipy import stats
 
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS
-from mechanisms.compressed import SplitConfig
-from mechanisms.config import BaselineConfig, ProtectedConfig
-from mechanisms.context import RunContext
-from mechanisms.czofo import CZOFOConfig
-from mechanisms.protection import PROTECTS, ChannelNoise
-from mechanisms.vafl import VAFLConfig
-from mechanisms.zoo import ZerothOrderConfig
+from mechanisms.core.config import BaselineConfig, ProtectedConfig
+from mechanisms.core.context import RunContext
+from mechanisms.core.protection import PROTECTS, ChannelNoise
+from mechanisms.methods.compressed import SplitConfig
+from mechanisms.methods.czofo import CZOFOConfig
+from mechanisms.methods.vafl import VAFLConfig
+from mechanisms.methods.zoo import ZerothOrderConfig
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.messages import Message
-from mechanisms.quantise import BITS, HEADER_BITS, message_bits, quantise
+from mechanisms.core.channel import BITS, HEADER_BITS, Message, message_bits, quantise
 
 numbers = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 6)), min_size=1, max_size=40)
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load
 from torch.func import functional_call
 
-from mechanisms.models import MLP, StripCNN, dimension, layout_of
-from mechanisms.parameters import ParameterStack, module_of, to_safetensors, views_of
-from mechanisms.replicas import FusedMLP, ModuleEvaluator, evaluator_for
+from mechanisms.core.models import MLP, StripCNN, dimension, layout_of
+from mechanisms.core.parameters import ParameterStack, module_of, to_safetensors, views_of
+from mechanisms.core.replicas import FusedMLP, ModuleEvaluator, evaluator_for
 
 
 def stack_of(architecture, replicas, *, seed=0, party=1, dtype=torch.float64):

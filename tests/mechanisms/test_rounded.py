@@ -7,9 +7,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.noise import gaussian
-from mechanisms.rounded import _between, _settled, nearest, rounded_normal
-from mechanisms.secret import SecretBits
+from mechanisms.core.noise import SecretBits, _between, _settled, gaussian, nearest, rounded_normal
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here; seeds and keys are fixed."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mechanisms.schedules import (
+from mechanisms.core.streams import (
     Batch,
     BatchStream,
     by_compute_times,

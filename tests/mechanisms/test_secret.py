@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.secret import SecretBits
+from mechanisms.core.noise import SecretBits
 
 KEY = bytes(range(32))
 LEVEL = 1e-4

@@ -3,11 +3,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from mechanisms.grid import Grid
-from mechanisms.models import MLP, StripCNN
-from mechanisms.parameters import ParameterStack, module_of
-from mechanisms.replicas import evaluator_for
-from mechanisms.servers import (
+from mechanisms.core.grid import Grid
+from mechanisms.core.models import MLP, StripCNN
+from mechanisms.core.parameters import ParameterStack, module_of
+from mechanisms.core.replicas import evaluator_for
+from mechanisms.core.servers import (
     SoftmaxServer,
     SumServer,
     TopModel,

@@ -4,10 +4,10 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.compressed import SplitConfig
-from mechanisms.models import default_architectures, initial_parameters, layout_of
-from mechanisms.schedules import BatchStream
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.core.models import default_architectures, initial_parameters, layout_of
+from mechanisms.core.streams import BatchStream
+from mechanisms.methods.compressed import SplitConfig
 
 from ..built_in import train
 

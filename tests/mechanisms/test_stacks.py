@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from dpzv_audit.checkpoints import FileCheckpoints
-from mechanisms import METHODS, stacks
+from mechanisms import METHODS
 from mechanisms import train as train_method
 from mechanisms.controls import frozen_clients
-from mechanisms.stacks import train_in_stacks
-from mechanisms.training_data import TrainingData
+from mechanisms.core import training
+from mechanisms.core.data import TrainingData
+from mechanisms.core.training import train_in_stacks
 
 from ..built_in import train
 
@@ -34,7 +35,7 @@ def room_for_two(monkeypatch):
             raise torch.OutOfMemoryError(FULL)
         return train_method(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(stacks, "train", too_small)
+    monkeypatch.setattr(training, "train", too_small)
     return tried
 
 

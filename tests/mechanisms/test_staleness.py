@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mechanisms import METHODS
-from mechanisms.staleness import StalenessObserver
-from mechanisms.training_data import TrainingData
-from mechanisms.vafl import VAFLConfig
+from mechanisms.core.channel import StalenessObserver
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.vafl import VAFLConfig
 
 from ..built_in import train
 

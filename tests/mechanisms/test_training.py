@@ -9,12 +9,12 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS
-from mechanisms.config import AsyncConfig, BaselineConfig, TrainingConfig
-from mechanisms.context import RunContext
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.messages import SERVER, Channel
-from mechanisms.models import default_architectures, dimension, layout_of
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER, Channel
+from mechanisms.core.config import AsyncConfig, BaselineConfig, TrainingConfig
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.models import default_architectures, dimension, layout_of
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 

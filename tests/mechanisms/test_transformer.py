@@ -17,11 +17,10 @@ from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained, token_run
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.models import TokenModel, default_architectures
-from mechanisms.parameters import ParameterStack, module_of
-from mechanisms.replicas import evaluator_for
-from mechanisms.training_data import TrainingData
-from mechanisms.transformer import TransformerModel
+from mechanisms.core.data import TrainingData
+from mechanisms.core.models import TokenModel, TransformerModel, default_architectures
+from mechanisms.core.parameters import ParameterStack, module_of
+from mechanisms.core.replicas import evaluator_for
 
 from ..built_in import train
 from ..pretended import pretended_cuda

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from mechanisms.messages import SERVER
-from mechanisms.plan import active_clients
-from mechanisms.training_data import TrainingData
-from mechanisms.vafl import VAFLConfig
+from mechanisms.core.channel import SERVER
+from mechanisms.core.config import active_clients
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.vafl import VAFLConfig
 
 from ..built_in import train
 

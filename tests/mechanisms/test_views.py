@@ -4,10 +4,9 @@ import torch
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES
 from mechanisms import METHODS
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.messages import SERVER
-from mechanisms.training_data import TrainingData
-from mechanisms.views import Adversary, BatchLog, ViewRecorder
+from mechanisms.core.channel import SERVER, Adversary, BatchLog, ViewRecorder
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train
 

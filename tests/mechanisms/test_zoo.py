@@ -7,10 +7,10 @@ from scipy import stats
 
 from dpzv_audit.seeds import Purpose
 from mechanisms import METHODS
-from mechanisms.directions import Directions
-from mechanisms.messages import SERVER
-from mechanisms.plan import active_clients
-from mechanisms.zoo import ZerothOrderConfig
+from mechanisms.core.channel import SERVER
+from mechanisms.core.config import active_clients
+from mechanisms.core.streams import Directions
+from mechanisms.methods.zoo import ZerothOrderConfig
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

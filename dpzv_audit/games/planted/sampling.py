@@ -17,8 +17,8 @@ from dpzv_audit.games.planted.cases import Case, case
 from dpzv_audit.games.planted.channel import RUNS, SUM
 from dpzv_audit.games.simulated import DrawnTrials, SimulatedTrials
 from dpzv_audit.games.transcript import Sampling, mixture_score
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.schedules import cyclic
+from mechanisms.core.streams import cyclic
+from mechanisms.methods.dpzv import DPZVConfig
 
 Floats = NDArray[np.float64]
 

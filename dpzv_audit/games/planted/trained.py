@@ -6,8 +6,8 @@ from dpzv_audit.data import load
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.planted.cases import Case, case
 from dpzv_audit.games.real import RealTrials
-from mechanisms.context import Deployment
-from mechanisms.dpzv import DPZVConfig, scalar_release
+from mechanisms.core.context import Deployment
+from mechanisms.methods.dpzv import DPZVConfig, scalar_release
 
 _EPOCHS = 4
 _WITHOUT = "likelihood ratio of the rounds without the canary, played again"

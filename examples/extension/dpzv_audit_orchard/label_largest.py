@@ -9,7 +9,7 @@ from attacks.core.contract import AttackSpec, Knowledge, LabelGuesses, Positive
 from attacks.label.binary import cut_layer, unfit_channel
 from attacks.label.direct import on_split
 from attacks.label.mount import mount_labels
-from mechanisms.views import View
+from mechanisms.core.channel import View
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:

@@ -14,15 +14,14 @@ from torch import Tensor
 
 from dpzv_audit.accounting import Release
 from dpzv_audit.seeds import Purpose
-from mechanisms.config import AsyncConfig
-from mechanisms.context import Deployment, RunContext
-from mechanisms.federation import Federation
-from mechanisms.grid import ROW_BITS, Grid, truncated_steps
-from mechanisms.messages import SERVER, Message
-from mechanisms.method import MethodSpec, Protection
-from mechanisms.noise import gaussian
-from mechanisms.plan import active_clients, check_plan
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER, Message
+from mechanisms.core.config import AsyncConfig, active_clients, check_plan
+from mechanisms.core.context import Deployment, RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.federation import Federation
+from mechanisms.core.grid import ROW_BITS, Grid, truncated_steps
+from mechanisms.core.method import MethodSpec, Protection
+from mechanisms.core.noise import gaussian
 
 
 class MaskedConfig(AsyncConfig):

@@ -4,7 +4,7 @@ import pytest
 
 from dpzv_audit.evidence.games import games_of
 from mechanisms import METHODS
-from mechanisms.context import Deployment
+from mechanisms.core.context import Deployment
 
 
 def played_on(adversary):

@@ -20,10 +20,10 @@ from dpzv_audit.claims.place import place_of
 from dpzv_audit.cli import main
 from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError
-from mechanisms.context import Deployment
-from mechanisms.czofo import CZOFOConfig
-from mechanisms.dpzv import DPZVConfig, plan
-from mechanisms.federation import check_sizes
+from mechanisms.core.config import check_sizes
+from mechanisms.core.context import Deployment
+from mechanisms.methods.czofo import CZOFOConfig
+from mechanisms.methods.dpzv import DPZVConfig, plan
 
 HUGE = 10**12
 METHOD = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\n'

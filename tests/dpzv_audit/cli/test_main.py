@@ -119,9 +119,10 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
 
 def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monkeypatch, capsys, tmp_path):
     """Planted: five trials do not fit, two do; the controls start with what fits."""
-    from mechanisms import controls, stacks
+    from mechanisms import controls
+    from mechanisms.core import training
 
-    train, federation, frozen = stacks.train, controls.Federation, []
+    train, federation, frozen = training.train, controls.Federation, []
 
     def too_small(*arguments, replicas, **options):
         if len(replicas) > 2:
@@ -135,7 +136,7 @@ def test_a_training_says_that_memory_did_not_suffice_for_all_trials_at_once(monk
     command = ["train", "--method", "split", "--trials", "5", "--epochs", "1", "--set", "dtype=float64"]
     assert main([*command, "--out", str(tmp_path / "whole")]) == 0
     assert "Memory ran out" not in capsys.readouterr().out
-    monkeypatch.setattr(stacks, "train", too_small)
+    monkeypatch.setattr(training, "train", too_small)
     monkeypatch.setattr(controls, "Federation", watched)
     assert main([*command, "--out", str(tmp_path / "halved")]) == 0
     assert set(frozen) == {1, 2}

@@ -7,7 +7,7 @@ import pytest
 
 import dpzv_audit.data
 from dpzv_audit.cli import main
-from mechanisms.federation import Federation
+from mechanisms.core.federation import Federation
 
 ROWS = ("--row", "q = 10", "--row", "q = 1")
 SMALL = ("reproduce", "czofo-table4", *ROWS, "--epochs", "1", "--trials", "1")

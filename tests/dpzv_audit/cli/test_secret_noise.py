@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.cli import main
-from mechanisms import stacks
+from mechanisms.core import training
 
 SOUND = ("--method", "dpzv-sound", "--epochs", "2", "--no-controls")
 GRADIENT = ("--method", "vafl", "--epochs", "1", "--set", "dp=gradient", "--set", "epsilon=8", "--no-controls")
@@ -95,7 +95,7 @@ def test_without_a_sound_bound_nothing_is_covered(method, run):
 
 
 def test_stacks_that_memory_made_smaller_leave_no_key(tmp_path, monkeypatch, capsys):
-    original = stacks.train
+    original = training.train
 
     def too_small(*arguments, **options):
         if len(options["replicas"]) > 2:
@@ -104,7 +104,7 @@ def test_stacks_that_memory_made_smaller_leave_no_key(tmp_path, monkeypatch, cap
         assert len(list((tmp_path / "runs" / "checkpoints").glob("*.noise-key"))) >= 1
         return original(*arguments, **options)
 
-    monkeypatch.setattr(stacks, "train", too_small)
+    monkeypatch.setattr(training, "train", too_small)
     assert main(["train", *SOUND, "--trials", "5", "--out", str(tmp_path / "runs"), "--quiet"]) == 0
     assert not (tmp_path / "runs" / "checkpoints").exists()
 

@@ -8,7 +8,7 @@ import pytest
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.game import CANARIES, GAME_ADVERSARIES, NEIGHBOURS, SCORES, Game, why_undefined
 from dpzv_audit.games.real import RealTrials
-from mechanisms.dpzv import DPZVConfig
+from mechanisms.methods.dpzv import DPZVConfig
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 8, "hidden": 32, "sigma": 0.5, "clip": 2.0}
 PUBLIC = "poisson at a public rate"

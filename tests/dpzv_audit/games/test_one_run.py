@@ -6,8 +6,8 @@ from scipy import stats
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.worst_case import coin_scores, play_one_run
-from mechanisms.dpzv import DPZV, DPZVConfig
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.methods.dpzv import DPZV, DPZVConfig
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

@@ -16,8 +16,8 @@ from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import SimulatedTrials
 from dpzv_audit.games.transcript import Sampling, participation_law
 from dpzv_audit.statistics import audit_scores
-from mechanisms.dpzv import DPZVConfig
-from mechanisms.schedules import cyclic
+from mechanisms.core.streams import cyclic
+from mechanisms.methods.dpzv import DPZVConfig
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

@@ -14,7 +14,7 @@ from dpzv_audit.games.transcript import (
     participation_law,
     telling_count,
 )
-from mechanisms.schedules import BatchStream
+from mechanisms.core.streams import BatchStream
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

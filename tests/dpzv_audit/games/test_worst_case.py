@@ -15,11 +15,11 @@ from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.worst_case import CanaryClient, logit_directions
-from mechanisms.dpzv import DPZV, DPZVConfig, DPZVRun
-from mechanisms.models import MLP
-from mechanisms.parameters import ParameterStack, module_of
-from mechanisms.replicas import evaluator_for
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
+from mechanisms.core.models import MLP
+from mechanisms.core.parameters import ParameterStack, module_of
+from mechanisms.core.replicas import evaluator_for
+from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

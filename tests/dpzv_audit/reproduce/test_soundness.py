@@ -12,7 +12,7 @@ from dpzv_audit.reproduce import TABLES, reproduce, soundness, to_markdown
 from dpzv_audit.reproduce.private_trainings import Federated
 from dpzv_audit.reproduce.search import capped, distinct, held_out
 from dpzv_audit.runs import json_text
-from mechanisms.training_data import TrainingData
+from mechanisms.core.data import TrainingData
 
 TABLE = TABLES["cost-of-soundness"]
 CONTROL, DP_SGD, SUMMING, JOINT, PAPER = TABLE.items

@@ -12,7 +12,7 @@ from attacks.core.contract import LabelGuesses
 from dpzv_audit.data.vertical import Records
 from dpzv_audit.testing import check_attack, check_dataset, check_method
 from dpzv_audit.testing.attacks import _fitting
-from mechanisms.messages import SERVER, Message
+from mechanisms.core.channel import SERVER, Message
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extension"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -14,12 +15,13 @@ from dpzv_audit.limits import (
     MOST_CLIENTS,
     MOST_EMBEDDED,
     MOST_EPOCHS,
+    MOST_ROUNDS,
     MOST_WEIGHTS,
     WIDEST,
 )
-from mechanisms.models import ClientModel
-from mechanisms.noise import NoiseKind
-from mechanisms.schedules import SamplerName
+from mechanisms.core.models import ClientModel
+from mechanisms.core.noise import NoiseKind
+from mechanisms.core.streams import SamplerName, by_compute_times, cyclic, largest_participation, random_activation
 
 C = TypeVar("C", bound="TrainingConfig")
 
@@ -248,3 +250,69 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         key = ".".join(str(part) for part in first["loc"])
         given = first["input"] if key else ...
         raise InputError(f": {plain_rule(first['msg'])}", key or "configuration", given) from None
+
+
+def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: int | None = None) -> int:
+    """Return how many rounds a plan will have; takes no time, whatever the sizes.
+
+    Raises `InputError` where the configuration does not fit `records` and `clients`, or makes more than `MOST_ROUNDS`
+    rounds (`rounds`, of all clients together, stand in place of the configuration's epochs).
+    """
+    if config.batch_size > records:
+        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
+    config.check_clients(clients)
+    if clients > MOST_CLIENTS:
+        raise InputError(f"must be at most {MOST_CLIENTS:,}", "clients", clients)
+    if rounds is not None and rounds > MOST_ROUNDS:
+        raise InputError(f"must be at most {MOST_ROUNDS:,}", "rounds", rounds)
+    config.check_sampler()
+    return rounds_of(config, records) if rounds is None else rounds
+
+
+def participations_of(
+    config: AsyncConfig, rounds_by_client: Sequence[int], *, records: int, repeats: Mapping[int, int] | None = None
+) -> int | None:
+    """Largest number of rounds, over all clients, that a record takes part in; None where that is random."""
+    if config.sampler != "shuffled":
+        return None
+    return sum(
+        largest_participation(
+            rounds, steps_per_pass=config.steps_per_pass(records), first_pass_repeats=(repeats or {}).get(m, 1)
+        )
+        for m, rounds in enumerate(rounds_by_client, start=1)
+    )
+
+
+def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:
+    """The active client of each round, without end; `InputError` where the configuration does not fit their number."""
+    config.check_clients(clients)
+    if config.compute_times is not None:
+        return by_compute_times(config.compute_times)
+    if config.activation == "random":
+        return random_activation(config.activation_probabilities or [1.0 / clients] * clients, seed=seed)
+    return cyclic(clients)
+
+
+def rounds_of(config: TrainingConfig, records: int) -> int:
+    """Return the rounds T of a run: epochs x floor(D/B), or x floor(1/Q) with a public sampling rate Q.
+
+    `InputError` for more than `MOST_ROUNDS`.
+    """
+    each = config.steps_per_pass(records)
+    if config.epochs * each > MOST_ROUNDS:
+        found = f"epochs is {config.epochs}, of {each:,} rounds each"
+        raise InputError(f"{found}, must make at most {MOST_ROUNDS:,} rounds in all: fewer epochs, or larger batches")
+    return config.epochs * each
+
+
+def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
+    """Raise `InputError` where a training on `records` by `clients` is larger than `dpzv_audit.limits` allow.
+
+    Takes no time and no memory, whatever the sizes.
+    """
+    if config.batch_size > records:
+        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
+    rounds_of(config, records)
+    for what, size, most in config.sizes(records=records, clients=clients):
+        if size > most:
+            raise InputError(f"{what} makes {size:,} numbers, must make at most {most:,}")

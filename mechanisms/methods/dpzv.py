@@ -30,20 +30,18 @@ from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_ROUNDS
 from dpzv_audit.seeds import Purpose
-from mechanisms.config import AsyncConfig, TrainingConfig
-from mechanisms.context import Deployment, Plan, RunContext, repeats_of
-from mechanisms.directions import Directions
-from mechanisms.federation import ClientState, Federation
-from mechanisms.grid import GRADIENT_BITS, SCALAR_BITS, Grid, nearest_steps
-from mechanisms.messages import SERVER, Message
-from mechanisms.method import Differences, Games, MethodSpec, Protection
-from mechanisms.models import dimension
-from mechanisms.noise import ClipRule, GaussianNoise, clip
-from mechanisms.perturbation import AveragedSteps, TwoSided, shift_in_place
-from mechanisms.plan import active_clients, check_plan, participations_of
-from mechanisms.schedules import Batch
-from mechanisms.servers import clipped_gradient_steps, clipped_gradient_sum, loss_differences
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.channel import SERVER, Message
+from mechanisms.core.config import AsyncConfig, TrainingConfig, active_clients, check_plan, participations_of
+from mechanisms.core.context import Deployment, Plan, RunContext, repeats_of
+from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.federation import ClientState, Federation
+from mechanisms.core.grid import GRADIENT_BITS, SCALAR_BITS, Grid, nearest_steps
+from mechanisms.core.method import Differences, Games, MethodSpec, Protection
+from mechanisms.core.models import dimension
+from mechanisms.core.noise import ClipRule, GaussianNoise, clip
+from mechanisms.core.parameters import AveragedSteps, TwoSided, shift_in_place
+from mechanisms.core.servers import clipped_gradient_steps, clipped_gradient_sum, loss_differences
+from mechanisms.core.streams import Batch, Directions
 
 
 class DPZVConfig(AsyncConfig):
@@ -317,7 +315,7 @@ class ServerTrainer:
 
 
 class DPZVRun:
-    """One stack of K trainings in progress, a round at a time; see `mechanisms.method.Run`."""
+    """One stack of K trainings in progress, a round at a time; see `mechanisms.core.method.Run`."""
 
     def __init__(self, data: TrainingData, config: DPZVConfig, context: RunContext) -> None:
         self.config = config
@@ -356,12 +354,12 @@ class DPZVRun:
         fed.fill_table(context.behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.method.Run.own_tensors`."""
+        """See `mechanisms.core.method.Run.own_tensors`."""
         averaged = {f"client-{m}-averaged": steps.total for m, steps in enumerate(self._steps, start=1)}
         return {"participations": self._counts, "server-averaged": self._server.averaged, **averaged}
 
     def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.method.Run.skip_to`."""
+        """See `mechanisms.core.method.Run.skip_to`."""
         self.round = rounds
         self._channel.noise.skip_to(rounds)
         self._server.skip_to(rounds)

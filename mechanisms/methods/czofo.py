@@ -14,17 +14,14 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
-from mechanisms.baseline import BaselineRun
-from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import BaselineConfig, Bits, refuse_gradient
-from mechanisms.context import RunContext
-from mechanisms.directions import DirectionKind, Directions, dimension_factor
-from mechanisms.messages import SERVER, Message
-from mechanisms.method import Differences, MethodSpec
-from mechanisms.quantise import message_bits, quantise
-from mechanisms.schedules import Batch
-from mechanisms.servers import cross_entropy
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER, Message, message_bits, quantise
+from mechanisms.core.config import BaselineConfig, Bits, refuse_gradient
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.method import Differences, MethodSpec
+from mechanisms.core.protection import BaselineRun, channel_games, channel_protection, channel_releases
+from mechanisms.core.servers import cross_entropy
+from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
 
 
 class CZOFOConfig(BaselineConfig):

@@ -16,19 +16,17 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose
-from mechanisms.baseline import BaselineRun
-from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import ProtectedConfig, refuse_gradient, refuse_schedule
-from mechanisms.context import RunContext
-from mechanisms.directions import DirectionKind, Directions, dimension_factor
-from mechanisms.federation import ClientState
-from mechanisms.messages import SERVER, Message
-from mechanisms.method import Differences, MethodSpec
-from mechanisms.models import dimension
-from mechanisms.perturbation import OneSided, step_along
-from mechanisms.schedules import Batch
-from mechanisms.servers import cross_entropy
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER, Message
+from mechanisms.core.config import ProtectedConfig, refuse_gradient, refuse_schedule
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.federation import ClientState
+from mechanisms.core.method import Differences, MethodSpec
+from mechanisms.core.models import dimension
+from mechanisms.core.parameters import OneSided, step_along
+from mechanisms.core.protection import BaselineRun, channel_games, channel_protection, channel_releases
+from mechanisms.core.servers import cross_entropy
+from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
 
 
 class ZerothOrderConfig(ProtectedConfig):

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
-from mechanisms.federation import Federation
-from mechanisms.messages import Ledger
-from mechanisms.method import Run
-from mechanisms.parameters import serialized
-from mechanisms.training import History
+from mechanisms.core.channel import Ledger
+from mechanisms.core.federation import Federation
+from mechanisms.core.method import Run
+from mechanisms.core.parameters import serialized
+from mechanisms.core.training import History
 
 _FORMAT = "dpzv-audit/checkpoint/4"
 

@@ -8,11 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mechanisms.config import TrainingConfig
-from mechanisms.grid import Grid, truncated_steps
-from mechanisms.models import Architecture, Layout
-from mechanisms.parameters import ParameterStack
-from mechanisms.replicas import Evaluator, FusedMLP, Pullback, evaluator_for
+from mechanisms.core.config import TrainingConfig
+from mechanisms.core.grid import Grid, truncated_steps
+from mechanisms.core.models import Architecture, Layout
+from mechanisms.core.parameters import ParameterStack
+from mechanisms.core.replicas import Evaluator, FusedMLP, Pullback, evaluator_for
 
 _FORMED_BITS = 24
 

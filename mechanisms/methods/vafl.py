@@ -5,13 +5,12 @@ The active client sends its embeddings; the server refreshes its table, steps, a
 
 from __future__ import annotations
 
-from mechanisms.baseline import BaselineRun
-from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import BaselineConfig
-from mechanisms.context import RunContext
-from mechanisms.messages import SERVER, Message
-from mechanisms.method import MethodSpec
-from mechanisms.training_data import TrainingData
+from mechanisms.core.channel import SERVER, Message
+from mechanisms.core.config import BaselineConfig
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
+from mechanisms.core.method import MethodSpec
+from mechanisms.core.protection import BaselineRun, channel_games, channel_protection, channel_releases
 
 
 class VAFLConfig(BaselineConfig):

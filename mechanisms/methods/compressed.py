@@ -14,12 +14,10 @@ import torch
 from pydantic import Field, model_validator
 
 from dpzv_audit.limits import MOST_LOCAL_STEPS
-from mechanisms.baseline import BaselineRun
-from mechanisms.calibration import channel_games, channel_protection, channel_releases
-from mechanisms.config import BaselineConfig, Bits, refuse_schedule
-from mechanisms.messages import SERVER, Message
-from mechanisms.method import MethodSpec
-from mechanisms.quantise import message_bits, quantise
+from mechanisms.core.channel import SERVER, Message, message_bits, quantise
+from mechanisms.core.config import BaselineConfig, Bits, refuse_schedule
+from mechanisms.core.method import MethodSpec
+from mechanisms.core.protection import BaselineRun, channel_games, channel_protection, channel_releases
 
 
 class CompressedConfig(BaselineConfig):

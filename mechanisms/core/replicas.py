@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from mechanisms.grid import Grid, outer_steps, summed_products, unit_steps
-from mechanisms.models import MLP, Architecture, Layout, layout_of
-from mechanisms.parameters import ParameterStack, Views, views_of
-from mechanisms.transformer import TransformerModel
+from mechanisms.core.grid import Grid, outer_steps, summed_products, unit_steps
+from mechanisms.core.models import MLP, Architecture, Layout, TransformerModel, layout_of
+from mechanisms.core.parameters import ParameterStack, Views, views_of
 
 Strategy = Literal["fused", "vmap", "loop"]
 _EVALUATION_ROWS = 4096
@@ -171,7 +170,7 @@ class FusedMLP:
     ) -> None:
         """Add `clipped_gradient_sum`, each record's gradient in whole steps of `grid`, to `total` (S, d) in float64.
 
-        Exact as long as `total` stays below 2^53 (`mechanisms.grid.summed_products`).
+        Exact as long as `total` stays below 2^53 (`mechanisms.core.grid.summed_products`).
         """
         values, back = self._factors(parameters, inputs, at_outputs)
         units, norms = zip(*(unit_steps(value, grid, bias=True) for value in values), strict=True)

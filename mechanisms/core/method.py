@@ -13,11 +13,11 @@ from torch import Tensor
 from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from mechanisms.config import TrainingConfig, build_config
-from mechanisms.context import Deployment, Plan, RunContext
-from mechanisms.federation import Federation
-from mechanisms.secret import SecretBits
-from mechanisms.training_data import TrainingData, dtype_of
+from mechanisms.core.config import TrainingConfig, build_config
+from mechanisms.core.context import Deployment, Plan, RunContext
+from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.federation import Federation
+from mechanisms.core.noise import SecretBits
 
 _FEW = 3
 """Clients whose runs tell whether a method draws noise."""

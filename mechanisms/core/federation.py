@@ -11,22 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.errors import InputError
-from dpzv_audit.limits import MOST_ROUNDS
-from mechanisms.behaviours import ClientBehaviour, GradientBehaviour, Turn
-from mechanisms.config import TrainingConfig
-from mechanisms.context import RunContext, Streams
-from mechanisms.messages import SERVER, Channel, Message
-from mechanisms.models import Architecture, default_architectures
-from mechanisms.parameters import ParameterStack
-from mechanisms.perturbation import momentum_step
-from mechanisms.quantise import message_bits, quantise
-from mechanisms.replicas import Evaluator, embeddings_of, evaluator_for
-from mechanisms.schedules import Batch, BatchStream
-from mechanisms.servers import cross_entropy, loss_gradient, server_of
-from mechanisms.trained import TrainedStack
-from mechanisms.training_data import TrainingData, dtype_of
-from mechanisms.transformer import TransformerModel
+from mechanisms.core.channel import SERVER, Channel, Message, message_bits, quantise
+from mechanisms.core.config import TrainingConfig, check_sizes
+from mechanisms.core.context import ClientBehaviour, GradientBehaviour, RunContext, Streams, Turn
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.models import Architecture, TransformerModel, default_architectures
+from mechanisms.core.parameters import ParameterStack, momentum_step
+from mechanisms.core.replicas import Evaluator, embeddings_of, evaluator_for
+from mechanisms.core.servers import cross_entropy, loss_gradient, server_of
+from mechanisms.core.streams import Batch, BatchStream
 
 
 @dataclass
@@ -299,28 +292,3 @@ def _momentum_buffer(parameters: ParameterStack, momentum: float) -> Tensor:
 def pretrained(model: Architecture) -> Mapping[str, Tensor]:
     """Parameters of `model` by name that do not start at random."""
     return model.pretrained() if isinstance(model, TransformerModel) else {}
-
-
-def rounds_of(config: TrainingConfig, records: int) -> int:
-    """Return the rounds T of a run: epochs x floor(D/B), or x floor(1/Q) with a public sampling rate Q.
-
-    `InputError` for more than `MOST_ROUNDS`.
-    """
-    each = config.steps_per_pass(records)
-    if config.epochs * each > MOST_ROUNDS:
-        found = f"epochs is {config.epochs}, of {each:,} rounds each"
-        raise InputError(f"{found}, must make at most {MOST_ROUNDS:,} rounds in all: fewer epochs, or larger batches")
-    return config.epochs * each
-
-
-def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
-    """Raise `InputError` where a training on `records` by `clients` is larger than `dpzv_audit.limits` allow.
-
-    Takes no time and no memory, whatever the sizes.
-    """
-    if config.batch_size > records:
-        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
-    rounds_of(config, records)
-    for what, size, most in config.sizes(records=records, clients=clients):
-        if size > most:
-            raise InputError(f"{what} makes {size:,} numbers, must make at most {most:,}")

@@ -4,7 +4,7 @@ Noise that is drawn and added in floating point can prove what it was added to: 
 float near it that leads to the number released (Mironov 2012, "On significance of the least significant bits for
 differential privacy"). Here a record's clipped value is a whole number of steps g = C / 2^bits, sums of them are exact,
 the noise is a rounded Gaussian in whole steps, and floating point comes after that. The result is post-processing of an
-exact Gaussian mechanism of sensitivity 2C (`mechanisms.rounded`), whatever g.
+exact Gaussian mechanism of sensitivity 2C (`mechanisms.core.noise`), whatever g.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.errors import InputError
-from mechanisms.noise import ClipRule
+from mechanisms.core.noise import ClipRule
 
 SCALAR_BITS = 20
 ROW_BITS = 20
@@ -85,8 +85,8 @@ class Grid:
 def nearest_steps(values: Tensor, scale: float, grid: Grid, rule: ClipRule = "symmetric") -> Tensor:
     """Return `scale` times `values`, clipped to [-C, C] and rounded to the nearest step: whole numbers, in place.
 
-    What is no number (infinite minus infinite loss) becomes 0, as in `mechanisms.noise.clip`; `paper-one-sided` leaves
-    the lower side open. The dtype stays: 2^20 steps are exact in float32.
+    What is no number (infinite minus infinite loss) becomes 0, as in `mechanisms.core.noise.clip`; `paper-one-sided`
+    leaves the lower side open. The dtype stays: 2^20 steps are exact in float32.
     """
     values.mul_(scale * grid.radius / grid.clip).nan_to_num_(nan=0.0)
     values.clamp_(max=grid.radius) if rule == "paper-one-sided" else values.clamp_(-grid.radius, grid.radius)

@@ -1,0 +1,488 @@
+"""Messages are the only channel between parties: the byte ledger, transcripts and views all derive from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.findings import ADVERSARIES
+from dpzv_audit.results import Ages, Staleness
+
+SERVER = 0
+"""Party number of the server; clients are parties 1..M, as in paper 001, section 2."""
+
+VALUE_BYTES = 4
+"""Every number travels as a 4-byte float, whatever precision the simulation computes in."""
+
+Bytes = int | tuple[int, ...]
+"""Bytes of one replica where all K send alike, else those of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of one round, sent in each of K replicas at once.
+
+    Attributes:
+        round: Round number, from 0; -1 for what is sent before training starts.
+        sender: Party number (0 is the server).
+        receiver: Party number.
+        kind: What it is: `table`, `embeddings`, `scalar`, `losses` or `gradient`.
+        payload: Tensor of shape (K, ...): the numbers that travel, with a leading replica axis.
+        ids: Record ids of shape (K, B) that both ends need to know, -1 where a place is padding, or None. They cost
+            no bytes here because the parties derive them from a shared seed; whether an outsider learns them is a
+            property of the view.
+    """
+
+    round: int
+    sender: int
+    receiver: int
+    kind: str
+    payload: torch.Tensor
+    ids: torch.Tensor | None = None
+    bits: int | None = None
+    """Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number."""
+    sizes: tuple[int, ...] | None = None
+    """How many of the B places hold a record, by replica; None: all do. Padding is simulated, never sent.
+
+    Places are then the last axis but one of the payload: (K, ..., B, width).
+    """
+
+    @classmethod
+    def joined(cls, parts: Sequence[Message], together: IdsTogether) -> Message:
+        """The message of a stack whose replicas trained in several: `parts` in the order of the replicas.
+
+        Raises:
+            ValueError: Batches differ in size (Poisson sampling): payloads are not padded.
+        """
+        if any(part.sizes is not None for part in parts):
+            raise ValueError("messages about batches that differ in size cannot be joined")
+        ids = [part.ids for part in parts if part.ids is not None]
+        if ids and len(ids) < len(parts):
+            raise ValueError("of messages with and without ids none is made")
+        return replace(
+            parts[0], payload=torch.cat([part.payload for part in parts]), ids=together(ids) if ids else None
+        )
+
+    @property
+    def nbytes(self) -> Bytes:
+        """Bytes on the wire in one replica, or in each where their batches differ in size."""
+        if self.bits is not None:
+            return -(-self.bits // 8)
+        whole = self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
+        if self.sizes is None:
+            return whole
+        row = whole // self.payload.shape[-2]
+        return tuple(row * size for size in self.sizes)
+
+
+class IdsTogether:
+    """Ids (K, B) of several stacks as those of one; messages that shared a tensor share one again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], torch.Tensor]] = {}
+
+    def __call__(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The replicas of `parts` in their order."""
+        key = tuple(map(id, parts))
+        if key not in self._known:
+            # With the parts: an id means nothing once its tensor is gone.
+            self._known[key] = parts, torch.cat(list(parts))
+        return self._known[key][1]
+
+
+class Observer(Protocol):
+    """Sees every message as it is sent; one that is a `NoteReader` also what parties note for themselves."""
+
+    def on_message(self, message: Message) -> None:
+        """Called once a message, in order."""
+
+
+@runtime_checkable
+class NoteReader(Protocol):
+    """An observer that reads notes. Where there is none, what is noted need not even be computed."""
+
+    def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
+        """Called when `party` notes something that it knows without being told, such as its direction."""
+
+
+@runtime_checkable
+class StatefulObserver(Protocol):
+    """An observer whose count goes on where a run is taken up again."""
+
+    def own_tensors(self) -> dict[str, torch.Tensor]:
+        """State that a checkpoint of the run must hold, by names of its own; restored in place."""
+
+
+@dataclass
+class Ledger:
+    """Bytes by direction and kind, and messages.
+
+    What is read off it is of one replica: the rounded mean where their batches differ in size (Poisson sampling);
+    `of` gives each its own.
+    """
+
+    counted_up: dict[str, Bytes] = field(default_factory=dict)
+    counted_down: dict[str, Bytes] = field(default_factory=dict)
+    messages: int = 0
+
+    def record(self, message: Message) -> None:
+        """Count `message`."""
+        side = self.counted_down if message.sender == SERVER else self.counted_up
+        side[message.kind] = _plus(side.get(message.kind, 0), message.nbytes)
+        self.messages += 1
+
+    def of(self, place: int) -> Ledger:
+        """The ledger of the replica at `place` of the stack alone."""
+        up, down = (
+            {kind: n if isinstance(n, int) else n[place] for kind, n in side.items()}
+            for side in (self.counted_up, self.counted_down)
+        )
+        return Ledger(dict(up), dict(down), self.messages)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ledger]) -> Ledger:
+        """The ledger of a stack whose replicas trained in several: `parts` in the order of the replicas."""
+
+        def together(sides: Sequence[dict[str, Bytes]]) -> dict[str, Bytes]:
+            return {kind: _side_by_side([side[kind] for side in sides]) for kind in sides[0]}
+
+        up, down = together([part.counted_up for part in parts]), together([part.counted_down for part in parts])
+        return cls(up, down, parts[0].messages)
+
+    @property
+    def bytes_up(self) -> dict[str, int]:
+        """Bytes from clients to the server by kind of message."""
+        return {kind: _mean(n) for kind, n in self.counted_up.items()}
+
+    @property
+    def bytes_down(self) -> dict[str, int]:
+        """Bytes from the server to clients by kind of message."""
+        return {kind: _mean(n) for kind, n in self.counted_down.items()}
+
+    @property
+    def up(self) -> int:
+        """Bytes from clients to the server."""
+        return sum(self.bytes_up.values())
+
+    @property
+    def down(self) -> int:
+        """Bytes from the server to clients."""
+        return sum(self.bytes_down.values())
+
+
+def _plus(first: Bytes, second: Bytes) -> Bytes:
+    if isinstance(first, int):
+        return first + second if isinstance(second, int) else tuple(first + n for n in second)
+    if isinstance(second, int):
+        return tuple(n + second for n in first)
+    return tuple(n + m for n, m in zip(first, second, strict=True))
+
+
+def _side_by_side(counts: Sequence[Bytes]) -> Bytes:
+    """Bytes of each replica of several stacks as of one; one number where all are alike, as in each stack."""
+    each = [n for count in counts for n in ((count,) if isinstance(count, int) else count)]
+    return each[0] if all(isinstance(count, int) for count in counts) else tuple(each)
+
+
+def _mean(count: Bytes) -> int:
+    return count if isinstance(count, int) else round(sum(count) / len(count))
+
+
+class Channel:
+    """Delivers messages, counts them, and shows them to observers. A method hands nothing over in any other way."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self.ledger = Ledger()
+        self.observe(observers)
+
+    def observe(self, observers: Sequence[Observer]) -> None:
+        """Show what is sent from now on to `observers`, and to no others."""
+        self._observers = tuple(observers)
+        self._note_readers = tuple(o for o in observers if isinstance(o, NoteReader))
+
+    def send(self, message: Message) -> torch.Tensor:
+        """Send `message`; what the receiver gets is the return value, and nothing else."""
+        self.ledger.record(message)
+        for observer in self._observers:
+            observer.on_message(message)
+        return message.payload
+
+    def observer_tensors(self) -> dict[str, torch.Tensor]:
+        """State of all observers that have any."""
+        stateful = (observer for observer in self._observers if isinstance(observer, StatefulObserver))
+        return {name: tensor for observer in stateful for name, tensor in observer.own_tensors().items()}
+
+    def note(self, party: int, round_: int, name: str, value: torch.Tensor | Callable[[], torch.Tensor]) -> None:
+        """Note what `party` knows by itself, for views that include its knowledge; costs no bytes.
+
+        A function is called for the value only where somebody reads notes.
+        """
+        if not self._note_readers:
+            return
+        known = value if isinstance(value, torch.Tensor) else value()
+        for reader in self._note_readers:
+            reader.on_note(party, round_, name, known)
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Who looks: a kind of `dpzv_audit.findings.ADVERSARIES`, the clients it controls, and whether ids are public."""
+
+    kind: str
+    clients: tuple[int, ...] = ()
+    public_ids: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in ADVERSARIES:
+            raise InputError(f"must be one of {', '.join(ADVERSARIES)}", "adversary", self.kind)
+
+    def sees(self, message: Message) -> bool:
+        """Whether `message` is in the view: a client's own mail; for an outsider everything the server sends."""
+        if self.kind in ("server", "all-but-one"):
+            return True
+        if self.kind == "eavesdropper":
+            return message.sender == SERVER
+        return message.sender in self.clients or message.receiver in self.clients
+
+    def knows_ids(self) -> bool:
+        """Whether batch ids are known: a client draws its own batches; an outsider only if they are public."""
+        return self.kind != "eavesdropper" or self.public_ids
+
+    def reads_notes_of(self, party: int) -> bool:
+        """Whether the adversary is, or controls, `party` and so knows what it noted for itself."""
+        if self.kind == "all-but-one":
+            return party != SERVER
+        return party in self.clients or (self.kind == "server" and party == SERVER)
+
+
+@dataclass
+class View:
+    """Everything that `adversary` saw, message by message; an attack gets this and nothing else."""
+
+    adversary: Adversary
+    messages: list[Message] = field(default_factory=list)
+    notes: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, parts: Sequence[View], together: IdsTogether) -> View:
+        """The view of a stack whose replicas trained in several: `parts` in the order of the replicas, used up.
+
+        Raises:
+            ValueError: The views differ in length, or their batches in size (Poisson sampling).
+        """
+        if len(parts) == 1:
+            return parts[0]
+        if len({part._lengths() for part in parts}) > 1:
+            raise ValueError("views of different lengths cannot be joined")
+        whole = cls(parts[0].adversary)
+        # From the end, so that what is joined can be let go: there may be no room for all of it twice.
+        for _ in range(len(parts[0].messages)):
+            whole.messages.append(Message.joined([part.messages.pop() for part in parts], together))
+        whole.messages.reverse()
+        for key, notes in parts[0].notes.items():
+            whole.notes[key] = [torch.cat([part.notes[key].pop() for part in parts]) for _ in range(len(notes))][::-1]
+        return whole
+
+    def _lengths(self) -> tuple[int, frozenset[tuple[tuple[int, str], int]]]:
+        return len(self.messages), frozenset((key, len(values)) for key, values in self.notes.items())
+
+    def received(self, kind: str) -> list[Message]:
+        """Messages of `kind` that the server sent, in order."""
+        return [m for m in self.messages if m.kind == kind and m.sender == SERVER]
+
+    def sent(self, kind: str) -> list[Message]:
+        """Messages of `kind` that clients under the adversary's control sent, in order."""
+        return [m for m in self.messages if m.kind == kind and m.sender in self.adversary.clients]
+
+    def scalars(self) -> torch.Tensor:
+        """Scalars from the server, stacked to shape (rounds seen, K)."""
+        return torch.stack([m.payload for m in self.received("scalar")])
+
+    def batches(self) -> torch.Tensor:
+        """Batch ids beside the scalars, stacked to (rounds seen, K, B); `InputError` if this adversary lacks them."""
+        ids = [m.ids for m in self.received("scalar") if m.ids is not None]
+        if not ids:
+            raise InputError(f"the view of {self.adversary.kind!r} holds no batch ids")
+        return _stacked(ids)
+
+    def noted(self, party: int, name: str) -> torch.Tensor:
+        """What `party` noted under `name`, stacked over its rounds; `InputError` if the view does not hold it."""
+        values = self.notes.get((party, name))
+        if not values:
+            raise InputError(f"the view of {self.adversary.kind!r} holds no {name!r} of party {party}")
+        return torch.stack(values)
+
+
+class ViewRecorder:
+    """Records, while a method trains, the view of one adversary: nothing outside it is ever stored.
+
+    Tensors are kept as sent; methods never write to a payload after sending it. An adversary that needs only some
+    `kinds` of messages keeps only those.
+    """
+
+    def __init__(self, adversary: Adversary, *, kinds: tuple[str, ...] | None = None) -> None:
+        self.view = View(adversary)
+        self._kinds = kinds
+
+    def on_message(self, message: Message) -> None:
+        """Keep `message` if the adversary sees it, without ids it does not know."""
+        adversary = self.view.adversary
+        if not adversary.sees(message) or (self._kinds is not None and message.kind not in self._kinds):
+            return
+        if message.ids is not None and not adversary.knows_ids():
+            message = replace(message, ids=None)
+        self.view.messages.append(message)
+
+    def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
+        """Keep a note of a party that the adversary is or controls."""
+        if self._kinds is None and self.view.adversary.reads_notes_of(party):
+            self.view.notes.setdefault((party, name), []).append(value)
+
+
+class BatchLog:
+    """Batch ids of every answer, for *scoring* an attack's guesses; no attack is given one."""
+
+    def __init__(self, kind: str, clients: tuple[int, ...] | None = None) -> None:
+        self._kind = kind
+        self._clients = clients
+        self._ids: list[torch.Tensor] = []
+
+    @classmethod
+    def joined(cls, parts: Sequence[BatchLog], together: IdsTogether) -> BatchLog:
+        """The log of a stack whose replicas trained in several: `parts` in the order of the replicas.
+
+        Raises:
+            ValueError, RuntimeError: The logs differ in length, or their batches in size (Poisson sampling).
+        """
+        if len(parts) == 1:
+            return parts[0]
+        whole = cls(parts[0]._kind, parts[0]._clients)
+        whole._ids = [together(same) for same in zip(*(part._ids for part in parts), strict=True)]
+        return whole
+
+    def on_message(self, message: Message) -> None:
+        """Keep the ids beside answers of the logged kind to the logged clients."""
+        wanted = self._clients is None or message.receiver in self._clients
+        if message.sender == SERVER and message.kind == self._kind and wanted and message.ids is not None:
+            self._ids.append(message.ids)
+
+    def stacked(self) -> torch.Tensor:
+        """Ids of shape (answers, K, B), -1 where a place is padding."""
+        return _stacked(self._ids)
+
+
+def _stacked(ids: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Ids (K, B) of rounds as one tensor; Poisson batches of different blocks differ in width and are padded by -1."""
+    width = max(i.shape[1] for i in ids)
+    return torch.stack([torch.nn.functional.pad(i, (0, width - i.shape[1]), value=-1) for i in ids])
+
+
+HEADER_BITS = 64
+"""A quantised message starts with two 4-byte floats, the smallest value and the step."""
+
+BITS = (1, 2, 4, 8)
+
+
+def quantise(values: Tensor, bits: int | None) -> Tensor:
+    """What the receiver reads: each replica's values on 2^bits even levels from its smallest to its largest.
+
+    Args:
+        values: (K, ...), one message a replica.
+        bits: One of `BITS`, or None to leave the values as they are.
+
+    Returns:
+        Tensor of the same shape; the error is at most half a step, (max - min) / (2^bits - 1) / 2.
+    """
+    if bits is None:
+        return values
+    flat = values.flatten(1)
+    low, high = flat.aminmax(dim=1, keepdim=True)
+    step = (high - low) / (2**bits - 1)
+    # A constant message has no step: all its values are the smallest one.
+    levels = torch.where(step > 0, ((flat - low) / step).round_(), torch.zeros_like(flat))
+    read: Tensor = (low + levels * step).view(values.shape)
+    return read
+
+
+def message_bits(values: int, bits: int | None) -> int:
+    """Bits of a message of so many numbers: 32 each, or a header and `bits` each."""
+    return 32 * values if bits is None else HEADER_BITS + bits * values
+
+
+QUANTILES = (0.1, 0.5, 0.9, 0.99)
+
+
+class StalenessObserver:
+    """Counts the age, in rounds, of every row the server reads, in the first replica; needs no change to a method.
+
+    `rounds` is the number of rounds of the run, which no age exceeds.
+    """
+
+    def __init__(self, records: int, clients: int, rounds: int) -> None:
+        self._refreshed = torch.full((clients, records), -1, dtype=torch.int64)
+        self._counts = torch.zeros(clients, rounds + 1, dtype=torch.int64)
+        self._round = -1
+        self._ids = torch.empty(0, dtype=torch.int64)
+        self._senders: list[int] = []
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """State that a checkpoint of the run must hold, changed in place."""
+        self._settle()
+        return {"staleness-refreshed": self._refreshed, "staleness-counts": self._counts}
+
+    def on_message(self, message: Message) -> None:
+        """Note the embeddings of a batch: the rows of who sent any in this round are fresh, the others' have an age."""
+        if message.receiver != SERVER or message.ids is None or message.kind != "embeddings":
+            return
+        if message.round != self._round:
+            self._settle()
+        ids = message.ids[0].cpu()
+        self._round, self._ids = message.round, ids[ids >= 0]
+        self._senders.append(message.sender - 1)
+
+    def _settle(self) -> None:
+        """Count the round that is over: the server reads its batch once all who take part have sent."""
+        if not self._senders:
+            return
+        absent = [m for m in range(len(self._refreshed)) if m not in self._senders]
+        others = torch.tensor(absent, dtype=torch.int64)
+        ages = self._round - self._refreshed[others][:, self._ids]
+        places = (others.unsqueeze(1) * self._counts.shape[1] + ages).flatten()
+        self._counts.view(-1).index_add_(0, places, torch.ones_like(places))
+        for sender in self._senders:
+            self._refreshed[sender, self._ids] = self._round
+        self._senders = []
+
+    def summary(self) -> Staleness | None:
+        """Ages in rounds of the rows read: mean, quantiles, largest, shares by age, and the mean by client.
+
+        `distribution` has the share of each range of ages: 1, 2 to 3, 4 to 7, 8 to 15, ... up to the
+        largest. None where no client's rows are ever stale.
+        """
+        self._settle()
+        counts = self._counts.sum(0)
+        total = int(counts.sum())
+        if total == 0:
+            return None
+        ages = torch.arange(len(counts))
+        reached = counts.cumsum(0)
+        quantiles = {f"q{100 * q:g}": int(torch.searchsorted(reached, q * total)) for q in QUANTILES}
+        largest = int(counts.nonzero().max())
+        ranges = [(2**k, 2 ** (k + 1) - 1) for k in range(largest.bit_length())]
+        shares = [(low, high, int(counts[low : high + 1].sum()) / total) for low, high in ranges]
+        return Staleness(
+            mean=float((ages * counts).sum() / total),
+            **quantiles,
+            largest=largest,
+            distribution=[Ages(first=low, last=min(high, largest), share=share) for low, high, share in shares],
+            mean_by_client={
+                f"client {m}": float((ages * row).sum() / row.sum())
+                for m, row in enumerate(self._counts, start=1)
+                if row.any()
+            },
+        )

@@ -1,0 +1,277 @@
+"""Gaussian noise: from streams of the run's seed, or rounded to whole numbers from secret bits, exact in law.
+
+Noise from streams of the seed lets an audit be repeated; whoever learns the seed can subtract it. Secret bits are
+SHAKE-256 of a key that the operating system gives. Every number follows from the key, the purpose and a tuple of
+numbers (replica, block), so a run that was broken off goes on from its last checkpoint without a second release of the
+same rounds. The key is as secret as the noise, and is to be kept only as long as a round may have to be repeated.
+
+Rounded noise is N = round(s Z) for a standard normal Z, by inversion, exact in law given uniform bits. The sign of Z is
+one bit of a word; the other 63 begin the binary expansion of U, uniform on (0, 1), and |Z| is where the upper tail of
+the normal is U / 2. In double precision that gives s |Z| up to a known error, and N wherever no half-integer lies
+within it. Where one does, the expansion of U is continued and U / 2 compared with the tail at the half-integer in as
+many digits as it takes. Nothing is neglected: given independent uniform bits the law of N is that of the rounded
+Gaussian, with nothing to add to delta. What remains is a computational assumption, that the bits cannot be told from
+uniform ones. What an accountant says of Gaussian noise holds for N added to an integer:
+round(n + s Z) = n + round(s Z).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpzv_audit.seeds import Purpose, stream
+
+KEY_BYTES = 32
+_DOMAIN = b"dpzv-audit/noise/1"
+
+
+class SecretBits:
+    """Uniform bits of one 32-byte key; a purpose and a tuple of numbers name independent stretches of them."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        """Take up `key`, or draw one from the operating system; `ValueError` where it is not 32 bytes long."""
+        self.key = os.urandom(KEY_BYTES) if key is None else bytes(key)
+        """What all bits follow from: whoever has it can subtract the noise."""
+        self.drawn = False
+        """Whether any bits have been drawn."""
+        self.renew(self.key)
+
+    def renew(self, key: bytes) -> None:
+        """Let all bits from now on follow from `key`, 32 bytes; `ValueError` for another length."""
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"key has {len(key)} bytes, must have {KEY_BYTES}")
+        self.key = bytes(key)
+
+    def __repr__(self) -> str:
+        """Leave the key out: a log or a traceback must not hold it."""
+        return "SecretBits(...)"
+
+    def words(self, count: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:
+        """Return the first `count` words of 64 uniform bits of the stretch (`purpose`, `place`), in [0, 2^64).
+
+        The entries of `place` are whole numbers in [0, 2^64). Stretches with different names share no input of the
+        hash function: the number of entries is part of the name.
+        """
+        self.drawn = True
+        parts = (int(purpose), len(place), *place)
+        name = b"".join(part.to_bytes(8, "little") for part in parts)
+        return np.frombuffer(hashlib.shake_256(self.key + _DOMAIN + name).digest(8 * count), dtype="<u8")
+
+
+_RELATIVE = 1e-13
+"""Covers the error of `scipy.special.ndtri` (8e-16 of its value at most, measured) and of the products after it."""
+
+_FIRST = 63
+_MORE = 192
+
+
+def rounded_normal(
+    shape: tuple[int, ...], scale: float, bits: SecretBits, purpose: Purpose, *place: int
+) -> NDArray[np.float64]:
+    """Return round(scale Z) for independent standard normal Z, whole numbers of `shape`, from the bits at `place`.
+
+    `scale` lies in (0, 2^40]; draws whose first 63 bits leave two answers take the bits at `place` and their index.
+    """
+    words = bits.words(math.prod(shape), purpose, *place)
+    negative, first = words >> np.uint64(_FIRST), words & np.uint64((1 << _FIRST) - 1)
+    whole, certain = nearest(first, scale)
+    for index in np.flatnonzero(~certain).tolist():
+        whole[index] = _settled(int(first[index]), scale, partial(_words_at, bits, purpose, (*place, index)))
+    np.negative(whole, out=whole, where=negative.astype(bool))
+    return whole.reshape(shape)
+
+
+def nearest(first: NDArray[np.uint64], scale: float) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return round(scale |Z|) from the first 63 bits of U, and whether all that continue them give the same.
+
+    U lies in [m, m + 1] 2^-63. By the mean value theorem |Z| moves by at most 1.26 times the relative width of that
+    interval (the largest Mills ratio of the normal), and by as much of 2^-53 where m is rounded to a double.
+    """
+    from scipy.special import ndtri
+
+    tails = np.ldexp(first.astype(np.float64) + 0.5, -_FIRST - 1)
+    z = -ndtri(tails)
+    y = scale * z
+    whole = np.rint(y)
+    error = scale * (_RELATIVE * (1.0 + z) + 2.0 / (first + 1.0))
+    # The distance of y to the half-integers on either side of `whole`.
+    certain = 0.5 - np.abs(y - whole) > error
+    return whole, certain & (first >= 1 << 20)
+
+
+def _words_at(bits: SecretBits, purpose: Purpose, place: tuple[int, ...], count: int) -> NDArray[np.uint64]:
+    return bits.words(count, purpose, *place)
+
+
+def _settled(first: int, scale: float, more: Callable[[int], NDArray[np.uint64]]) -> float:
+    """Return round(scale |Z|) where U begins with the 63 bits `first` and goes on with the words of `more`."""
+    from mpmath import mp
+
+    added = _MORE
+    while True:
+        continued = int.from_bytes(more(added // 64).tobytes(), "big")
+        numerator, denominator = (first << added) + continued, _FIRST + added
+        with mp.workprec(denominator + 64):
+            found = _between(numerator, denominator, scale)
+        if found is not None:
+            return float(found)
+        added *= 2
+
+
+def _between(numerator: int, bits: int, scale: float) -> int | None:
+    """Return round(scale |Z|) for U in [numerator, numerator + 1] 2^-bits; None where that leaves two answers."""
+    from mpmath import mp
+    from scipy.special import ndtri
+
+    if not numerator:
+        return None
+    z = -float(ndtri(float(mp.ldexp(mp.mpf(numerator), -bits - 1))))
+    slack = scale * 1e-12 * (1.0 + z) + 1.0
+    low, high = max(0, math.floor(scale * z - slack)), math.ceil(scale * z + slack)
+    while low < high:
+        # |Z| lies above x exactly where U / 2 lies below the tail at x; in units of 2^-bits that is erfc(x / sqrt 2).
+        middle = (low + high) // 2
+        x = (mp.mpf(2 * middle + 1) / 2) / mp.mpf(scale)
+        beyond = mp.ldexp(mp.erfc(x / mp.sqrt(2)), bits) - numerator
+        if beyond > 1.01:
+            low = middle + 1
+        elif beyond < -0.01:
+            high = middle
+        else:
+            return None
+    return low
+
+
+ClipRule = Literal["symmetric", "paper-one-sided"]
+NoiseKind = Literal["grid", "float"]
+NoiseOrigin = SecretBits | int
+"""What noise is drawn from: secret bits, or the streams of a seed."""
+_BLOCK = 256
+
+
+def clip(differences: Tensor, threshold: float, rule: ClipRule = "symmetric") -> Tensor:
+    """Clip per-record differences.
+
+    `symmetric`: min(1, C/|x|) x, which lies in [-C, C]. `paper-one-sided`: min(x, C), as eq. 8 is printed; it is
+    unbounded below, so the mean has no finite sensitivity. A difference that is not a number (infinite minus
+    infinite loss) becomes 0: it must not reach the channel, where it would tell a record apart for certain.
+    """
+    differences = torch.nan_to_num(differences, nan=0.0, posinf=threshold, neginf=None)
+    return differences.clamp(max=threshold) if rule == "paper-one-sided" else differences.clamp(-threshold, threshold)
+
+
+def gaussian(
+    shape: tuple[int, ...],
+    std: float,
+    origin: NoiseOrigin,
+    *,
+    purpose: Purpose,
+    key: tuple[int, ...],
+    rounded: bool = False,
+) -> NDArray[np.float64]:
+    """Return independent N(0, std^2) of `shape` from (purpose, key): a stream of the seed, or secret bits.
+
+    `rounded`: to the nearest whole number. From secret bits the law is then exact; from a seed,
+    which protects nothing, numpy's normals are rounded, so that a simulation draws the same normals either way. No
+    zero has a minus sign, so none is released: by it a sum of -0, which only some records make, would show.
+    """
+    if isinstance(origin, SecretBits):
+        if rounded:
+            return rounded_normal(shape, std, origin, purpose, *key) + 0.0
+        return std * normal_of(origin.words(math.prod(shape), purpose, *key)).reshape(shape)
+    draws = stream(origin, purpose, *key).standard_normal(shape)
+    draws *= std
+    if rounded:
+        np.rint(draws, out=draws)
+        draws += 0.0
+    return draws
+
+
+def normal_of(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return N(0, 1) by inversion of the upper 52 bits of each word, so that none is beyond 8.21 either way."""
+    from scipy.special import ndtri
+
+    # Halves between 0 and 2^52 are exact in float64: 0 and 1, whose quantiles are infinite, cannot come up.
+    quantiles: NDArray[np.float64] = ndtri(((words >> np.uint64(12)) + 0.5) * 2.0**-52)
+    return quantiles
+
+
+class GaussianNoise:
+    """N(0, std^2) for each replica from its own stream, which nothing else draws from; all zeros when `std` is 0.
+
+    `rounded` gives whole numbers. Draws follow from `origin`, by default from `seed`; once the key of secret bits is
+    renewed, all that is drawn follows from the new one.
+    """
+
+    def __init__(
+        self,
+        std: float,
+        *,
+        size: int | None = None,
+        seed: int,
+        replicas: Sequence[int],
+        dtype: torch.dtype,
+        device: str = "cpu",
+        purpose: Purpose = Purpose.NOISE,
+        origin: NoiseOrigin | None = None,
+        rounded: bool = False,
+    ) -> None:
+        self.std = std
+        self._origin: NoiseOrigin = seed if origin is None else origin
+        self._key: bytes | None = None
+        self._rounded = rounded
+        self._purpose = purpose
+        self._replicas = tuple(replicas)
+        self._dtype = dtype
+        self._device = device
+        self._shape = () if size is None else (size,)
+        self._rounds = max(1, _BLOCK // max(size or 1, 1))
+        self._zero = torch.zeros(len(self._replicas), *self._shape, dtype=dtype, device=device)
+        self._block = 0
+        self._ready: list[Tensor] = []
+
+    def skip_to(self, rounds: int) -> None:
+        """Go to where the noise of `rounds` rounds has been drawn."""
+        self._block, used = divmod(rounds, self._rounds)
+        self._ready = []
+        for _ in range(used):
+            self.next()
+
+    def next(self) -> Tensor:
+        """Noise of the next round, shape (K,), or (K, size) where a size was given."""
+        if self.std == 0.0:
+            return self._zero
+        if self._ready and self._key != self._present_key:
+            self.skip_to(self._block * self._rounds - len(self._ready))
+        if not self._ready:
+            self._key = self._present_key
+            shape = (self._rounds, *self._shape)
+            draws = [
+                gaussian(
+                    shape,
+                    self.std,
+                    self._origin,
+                    purpose=self._purpose,
+                    key=(k, self._block),
+                    rounded=self._rounded,
+                )
+                for k in self._replicas
+            ]
+            stacked = torch.from_numpy(np.stack(draws, axis=1)).to(device=self._device, dtype=self._dtype)
+            self._ready = list(stacked.unbind(0))[::-1]
+            self._block += 1
+        return self._ready.pop()
+
+    @property
+    def _present_key(self) -> bytes | None:
+        return self._origin.key if isinstance(self._origin, SecretBits) else None

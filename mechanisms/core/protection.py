@@ -1,0 +1,262 @@
+"""Differential privacy for the baselines: noise on embeddings going up, or on gradients coming down.
+
+`embedding`: each record's embedding is clipped in L2 norm to C_h and N(0, sigma^2 I) is added (the "VAFL mechanism"
+that paper 001 gives its baselines); `embedding-batch`: the clip is over the whole B x d_h tensor, as the one public
+implementation has it; `gradient`: each record's dL/dh_m is clipped to C_g and noised (paper 003, section 6.2).
+Embedding noise protects features from the server and does nothing for labels against clients; gradient noise the
+reverse.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpzv_audit.accounting import Release, calibrate
+from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
+from dpzv_audit.errors import InputError
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from dpzv_audit.seeds import Purpose
+from mechanisms.core.config import ProtectedConfig, active_clients, check_plan, participations_of
+from mechanisms.core.context import Deployment, RunContext
+from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.federation import Federation
+from mechanisms.core.grid import ROW_BITS, Grid, truncated_steps
+from mechanisms.core.method import Games, Protection
+from mechanisms.core.noise import NoiseOrigin, gaussian
+
+PROTECTS = {
+    "none": "nothing: no noise is added anywhere",
+    "embedding": "embeddings sent to the server, hence features; labels stay open to clients",
+    "embedding-batch": "embeddings sent to the server, clipped as one tensor a batch; labels stay open to clients",
+    "gradient": "gradients sent to clients, hence labels; features stay open to the server",
+}
+"""Which channel a baseline's noise protects, in words for every result."""
+
+
+class ChannelNoise:
+    """Clips and noises what travels on the protected channel; leaves the other as it is."""
+
+    def __init__(self, config: ProtectedConfig, context: RunContext) -> None:
+        self._config = config
+        self._origin: NoiseOrigin = context.seed if context.origin is None else context.origin
+        whole = config.noise == "grid" and config.dp_sigma > 0.0
+        self._grid = Grid.fit(config.dp_clip, config.dp_sigma, bits=ROW_BITS) if whole else None
+        self._replicas = tuple(context.replicas)
+        self.draws = torch.zeros(1, dtype=torch.int64)
+        """How often noise has been drawn: each draw is a stream of its own, so a run can be taken up again."""
+        self._dtype = dtype_of(config)
+        self._device = context.device
+
+    def embeddings(self, values: Tensor) -> Tensor:
+        """Embeddings (K, n, width) as they are sent; of (K, 2, n, width), two messages, each by itself."""
+        if not self._config.dp.startswith("embedding"):
+            return values
+        if values.dim() == 4:
+            return torch.stack([self.embeddings(part) for part in values.unbind(1)], 1)
+        return self._noised(values)
+
+    def gradients(self, values: Tensor) -> Tensor:
+        """Per-record gradients (K, B, width) of the batch mean as they are sent.
+
+        The clip bounds a record's own gradient, which is B times its part of the mean.
+        """
+        if self._config.dp != "gradient":
+            return values
+        size = self._config.batch_size
+        return self._noised(values * size) / size
+
+    def through_clip(self, embeddings: Tensor, gradient: Tensor) -> Tensor:
+        """Pull a gradient at the clipped embeddings (K, B, width) back through the clip, to the model's own output."""
+        if not self._config.dp.startswith("embedding"):
+            return gradient
+        factor = self._clip_factor(embeddings)
+        norms: Tensor = torch.linalg.vector_norm(embeddings, dim=self._axes, keepdim=True)
+        unit = embeddings / norms.clamp(min=torch.finfo(self._dtype).tiny)
+        along = (unit * gradient).sum(self._axes, keepdim=True) * unit
+        return torch.where(factor < 1, factor * (gradient - along), gradient)
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        """What is clipped as one vector: a record, or a whole message."""
+        return (1, 2) if self._config.dp == "embedding-batch" else (2,)
+
+    def _clip_factor(self, values: Tensor) -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm(values, dim=self._axes, keepdim=True)
+        return self._config.dp_clip / norms.clamp(min=self._config.dp_clip)
+
+    def _noised(self, values: Tensor) -> Tensor:
+        """Clip `values` (K, n, width) and add noise: on the grid in whole steps, which become floats at the end."""
+        grid, sigma = self._grid, self._config.dp_sigma
+        if grid is not None:
+            steps = truncated_steps(values, grid, self._axes).add_(self._draw(values, grid.steps(sigma)))
+            return steps.mul_(grid.step).to(self._dtype)
+        clipped = values * self._clip_factor(values)
+        return clipped if sigma == 0.0 else clipped + self._draw(values, sigma).to(self._dtype)
+
+    def _draw(self, values: Tensor, std: float) -> Tensor:
+        """Noise for `values` in float64, whole numbers with a grid."""
+        shape, number = tuple(values.shape[1:]), int(self.draws)
+        self.draws += 1
+        rows = [
+            gaussian(
+                shape,
+                std,
+                self._origin,
+                purpose=Purpose.NOISE,
+                key=(k, number),
+                rounded=self._grid is not None,
+            )
+            for k in self._replicas
+        ]
+        return torch.from_numpy(np.stack(rows)).to(self._device)
+
+
+P = TypeVar("P", bound=ProtectedConfig)
+
+RowChannel = Literal["embedding", "gradient"]
+
+AUDIENCE: dict[RowChannel, tuple[AdversaryName, ...]] = {
+    "embedding": ("server",),
+    "gradient": ("client", "colluding-clients", "all-but-one"),
+}
+"""Whom the noise on a channel stands against; the first is meant where none is named."""
+
+
+def channel_protection(config: ProtectedConfig) -> Protection:
+    """Return what the noise of a baseline protects; nothing where `config` asks for none."""
+    claim: dict[str, Any] = {"epsilon": config.epsilon, "delta": config.delta}
+    if not config.protected:
+        return Protection(words=PROTECTS["none"], **claim)
+    channel = channel_of(config)
+    return Protection(
+        words=PROTECTS[config.dp],
+        channel=channel,
+        audience=AUDIENCE[channel],
+        neighbours=relation_of(config),
+        draws=True,
+        **claim,
+    )
+
+
+def channel_games(config: ProtectedConfig) -> Games:
+    """Return that no game is played on the channels of the baselines."""
+    return Games(why_not="the games are played on noised scalars; noise on another channel is accounted, not audited")
+
+
+def channel_releases(config: ProtectedConfig, deployment: Deployment) -> tuple[Release, ...]:
+    """Return the noised messages of a training; () where no channel is protected.
+
+    Raises `InputError` where the schedule does not fit the clients, or no noise reaches a target epsilon.
+    """
+    if not config.protected:
+        return ()
+    config = calibrated(config, records=deployment.records, clients=deployment.clients, seed=deployment.seed)
+    return (channel_release(config, deployment),)
+
+
+def channel_of(config: ProtectedConfig) -> RowChannel:
+    """The channel that the noise of `config` is on; `InputError` where it has none."""
+    if config.dp == "none":
+        raise InputError("must be embedding, embedding-batch or gradient: no channel is protected", "dp", config.dp)
+    return "gradient" if config.dp == "gradient" else "embedding"
+
+
+def relation_of(config: ProtectedConfig) -> NeighbourRelation:
+    """The neighbour relation of `config`: its own, or the one that the channel is about."""
+    return config.neighbours or ("replace-label" if config.dp == "gradient" else "replace-record")
+
+
+def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
+    """Return the messages of a training noised by `dp_sigma`, as an accountant takes them.
+
+    Raises `InputError` where no channel is protected, or the schedule does not fit the clients.
+    """
+    records, clients = deployment.records, deployment.clients
+    channel, rounds = channel_of(config), check_plan(config, records=records, clients=clients)
+    if config.all_at_once:
+        by_client = [rounds]
+    else:
+        counted = Counter(islice(active_clients(config, clients, deployment.seed), rounds))
+        by_client = [counted[m] for m in range(1, clients + 1)]
+    moved: ServerUpdate = "frozen" if config.server_rate == 0 else config.server_step
+    return Release(
+        batch_size=config.batch_size,
+        dataset_size=records,
+        rounds=rounds,
+        clip=config.dp_clip,
+        sigma=config.dp_sigma,
+        sampler=config.sampler,
+        sample_rate=config.sample_rate,
+        server_update=moved if config.top_model else "none",
+        # All clients of a synchronous round send about one batch: a record takes part once, with all their messages.
+        clients=1 if config.all_at_once else clients,
+        channel=channel,
+        directions=(config.uploads if channel == "embedding" else 1) * (clients if config.all_at_once else 1),
+        participations=participations_of(config, by_client, records=records),
+        whole_data_rounds=0 if config.all_at_once or channel == "gradient" else clients,
+        clip_scope="batch" if config.dp == "embedding-batch" else "record",
+        client_update="frozen" if config.client_rate == 0 else config.client_step,
+        secret_batches=batches_reach_further(config.sampler, clients),
+        noise=config.noise,
+        seeded_noise=deployment.seeded_noise,
+        data_dependent_side=deployment.data_dependent_side,
+    )
+
+
+def calibrated(config: P, *, records: int, clients: int, seed: int) -> P:
+    """`config` with the `dp_sigma` that follows from its epsilon, or as it is where none is given.
+
+    With calibration `messages` the noised messages alone are accounted, as if the clients' and the server's states and
+    the low bits of floating-point noise told nothing more; with `sound` they must not.
+
+    Raises:
+        InputError: Calibration is `sound` and no sound bound exists; the line names the gap.
+    """
+    if config.epsilon is None:
+        return config
+    unit = config.model_copy(update={"dp_sigma": config.dp_clip})
+    release = channel_release(unit, Deployment(records=records, clients=clients, seed=seed))
+    if config.calibration == "messages":
+        release = replace(release, client_update="frozen", server_update="none", noise="exact")
+    answer = calibrate(
+        release,
+        unknown="sigma",
+        epsilon=config.epsilon,
+        delta=config.delta,
+        adversary=AUDIENCE[channel_of(config)][0],
+        neighbours=relation_of(config),
+    )
+    if not answer.reached or answer.value is None:
+        raise InputError(
+            f" with dp {config.dp}, must be another setting: {answer.reason}", "calibration", config.calibration
+        )
+    return config.model_copy(update={"dp_sigma": float(answer.value)})
+
+
+class BaselineRun(Generic[P]):
+    """One stack of K trainings in progress, a round at a time, with noise calibrated; see `core.method.Run`."""
+
+    def __init__(self, data: TrainingData, config: P, context: RunContext) -> None:
+        clients = len(data.features)
+        self.config = calibrated(config, records=data.records, clients=clients, seed=context.seed)
+        self.federation = Federation(data, self.config, context)
+        self._active = active_clients(config, clients, context.seed)
+        self._noise = ChannelNoise(self.config, context)
+        self.round = 0
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.core.method.Run.own_tensors`."""
+        return {"noise-draws": self._noise.draws}
+
+    def skip_to(self, rounds: int) -> None:
+        """See `mechanisms.core.method.Run.skip_to`."""
+        self.round = rounds
+        for _ in range(rounds):
+            next(self._active)
