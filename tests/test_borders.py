@@ -8,8 +8,8 @@ PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
 LOOSE = ("dict[str, Any]", "Mapping[str, Any]")
 BORDER = {
     # Read from a file that anybody may have written: the caller asks each value what it is.
-    "dpzv_audit/evidence/blocks.py": {"side"},
-    "dpzv_audit/evidence/model.py": {"evidence_from_json"},
+    "dpzv_audit/evidence/gathering.py": {"side"},
+    "dpzv_audit/evidence/verdict.py": {"evidence_from_json"},
     "dpzv_audit/reproduce/__init__.py": {"loaded", "reproduce"},
     "dpzv_audit/reproduce/text.py": {"data", "interval_of"},
     # Flags of the command line and options of a method or an attack by name, which their declarations check.

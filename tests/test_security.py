@@ -66,7 +66,7 @@ ALLOWED = {
     ("dpzv_audit/cli/flags.py", "importlib.import_module"): "loads this package's registries where an option names one",
     ("dpzv_audit/data/spec.py", "import importlib"): "the version of the package that embeds a data set",
     (
-        "dpzv_audit/execution/workers.py",
+        "dpzv_audit/execution/executor.py",
         "import multiprocessing",
     ): "lets a Dask worker have a loky process of its own",
     ("dpzv_audit/npy.py", "import zipfile"): "reads arrays, bounded; extracts nothing",
@@ -84,10 +84,10 @@ ALLOWED = {
     ): "a transformer that the user names; no code of it",
     ("dpzv_audit/locks.py", "import socket"): "the name of this host, in a lock file",
     (
-        "dpzv_audit/execution/workers.py",
+        "dpzv_audit/execution/executor.py",
         "import cloudpickle",
     ): "the job, from this process to the workers of its cluster",
-    ("dpzv_audit/execution/workers.py", "import joblib"): "loky: worker processes that this one starts itself",
+    ("dpzv_audit/execution/executor.py", "import joblib"): "loky: worker processes that this one starts itself",
     ("dpzv_audit/cli/matrix.py", "import joblib"): "loky: worker processes that this one starts itself",
     ("reports/render.py", "import markupsafe"): "marks drawings made here, whose texts are escaped, as drawn",
 }

@@ -11,18 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.deciding import decided
+from dpzv_audit.claims.file import DEFAULT_ALPHA, ClaimsFile, PlacedClaim, ScoresClaim, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, question_of
 from dpzv_audit.claims.ledger import level_of
-from dpzv_audit.claims.load import ClaimsFile, PlacedClaim, one_claim
-from dpzv_audit.claims.model import DEFAULT_ALPHA, ScoresClaim
-from dpzv_audit.claims.place import place_of
-from dpzv_audit.claims.result import verify_result
-from dpzv_audit.claims.subjects import mechanism_subject, scores_subject
+from dpzv_audit.claims.result import decided, verify_result
+from dpzv_audit.claims.subjects import mechanism_subject, place_of, scores_subject
 from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
-from dpzv_audit.evidence.gathering import gather
-from dpzv_audit.evidence.subject import Subject
+from dpzv_audit.evidence.gathering import Subject, gather
 from dpzv_audit.evidence.verdict import fails, stopping_level
 from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult

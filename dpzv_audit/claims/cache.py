@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpzv_audit.errors import AuditError
-from dpzv_audit.evidence.model import Evidence, evidence_from_json
+from dpzv_audit.evidence.verdict import Evidence, evidence_from_json
 from dpzv_audit.store import Store
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"

@@ -20,19 +20,25 @@ from pathlib import Path
 from typing import Any
 
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
-from dpzv_audit.claims.load import ClaimsFile, PlacedClaim
-from dpzv_audit.claims.model import AttackClaim, ScoresClaim
-from dpzv_audit.claims.place import Place
-from dpzv_audit.claims.subjects import check_claim, data_key, subject_of
+from dpzv_audit.claims.file import AttackClaim, ClaimsFile, PlacedClaim, ScoresClaim
+from dpzv_audit.claims.subjects import Place, check_claim, data_key, subject_of
 from dpzv_audit.deadline import GRACE_SECONDS, TimeIsUp, until
 from dpzv_audit.errors import AuditError
-from dpzv_audit.evidence.blocks import Block, scores_digest
-from dpzv_audit.evidence.gathering import THEORY, Done, Gathering, Question, Step, Task, gather, result_of
-from dpzv_audit.evidence.model import Evidence
-from dpzv_audit.evidence.subject import Subject
-from dpzv_audit.evidence.verdict import stopping_level
-from dpzv_audit.execution.executor import carry_out
-from dpzv_audit.execution.workers import Workers
+from dpzv_audit.evidence.gathering import (
+    THEORY,
+    Block,
+    Done,
+    Gathering,
+    Question,
+    Step,
+    Subject,
+    Task,
+    gather,
+    result_of,
+    scores_digest,
+)
+from dpzv_audit.evidence.verdict import Evidence, stopping_level
+from dpzv_audit.execution.executor import Workers, carry_out
 from dpzv_audit.trees import Undigested
 
 WHOLE: Task = ("the whole claim", 0)

@@ -1,17 +1,33 @@
-"""The result of `verify` as data: verdicts by Holm's method over the file, and each claim's evidence in words."""
+"""Decides on all claims of a file together, and returns the result of `verify`: verdicts, with evidence in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from dpzv_audit.claims.deciding import Decided
+from dpzv_audit.claims.file import AttackClaim, Claim, ClaimsFile, MechanismClaim, MethodClaim
 from dpzv_audit.claims.gate import ClaimRun
-from dpzv_audit.claims.load import ClaimsFile
-from dpzv_audit.claims.model import AttackClaim, Claim, MechanismClaim, MethodClaim
-from dpzv_audit.evidence.model import Evidence
-from dpzv_audit.evidence.theory import recomputed_curve
-from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, VERDICTS, adjusted_p_values, decide, fails, supports
+from dpzv_audit.claims.ledger import (
+    LedgerMemory,
+    Look,
+    append_entry,
+    head_of,
+    ledger_lock,
+    open_ledger,
+    refuted_over_time,
+)
+from dpzv_audit.evidence.games import recomputed_curve
+from dpzv_audit.evidence.verdict import (
+    GIVEN_GAUSSIAN,
+    VERDICTS,
+    Evidence,
+    adjusted_p_values,
+    decide,
+    fails,
+    holm,
+    supports,
+)
 from dpzv_audit.findings import down, to_jsonable, up
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
 from dpzv_audit.statistics.tradeoff import claimed_curve
@@ -286,3 +302,65 @@ def summary_sentence(claims: Sequence[ClaimResult], level: float, options: GateO
     if more:
         text += f" With strict, {more} more {'fails' if more == 1 else 'fail'}: inconclusive, cut off or not audited."
     return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """Which claims are refuted at `level`, the error rate of all together, or by an `earlier` entry of a ledger.
+
+    `alone` says of those that this run refuted whether tests that take nothing as given did. `ledger` is the state of
+    the ledger, None without one.
+    """
+
+    refuted: tuple[bool, ...]
+    alone: tuple[bool, ...]
+    level: float
+    earlier: tuple[Refutation | None, ...]
+    ledger: dict[str, str | int] | None = None
+
+
+def decided(runs: Sequence[ClaimRun], alpha: float) -> Decided:
+    """Decide by the evidence of `runs` alone."""
+    gathered = [run.evidence() for run in runs]
+    return Decided(
+        refuted=holm([found.p_value for found in gathered], alpha),
+        alone=holm([found.general_p_value for found in gathered], alpha),
+        level=alpha,
+        earlier=(None,) * len(runs),
+    )
+
+
+def decided_by_ledger(
+    path: Path, memory: LedgerMemory, alpha: float, runs: Sequence[ClaimRun], *, new: bool
+) -> Decided:
+    """Decide by the ledger, and enter what it did not know: on the disk before anybody is told of a verdict.
+
+    Of an interrupted run too: what was looked at was looked at.
+    """
+    looks = [
+        Look(
+            claim=run.placed.digest(),
+            scores=found.scores,
+            name=run.placed.name,
+            p_value=found.p_value,
+            general_p_value=found.general_p_value,
+            tested=found.tested,
+            split=found.split,
+        )
+        for run in runs
+        for found in (run.evidence(),)
+    ]
+    with ledger_lock(path):
+        book = open_ledger(path, alpha, memory, new=new)
+        refuted, earlier, entry = refuted_over_time(book, looks)
+        if entry.decisions:
+            book = append_entry(path, book, entry, memory)
+        elif book.entries:
+            memory.remember(path, book)
+    return Decided(
+        refuted=refuted,
+        alone=tuple(look.claim in entry.decisions and not entry.decisions[look.claim].given for look in looks),
+        level=entry.level,
+        earlier=earlier,
+        ledger={"ledger": book.name, "entries": len(book.entries), "head": head_of(book)},
+    )

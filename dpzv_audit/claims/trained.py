@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dpzv_audit.claims.model import PLANTED_PREFIX, AttackClaim, MechanismClaim, MethodClaim
-from dpzv_audit.claims.place import Place
-from dpzv_audit.claims.subjects import data_folder, transformer_of
+from dpzv_audit.claims.file import PLANTED_PREFIX, AttackClaim, MechanismClaim, MethodClaim
+from dpzv_audit.claims.subjects import Place, data_folder, transformer_of
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.blocks import FIT_PAIRS, Block, block_from
-from dpzv_audit.evidence.games import TRAINED_BLOCK, games_of, scored_block
-from dpzv_audit.evidence.model import Theory
-from dpzv_audit.evidence.subject import CUT_SHARE, Pool, Stage, Subject, two_stages
-from dpzv_audit.evidence.theory import theory_of
+from dpzv_audit.evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
+from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Block, Pool, Stage, Subject, block_from, two_stages
+from dpzv_audit.evidence.verdict import Theory
 from dpzv_audit.findings import Interval
 from dpzv_audit.games.fitted import FittedScore, fit_score
 from dpzv_audit.games.outcome import Trials

@@ -59,8 +59,8 @@ def audit_mechanism(
             _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
             return
         from dpzv_audit.cli.summary import mechanism_table
-        from dpzv_audit.evaluation.mechanism import mechanism_outcome
-        from dpzv_audit.execution.workers import Workers
+        from dpzv_audit.evaluation.auditing import mechanism_outcome
+        from dpzv_audit.execution.executor import Workers
         from dpzv_audit.games.mechanism import mechanism_from
 
         mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
@@ -84,7 +84,7 @@ def audit_mechanism(
 def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
     from dpzv_audit.cli.summary import planted_markdown, planted_table, save_table
-    from dpzv_audit.evaluation.planting import planted_result
+    from dpzv_audit.evaluation.auditing import planted_result
     from dpzv_audit.games.planted import PLANTED, planted_named
 
     every = name == "all"

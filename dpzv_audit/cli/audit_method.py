@@ -204,8 +204,7 @@ def _trained(
     options: dict[str, Any],
     output: Output,
 ) -> AuditOutcome:
-    from dpzv_audit.evaluation.auditing import audit_outcome
-    from dpzv_audit.evaluation.one_run import one_run_outcome
+    from dpzv_audit.evaluation.auditing import audit_outcome, one_run_outcome
 
     choice = choose(training, data, quiet=output.quiet)
     what = (choice.method, choice.config, choice.dataset)

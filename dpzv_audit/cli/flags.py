@@ -18,7 +18,7 @@ from dpzv_audit.cli.names import flag, option_of
 from dpzv_audit.errors import check_count, check_positive, check_probability, unknown_name
 
 if TYPE_CHECKING:
-    from dpzv_audit.execution.workers import Workers
+    from dpzv_audit.execution.executor import Workers
 
 Command = Callable[..., None]
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
@@ -214,6 +214,6 @@ class WorkerFlags:
 
     def workers(self) -> Workers:
         """Return the workers that the flags name; `InputError` where the flags do not go together."""
-        from dpzv_audit.execution.workers import workers_from
+        from dpzv_audit.execution.executor import workers_from
 
         return workers_from(self.jobs, self.executor, self.scheduler)

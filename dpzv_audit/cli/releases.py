@@ -73,7 +73,7 @@ def of_method(
     no noise.
     """
     from dpzv_audit.cli.options import choose, configure
-    from dpzv_audit.evaluation.common import check_noise, noised
+    from dpzv_audit.evaluation.privacy import check_noise, noised
     from mechanisms import method_named
     from mechanisms.core.context import Deployment
     from mechanisms.methods.dpzv import scalar_config

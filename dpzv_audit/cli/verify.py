@@ -94,12 +94,11 @@ def verify(
     from dataclasses import replace
 
     from dpzv_audit.claims.cache import Cache, default_cache
-    from dpzv_audit.claims.deciding import decided, decided_by_ledger
+    from dpzv_audit.claims.file import load_claims
     from dpzv_audit.claims.gate import Effort, Gate
-    from dpzv_audit.claims.ledger_file import LedgerMemory, ledger_files, open_ledger
-    from dpzv_audit.claims.load import load_claims
-    from dpzv_audit.claims.place import place_of
-    from dpzv_audit.claims.result import measured, verify_result
+    from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
+    from dpzv_audit.claims.result import decided, decided_by_ledger, measured, verify_result
+    from dpzv_audit.claims.subjects import place_of
     from dpzv_audit.cli.tables import print_table
     from dpzv_audit.cli.verify_output import check_file, save, summary_file
     from dpzv_audit.cli.verify_view import print_sentence, verdict_table
@@ -173,7 +172,7 @@ def verify(
 def _print_schema() -> None:
     import json
 
-    from dpzv_audit.claims.model import claims_schema
+    from dpzv_audit.claims.file import claims_schema
 
     typer.echo(json.dumps(claims_schema(), indent=2))
 

@@ -1,16 +1,15 @@
-"""Plays a game on one configuration, trained or simulated: the `result.json` of `audit`."""
+"""Audits a configuration, a mechanism of the user's own or planted ones: the `result.json` of `audit`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.common import check_noise, noised
-from dpzv_audit.evaluation.privacy import game_of, privacy_of
-from dpzv_audit.evaluation.published import noise_section, published_by_simulation
-from dpzv_audit.evaluation.sections import Provenance, provenance, versions
+from dpzv_audit.errors import InputError
+from dpzv_audit.evaluation.privacy import check_noise, game_of, noised, privacy_of, section, tradeoff_of
+from dpzv_audit.evaluation.sections import Provenance, noise_section, provenance, published_by_simulation, versions
 from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.evidence.bounding import (
     AuditPlan,
@@ -19,17 +18,27 @@ from dpzv_audit.evidence.bounding import (
     bounds_by_runs,
     memory_section,
     score_files,
+    silent,
     warnings_of,
     wealth_by_pairs,
 )
-from dpzv_audit.games.fitted import fitted_facts
+from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
+from dpzv_audit.findings import EmpiricalBound, down
+from dpzv_audit.games.engine import Arrays
+from dpzv_audit.games.fitted import WORDS, fitted_facts
 from dpzv_audit.games.game import CANARIES, SCORES, Game
-from dpzv_audit.games.outcome import GameScores, outcome_of
+from dpzv_audit.games.mechanism import MechanismTrials
+from dpzv_audit.games.outcome import GameScores, GaussianPart, outcome_of, scores_of
+from dpzv_audit.games.planted.cases import Planted
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.simulated import SimulatedTrials
-from dpzv_audit.results import AuditResult, Data, Plain
+from dpzv_audit.games.simulated import DrawnTrials, SimulatedTrials
+from dpzv_audit.games.worst_case import play_one_run
+from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
+from dpzv_audit.statistics import audit_scores, can_refute
+from dpzv_audit.trees import Undigested
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
+from reports.text import percent
 
 
 @dataclass(frozen=True)
@@ -201,3 +210,256 @@ def _caveats(scores: GameScores, audit: AuditPlan, pairs: int, stopped: str | No
         done = f"{pairs:,} of {audit.runs:,} runs in each world"
         text += f" The time limit ended it after {done}; it goes on where it is resumed."
     return text
+
+
+def mechanism_outcome(
+    path: str,
+    audit: AuditPlan,
+    *,
+    epsilon: float | None,
+    delta: float,
+    trial_seconds: float,
+    exactly_gaussian: bool = False,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> AuditOutcome:
+    """Run the mechanism at `path` in both worlds and bound its epsilon; schema `dpzv-audit/audit/1`.
+
+    There is no theory of it here, so a claim is refuted or the audit is inconclusive. `exactly_gaussian` is the user's
+    word that its scores are Gaussian with one variance: bounds on a Gaussian curve may then refute the claim, given
+    Gaussian noise, where a test of normality does not object.
+
+    Raises:
+        InputError: No such mechanism, or an answer that is no score.
+        MechanismFailed: It raised, or took too long.
+    """
+    trials = MechanismTrials(path, seed, trial_seconds)
+    audit, not_kept = _kept(trials, audit)
+
+    def scored(arrays: Arrays) -> GameScores:
+        inside, outside, fitted = scores_of(arrays, ("linear",) if exactly_gaussian else tuple(WORDS))
+        part = GaussianPart(inside, outside, 0, 1.0, vouched=True) if exactly_gaussian else None
+        return GameScores(outside, inside, "fitted" if fitted else "own", gaussian=part, fitted=fitted)
+
+    found = bounded(trials, audit, scored, delta=delta, seed=seed, reporter=reporter)
+    scores, done = found.scores, found.done
+    warnings = warnings_of(scores)
+    game: dict[str, Plain] = {
+        "mechanism": path,
+        "canary": "as the mechanism has it: the worlds are its own",
+        "neighbours": "as the mechanism has it",
+        "adversary": "whoever sees what a run answers",
+        "score": SCORES["fitted"] if scores.fitted else "the mechanism's own",
+        "runs_in": len(scores.in_scores),
+        "runs_out": len(scores.out_scores),
+        **fitted_facts(scores.fitted),
+        **({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
+    }
+    privacy = section(
+        Theory(),
+        found.bounds,
+        claimed=epsilon,
+        delta=delta,
+        confidence=audit.confidence,
+        adversary="whoever sees the view",
+        neighbours="its own",
+    )
+    note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
+    result = AuditResult(
+        method=path,
+        dataset="its own",
+        adversary="the view's owner",
+        game=game,
+        privacy=privacy,
+        exactly_gaussian=exactly_gaussian,
+        sentence=_sentence(path, privacy, audit) + "".join(f" Warning: {warning}." for warning in warnings),
+        warnings=warnings,
+        tradeoff=tradeoff_of(
+            scores, (epsilon, delta), Theory(), of_method=False, confidence=audit.confidence, note=note
+        ),
+        by_runs=bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
+        seed=seed,
+        compute={
+            "device": "cpu",
+            "audit_chunk": audit.chunk,
+            "workers": audit.workers.words(),
+            **memory_section(done),
+            **({"not_kept": not_kept} if not_kept else {}),
+        },
+        versions=versions(),
+    )
+    result = result.model_copy(update={"published": published_by_simulation(result, None)})
+    return AuditOutcome(result, score_files(scores), found.forget)
+
+
+def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
+    """Return the plan without a place for chunks, and why, where they could be taken for those of other files."""
+    try:
+        trials.facts()
+    except Undigested as why:
+        if audit.resume:
+            raise InputError(f"‹resume›: what the mechanism depends on cannot be told: {why}") from None
+        return replace(audit, folder=None), str(why)
+    return audit, ""
+
+
+def _sentence(path: str, privacy: Privacy, audit: AuditPlan) -> str:
+    lower, epsilon = privacy.empirical_lower or 0.0, privacy.claimed
+    ceiling = max(bound.ceiling for bound in privacy.estimators if can_refute(bound))
+    rests = f", {privacy.given}" if privacy.given and lower > 0.0 else ""
+    text = f"The audit certifies epsilon of at least {down(lower)} for {path} at {percent(audit.confidence)}{rests}"
+    if epsilon is not None:
+        refutes = lower > epsilon
+        text += f"{',' if rests else ''} and {'refutes' if refutes else 'does not refute'} the claimed epsilon of "
+        text += f"{epsilon:g}{'' if refutes else ', which confirms nothing'}"
+    return f"{text}; so many runs could certify at most {down(ceiling)}."
+
+
+ESTIMATORS = ("one-run", "one-run-fdp")
+_OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}
+"""What the game of one training is, by flag."""
+
+
+def one_run_outcome(
+    method: MethodSpec,
+    config: TrainingConfig,
+    dataset: VerticalDataset,
+    *,
+    canaries: int,
+    adversary: str,
+    audit: AuditPlan,
+    seed: int = 0,
+    device: str = "cpu",
+    reporter: Reporter | None = None,
+) -> AuditOutcome:
+    """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
+    config = noised(method, config)
+    for field, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
+        if given != _OF_ONE_RUN[field]:
+            raise InputError(f"must be {_OF_ONE_RUN[field]} with ‹canaries›", field, given)
+    stage = (reporter or silent()).stage("one training", 1)
+    played = play_one_run(method, config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
+    stage(1)
+    check_noise(played.plan.sigma)
+    inside, outside = played.sides
+    if not (len(inside) and len(outside)):
+        raise InputError(": all coins fell alike, must be more", "canaries", canaries)
+    bounds = audit_scores(
+        inside,
+        outside,
+        delta=config.delta,
+        confidence=audit.confidence,
+        estimators=ESTIMATORS,
+        coin_flips=True,
+        seed=seed,
+    )
+    scores = GameScores(outside, inside, "one-run", saturated=played.saturated)
+    deployment = Deployment(
+        records=len(dataset.train), clients=dataset.clients, data_dependent_side=bool(dataset.fitted)
+    )
+    privacy, _ = privacy_of(
+        config,
+        played.plan,
+        deployment,
+        scores,
+        bounds,
+        adversary=adversary,
+        neighbours=audit.neighbours,
+        confidence=audit.confidence,
+    )
+    result = AuditResult(
+        method=method.name,
+        dataset=dataset.name,
+        adversary=adversary,
+        game={
+            "mechanism": "one real training",
+            "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",
+            "neighbours": audit.neighbours,
+            "adversary": adversary,
+            "score": "best linear guess of every coin from the scalars of known batches",
+            "canaries": canaries,
+            "label_1": len(inside),
+            "label_0": len(outside),
+            "rounds_seen": played.rounds_seen,
+            "saturated": "yes" if played.saturated else "no: the server undid it",
+        },
+        privacy=privacy,
+        noise=noise_section(method, config, None, seed),
+        sentence=privacy_sentence(privacy),
+        tradeoff=None,  # the canaries of one training depend on each other, so their scores have no band
+        protects=method.protects(config),
+        **vars(provenance(config, dataset, seed, device, None)),
+    )
+    result = result.model_copy(update={"published": published_by_simulation(result, config)})
+    return AuditOutcome(result, score_files(scores), lambda: None)
+
+
+def planted_row(
+    planted: Planted, audit: AuditPlan, *, runs: int | None = None, seed: int = 0, reporter: Reporter | None = None
+) -> PlantedRow:
+    """Audit one planted mechanism: the claim, both bounds, the verdict found and the ones that are right.
+
+    `runs` in each world replace the mechanism's own number; `audit` gives confidence, chunk, workers and folder.
+    """
+    case = planted.build(seed)
+    shared = 1.0 - (1.0 - audit.confidence) / len(case.games)
+    estimators: list[EmpiricalBound] = []
+    games: dict[str, PlantedGame] = {}
+    number = runs or planted.runs
+    for name, trials in case.games.items():
+        # Vectorised draws are cheap: a chunk of theirs is as large as their blocks.
+        chunk = audit.chunk if not isinstance(trials, DrawnTrials) else max(audit.chunk, 4096)
+        plan = replace(audit, runs=number, chunk=chunk, folder=None, confidence=shared)
+        found = bounded(trials, plan, partial(outcome_of, trials), delta=case.delta, seed=seed, reporter=reporter)
+        estimators += found.bounds
+        facts = fitted_facts(found.scores.fitted)
+        games[name or "the game"] = PlantedGame(
+            empirical_lower=largest_gating(found.bounds), estimators=list(found.bounds), **facts
+        )
+    theory, lower = Theory(applies=True, bounds=tuple(planted.upper_bounds(case))), largest_gating(estimators)
+    verdict = verdict_on(case.epsilon, lower, theory.upper)
+    return PlantedRow(
+        name=planted.name,
+        bug=planted.summary,
+        adversary=planted.adversary,
+        neighbours=planted.neighbours,
+        score=planted.score,
+        runs=number,
+        claimed=case.epsilon,
+        delta=case.delta,
+        empirical_lower=lower,
+        upper=theory.upper,
+        gap=theory.gap or None,
+        expected=list(planted.expected),
+        verdict=verdict,
+        as_expected=verdict in planted.expected,
+        games=games,
+    )
+
+
+def planted_result(
+    chosen: Sequence[Planted],
+    audit: AuditPlan,
+    *,
+    runs: int | None = None,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> PlantedResult:
+    """Audit every mechanism of `chosen`; schema `dpzv-audit/planted/1`."""
+    rows = [planted_row(planted, audit, runs=runs, seed=seed, reporter=reporter) for planted in chosen]
+    return PlantedResult(
+        method="planted",
+        rows=rows,
+        sentence=planted_sentence(rows),
+        confidence=audit.confidence,
+        seed=seed,
+        versions=versions(),
+    )
+
+
+def planted_sentence(rows: Iterable[PlantedRow]) -> str:
+    """How many verdicts are right, and which are not."""
+    rows = list(rows)
+    wrong = [row.name for row in rows if not row.as_expected]
+    right = f"{len(rows) - len(wrong)} of {len(rows)} mechanisms got the verdict they must get"
+    return f"{right}{': not ' + ', '.join(wrong) if wrong else ''}."

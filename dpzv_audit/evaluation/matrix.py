@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpzv_audit.evaluation.comparing import compared, of_these_trainings
+from dpzv_audit.evaluation.sentences import compared, of_these_trainings
 from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
 from dpzv_audit.results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
 

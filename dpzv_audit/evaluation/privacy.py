@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from dpzv_audit.accounting import gaps_of
 from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Reporter, bounded
-from dpzv_audit.evidence.model import NO_NOISE, Theory
-from dpzv_audit.evidence.theory import account, recomputed_curve
-from dpzv_audit.evidence.verdict import given_by, largest_gating, refuted_given, verdict_on
+from dpzv_audit.evidence.games import account, recomputed_curve
+from dpzv_audit.evidence.verdict import NO_NOISE, Theory, given_by, largest_gating, refuted_given, verdict_on
 from dpzv_audit.findings import AdversaryName, EmpiricalBound, NeighbourRelation
 from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adversary
 from dpzv_audit.games.outcome import GameScores, outcome_of
@@ -251,3 +251,24 @@ def seen_in_words(scores: GameScores) -> str:
     low, high = scores.participations
     seen = str(low) if low == high else f"{low} to {high}"
     return f"the adversary saw the canary in {seen} of its own rounds"
+
+
+def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:
+    """`config` of a method that adds noise of its own; `InputError` for another."""
+    found = scalar_config(method, config)
+    if found is None and method.protection(config).draws:
+        why = method.games(config).why_not or "it states a release of its own, and games on scalars speak of DPZV's"
+        raise InputError(f"must be another: {why}", "method", method.name)
+    if found is None:
+        raise InputError(
+            "which adds no noise: there is no epsilon to bound; give dpzv or dpzv-sound", "method", method.name
+        )
+    return found
+
+
+def check_noise(sigma: float) -> None:
+    """Raise `InputError` where a configuration that may add noise adds none."""
+    if sigma == 0.0:
+        raise InputError(
+            "the noise is 0 (‹sigma› 0 or ‹calibration› none), must be above 0: there is no epsilon to bound"
+        )

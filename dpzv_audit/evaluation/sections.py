@@ -1,4 +1,8 @@
-"""Sections that several results share: utility beside controls, costs, and what a repeat needs."""
+"""Sections that several results share: utility, costs, what a repeat needs, and what of a run folder a bound covers.
+
+A bound on epsilon speaks of what its adversary sees. A run folder holds more: controls trained on the true labels
+without noise, accuracies, digests of all records. It is the auditor's; what the bound covers may leave.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,24 @@ import torch
 from attacks.core.metrics import majority_baseline, shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.halving import shortage
-from dpzv_audit.results import Accuracy, Bytes, ControlAccuracy, Data, Epoch, Plain, Utility
+from dpzv_audit.results import (
+    Accuracy,
+    AttackResult,
+    AuditResult,
+    Bytes,
+    ControlAccuracy,
+    Data,
+    Epoch,
+    Noise,
+    Plain,
+    Privacy,
+    Published,
+    Utility,
+)
 from dpzv_audit.runs import environment
-from mechanisms import TrainingConfig
+from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.data import TrainedStack
+from mechanisms.core.training import NoiseSource
 
 
 def utility_section(
@@ -90,3 +108,122 @@ def versions() -> dict[str, str | None]:
     """Return the versions of this tool, Python and the packages that numbers may depend on."""
     facts = environment([])
     return {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
+
+
+MODELS = "models.safetensors"
+
+_MEASURED = "measured on test records, which no noise covers"
+_CONTROLS = "controls, trained on the true labels without noise; one at a rate chosen by training accuracy"
+_ATTACK = "what an attack made of the records, and how often it was right"
+_AUDIT = "from the scores of trainings on the records"
+_DRAWN = "holds what result.json holds"
+
+_OF_NO_RECORD = (
+    *("/schema", "/method", "/dataset", "/protects", "/noise", "/published", "/config", "/seed", "/compute"),
+    *("/versions", "/command_line", "/run", "/rounds", "/bytes", "/data/partition", "/data/notes"),
+)
+_OUTSIDE = {
+    "/sentence": "repeats numbers that are outside",
+    "/data/digests": "of all records: who knows all of them but one can try that one out",
+    "result.json": "holds the parts that are outside",
+    "report.html": _DRAWN,
+    "report.md": _DRAWN,
+    "figure-*.svg": _DRAWN,
+}
+_IDS = "the secret ids of its batches follow from the seed"
+_WITH_SEED = {"/seed": _IDS, "/command_line": _IDS, "environment.json": _IDS}
+"""Where batches are drawn at random, so that a bound may count on their ids; the command line may hold the seed."""
+_UTILITY = {
+    "/utility/test_accuracy": _MEASURED,
+    "/utility/final_loss": _MEASURED,
+    "/utility/history": _MEASURED,
+    "/utility/controls": _CONTROLS,
+}
+_OF_ATTACKS = {
+    "/success": _ATTACK,
+    "/baselines": _ATTACK,
+    "/controls": _CONTROLS,
+    "/measures": _ATTACK,
+    "/curves": _ATTACK,
+    "/reconstructions": "records, and what an attack made of them",
+    "/certified": _ATTACK,
+    "/not_certified": _ATTACK,
+}
+_OF_AUDITS = {
+    "/privacy": _AUDIT,
+    "/tradeoff": _AUDIT,
+    "/by_runs": _AUDIT,
+    "/wealth": _AUDIT,
+    "/warnings": _AUDIT,
+    "/game": "what was audited on which records",
+}
+_SCORE_FILES = {"in.npz": _AUDIT, "out.npz": _AUDIT}
+
+
+def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSource | None, seed: int) -> Noise | None:
+    """Return where a training's noise came from and what that means for a bound; None where there is no noise.
+
+    `source` is that of `mechanisms.train`: None for a simulation, whose noise follows from the run's `seed`.
+    """
+    if not method.protection(config).draws:
+        return None
+    if source == "os":
+        words = "Its noise came from the operating system, and the key is destroyed: nobody can draw it again."
+        return Noise(source="operating system", seed=None, words=words)
+    if source is None:
+        return Noise.of_simulation(seed)
+    words = f"Its noise follows from the noise seed {source}: whoever learns that can subtract it."
+    return Noise(source="noise-seed", seed=source, words=words)
+
+
+def published_by_training(privacy: Privacy, *, trainings: int, sampler: str | None) -> Published:
+    """Return `published` of a result of `train`: a sound bound on one training covers its models."""
+    outside = {
+        **_seed_of(sampler),
+        **_UTILITY,
+        **_OUTSIDE,
+        "measured.json": "times and memory, which can depend on the records",
+    }
+    public = (*_OF_NO_RECORD, "/privacy", "/tradeoff", "/staleness", "environment.json")
+    if privacy.upper is None:
+        why = f"no sound bound exists, gap: {privacy.gap}"
+    elif trainings > 1:
+        why = f"it holds {trainings} trainings on the same records, and the bound is on one"
+    else:
+        upper = np.ceil(privacy.upper * 1000.0) / 1000.0
+        bound = (
+            f"epsilon at most {upper:.3f} at delta {privacy.delta:g}, {privacy.neighbours}, "
+            f"against the {privacy.adversary}"
+        )
+        words = (
+            f"The bound ({bound}) covers {MODELS}, which may leave. It covers nothing else here: accuracies, controls "
+            "trained without noise and digests of the data are for the auditor alone."
+        )
+        covered = {
+            MODELS: "models follow from the noised messages that it counts, and from nothing that neighbours differ in"
+        }
+        return _section(words, covered, outside, public)
+    words = f"No bound covers {MODELS} ({why}), nor anything else here: it is for the auditor alone."
+    return _section(words, {}, {MODELS: why, **outside}, public)
+
+
+def published_by_simulation(result: AttackResult | AuditResult, config: TrainingConfig | None) -> Published:
+    """Return `published` of a result of `attack` or `audit`, whose trainings are simulations: nothing may leave."""
+    seed = _seed_of(getattr(config, "sampler", None))
+    found = result.model_fields_set
+    words = "No bound covers anything in this folder: it is for the auditor alone."
+    outside = {**_OF_ATTACKS, **_UTILITY, **_OF_AUDITS, **_OUTSIDE, **(_SCORE_FILES if "game" in found else {})}
+    there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in found}
+    there |= seed
+    public = (*_OF_NO_RECORD, "/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
+    return _section(words, {}, there, public)
+
+
+def _seed_of(sampler: str | None) -> dict[str, str]:
+    """Return the parts that tell the seed, where secret batch ids follow from it."""
+    return dict(_WITH_SEED) if sampler in ("poisson", "uniform") else {}
+
+
+def _section(words: str, inside: Mapping[str, str], outside: Mapping[str, str], public: tuple[str, ...]) -> Published:
+    of_no_record = [part for part in public if part not in outside]
+    return Published(words=words, inside_bound=dict(inside), not_inside=dict(outside), of_no_record=of_no_record)

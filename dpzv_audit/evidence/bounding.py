@@ -12,7 +12,7 @@ import numpy as np
 
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.errors import InputError
-from dpzv_audit.execution.workers import Workers
+from dpzv_audit.execution.executor import Workers
 from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
 from dpzv_audit.games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
 from dpzv_audit.games.game import DEFAULT_NORM

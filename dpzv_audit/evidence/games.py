@@ -1,15 +1,19 @@
-"""Which games put a claim about a method to the test: on simulated transcripts, and by real trainings."""
+"""What theory and games say of a training: its releases, accounted, and games on simulated and real transcripts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+import numpy as np
+
+from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, upper_bounds
+from dpzv_audit.accounting.release import Composition, Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.blocks import Block, block_of
-from dpzv_audit.evidence.subject import CUT_SHARE, Pool, Stage, all_at_once, two_stages
+from dpzv_audit.evidence.gathering import CUT_SHARE, Block, Pool, Stage, all_at_once, block_of, two_stages
+from dpzv_audit.evidence.verdict import NO_NOISE, Theory
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.games.engine import run_chunk
 from dpzv_audit.games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
@@ -17,7 +21,7 @@ from dpzv_audit.games.outcome import GameScores, outcome_of
 from dpzv_audit.games.outcome import Trials as OutcomeTrials
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import SimulatedTrials
-from mechanisms import DPZVConfig, MethodSpec
+from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment
 
 Trials = TypeVar("Trials")
@@ -32,7 +36,7 @@ _SECRET_BLOCK, _SECRET_BLOCKS = 128, 8
 _MOST_ROUNDS = 250_000
 """Rounds of a transcript that is drawn scalar by scalar: about two minutes of drawing for a claim."""
 _SHARES = {SIMULATED: 0.4, TRAINED: 0.5}
-"""Of a claim with both games; with what `stages.CUT_SHARE` keeps back they sum to 1."""
+"""Of a claim with both games; with what `CUT_SHARE` keeps back they sum to 1."""
 _PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 """Adversaries without a game of their own, and those whose game gives lower bounds for them too."""
 
@@ -137,3 +141,52 @@ def _tried(make: Callable[[], Trials]) -> tuple[Trials | None, str]:
         return make(), ""
     except InputError as error:
         return None, str(error)
+
+
+KNOWS_DIRECTIONS = ("client", "colluding-clients", "all-but-one", "malicious-client")
+
+
+def theory_of(
+    method: MethodSpec,
+    config: TrainingConfig,
+    deployment: Deployment,
+    *,
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
+    delta: float,
+    enough: float | None = None,
+) -> Theory:
+    """Return every accountant's bound for the method as configured; `enough` as in `upper_bounds`."""
+    releases = method.releases(config, deployment)
+    if not releases:
+        measured = method.differences(config)
+        hidden = measured is not None and measured.shared and adversary in KNOWS_DIRECTIONS
+        return Theory(applies=True, unaccounted="known-directions" if hidden else NO_NOISE)
+    release = releases[0] if len(releases) == 1 else Composition(releases)
+    return account(release, adversary=adversary, neighbours=neighbours, delta=delta, enough=enough)
+
+
+def account(
+    release: Release | Composition,
+    *,
+    adversary: AdversaryName,
+    neighbours: NeighbourRelation,
+    delta: float,
+    enough: float | None = None,
+) -> Theory:
+    """Return every accountant's bound on one release; where certified bounds lie below `enough`, no others are made."""
+    bounds = upper_bounds(release, delta=delta, adversaries=[adversary], neighbours=[neighbours], enough=enough)
+    return Theory(applies=True, bounds=tuple(bounds))
+
+
+def recomputed_curve(alpha: Sequence[float], theory: Theory, delta: float) -> list[float] | None:
+    """Return the trade-off curve at (n,) `alpha` of the tightest sound bound; None where there is none."""
+    best = theory.tightest
+    if best is None or best.epsilon is None:
+        return None
+    grid = np.asarray(alpha)
+    curve = (
+        epsilon_delta_tradeoff(grid, best.epsilon.upper, delta) if best.mu is None else gaussian_tradeoff(grid, best.mu)
+    )
+    found: list[float] = curve.tolist()
+    return found

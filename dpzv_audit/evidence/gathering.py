@@ -1,31 +1,36 @@
 """Gathers the evidence about one subject: theory first, then stage by stage until a test has decided.
 
 `Gathering.steps` yields what to compute and is sent the results; who computes them, here or in worker processes, is no
-concern of it. A claim spends one alpha however many looks it takes, see `dpzv_audit.evidence.subject`.
+concern of it.
+
+A claim spends one alpha however many looks it takes; the shares of all planned tests sum to at most 1. The sequential
+test comes first: it may be looked at after every block and stops the audit once it has decided. Where it has not, the
+full audit takes all pairs of the same kind, the sequential test's among them. A p-value of the claim is the least p /
+share over its tests, however they depend on each other, so a pair may serve both; leaving out the later test because of
+what the earlier one showed only raises it.
+
+Blocks of trials are plain values, which caches and worker processes pass on. A block of pairs holds "in" and "out",
+scores in the order of the pairs. Where the scores are Gaussian by construction, "given" holds "probability" and, where
+that is so given a number of participations alone, "count", with the counts of the runs under "counts". For an (epsilon,
+delta) mechanism the view given what has probability p in either world is (epsilon, delta / p), so that a test of those
+runs at delta / p is one of the whole view at delta.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from dpzv_audit.evidence.blocks import (
-    Block,
-    Sides,
-    all_sides,
-    attack_facts,
-    gaussian_sides,
-    permuted_blocks,
-    score_facts,
-    scores_digest,
-    tradeoff_of,
-    warnings_of,
-)
-from dpzv_audit.evidence.model import Evidence, Look, Theory
-from dpzv_audit.evidence.subject import CUT_SHARE, Stage, Subject, split_of
-from dpzv_audit.evidence.verdict import combined_p_value
-from dpzv_audit.statistics import GENERAL_TESTS
-from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.evidence.verdict import Evidence, Look, Theory, combined_p_value
+from dpzv_audit.games.fitted import FittedScore, fitted_facts
+from dpzv_audit.statistics import GAUSSIAN_TESTS, GENERAL_TESTS
+from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, dependence, gaussian_assumption, orders
 from dpzv_audit.statistics.fixed import TestName, fixed_test
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of
 from dpzv_audit.statistics.wealth import success_p_value
@@ -277,3 +282,246 @@ def _for_gaussian(blocks: Sequence[Block], delta: float) -> tuple[Sides, float, 
         return all_sides(blocks), delta, GAUSSIAN_ASSUMPTION
     assumes = gaussian_assumption(sides.inside, sides.outside, vouched=sides.vouched)
     return sides, delta / sides.probability, assumes
+
+
+CUT_SHARE = 0.1
+"""Share of alpha for the one full test of a stage that a budget or an interrupt cut off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One planned step of an audit.
+
+    `pool` names the game whose pairs it draws: tests of a pool take all of its pairs so far. `blocks` counts the blocks
+    it adds. `sequential` and `full` are shares of the claim's alpha, for the e-process of the pool, which is carried on
+    from stage to stage (so it is given once a pool), and for one test at the end of the stage. Where it `stops`, the
+    sequential test is looked at after every block and ends the audit once it has decided.
+    """
+
+    name: str
+    pool: str
+    blocks: int
+    sequential: float = 0.0
+    full: float = 0.0
+    stops: bool = False
+
+    @property
+    def words(self) -> str:
+        """What the stage is called."""
+        return self.name if self.name == self.pool else f"{self.name} test on {self.pool}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Trials of one kind, drawn block by block from streams of their own; `draw(number)` may take seconds.
+
+    A block has `pairs` pairs, and takes `trials` trainings or runs. Where its scores may be `gaussian` by construction
+    half of each share goes to a test of mu. `stored` says whether blocks cost enough to be kept for `resume`.
+    """
+
+    draw: Callable[[int], Block]
+    pairs: int = 0
+    trials: int = 0
+    gaussian: bool = False
+    stored: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is put to the test: its theory, pools of trials by name, and the stages in which these are drawn.
+
+    `stages` is empty where no test can be made, and `unaudited` says why.
+    """
+
+    theory: Callable[[], Theory] = Theory
+    stages: tuple[Stage, ...] = ()
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    gaussian_tests: tuple[TestName, ...] = GAUSSIAN_TESTS
+    """Full tests of mu that the scores of Gaussian pools are put to."""
+    quick: bool = False
+    """Whether all of it takes so little that it is one piece of work, and ends though time is up."""
+    unaudited: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def two_stages(pool: str, *, first: int, rest: int, share: float = 1.0 - CUT_SHARE) -> tuple[Stage, ...]:
+    """Return the sequential test on `first` blocks and the full audit on `rest` more, within `share` of alpha."""
+    return (
+        Stage(name="sequential", pool=pool, blocks=first, sequential=share / 3.0, stops=True),
+        Stage(name="full", pool=pool, blocks=rest, full=2.0 * share / 3.0),
+    )
+
+
+def all_at_once(pool: str, *, blocks: int, share: float = 1.0) -> tuple[Stage, ...]:
+    """Return both tests on one lot of pairs that cost next to nothing: drawing fewer would spare nothing."""
+    return (Stage(name=pool, pool=pool, blocks=blocks, sequential=0.2 * share, full=0.8 * share),)
+
+
+def split_of(stages: Sequence[Stage]) -> dict[str, float]:
+    """Return the share of alpha of every planned test, by name; with what is kept back for a stage cut off."""
+    shares: dict[str, float] = {}
+    for stage in stages:
+        for test, share in (("sequential", stage.sequential), ("full", stage.full)):
+            if share:
+                shares[f"{test} test on {stage.pool}"] = share
+    if len(stages) > 1 or any(stage.full and stage.blocks > 1 for stage in stages):
+        shares["a stage cut off"] = CUT_SHARE
+    return shares
+
+
+Block = Mapping[str, Any]
+Floats = NDArray[np.float64]
+
+FIT_PAIRS = 400
+"""Runs in each world that a score is fitted to, where a mechanism answers with views; they are not tested."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Scores of both worlds, (n,) and (m,), in the order of the pairs, which something of this `probability` gives.
+
+    `vouched`: that they are Gaussian is the word of a user, not of a game of the tool's own.
+    """
+
+    inside: Floats
+    outside: Floats
+    probability: float = 1.0
+    vouched: bool = False
+
+
+def block_of(
+    inside: Floats,
+    outside: Floats,
+    *,
+    probability: float | None = None,
+    vouched: bool = False,
+    counts: tuple[NDArray[Any], NDArray[Any], int] | None = None,
+    fitted: FittedScore | None = None,
+) -> Block:
+    """Return a block of scores; `probability` where they are Gaussian, given a count of `counts` (in, out, count).
+
+    `fitted` is the score that was fitted, where one was: the evidence names it.
+    `vouched` where they are so on the word of a user.
+    """
+    block: dict[str, Any] = {"in": inside.tolist(), "out": outside.tolist()}
+    if probability is not None:
+        block["given"] = {"probability": probability, **({"vouched": True} if vouched else {})}
+        if counts is not None and probability < 1.0:
+            block["given"]["count"] = counts[2]
+            block["counts"] = {"in": counts[0].tolist(), "out": counts[1].tolist()}
+    if fitted is not None:
+        block["score"] = fitted_facts(fitted)
+    return block
+
+
+def block_from(arrays: Mapping[str, NDArray[Any]], fitted: Callable[[], FittedScore], **given: Any) -> Block:
+    """Return a block of what a mechanism answered: its scores, or views (n, d) scored by what `fitted` returns."""
+    model = fitted() if "in_features" in arrays else None
+    inside, outside = (
+        arrays[f"{side}_scores"] if model is None else model.score(arrays[f"{side}_features"]) for side in ("in", "out")
+    )
+    return block_of(inside, outside, fitted=model, **given)
+
+
+def score_facts(blocks: Sequence[Block]) -> dict[str, str]:
+    """Return how the scores of all blocks were fitted; nothing where they were not."""
+    return dict(blocks[0].get("score") or {}) if blocks else {}
+
+
+def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
+    """SHA-256 of all that was drawn, pool by pool: scores in order and what they are given, or success of trainings."""
+    digest = hashlib.sha256()
+    for pool in sorted(pools):
+        for block in pools[pool]:
+            counts = block.get("counts") or {}
+            digest.update(json.dumps([pool, block.get("given"), sorted(counts)], sort_keys=True).encode())
+            for numbers in (block.get("in"), block.get("out"), block.get("rate"), *map(counts.get, sorted(counts))):
+                if numbers is not None:
+                    array = np.ascontiguousarray(numbers, dtype="<f8")
+                    digest.update(str(array.shape).encode())
+                    digest.update(array.data)
+    return digest.hexdigest()
+
+
+def permuted_blocks(blocks: Sequence[Block], seed: int) -> list[Block]:
+    """Return blocks whose sides are each in a random order of their own, whatever order the scores came in.
+
+    Block k is read in the same order however many blocks follow.
+    """
+    found: list[Block] = []
+    for number, block in enumerate(blocks):
+        order = dict(zip(("in", "out"), orders(len(block["in"]), len(block["out"]), seed, number), strict=True))
+
+        def side(name: str, values: Any, order: Mapping[str, Any] = order) -> NDArray[Any]:
+            moved: NDArray[Any] = np.asarray(values)[order[name]]
+            return moved
+
+        sides: dict[str, Any] = {name: side(name, block[name]) for name in order}
+        if "counts" in block:
+            sides["counts"] = {name: side(name, block["counts"][name]) for name in order}
+        found.append({**block, **sides})
+    return found
+
+
+def all_sides(blocks: Sequence[Block]) -> Sides:
+    """Return the scores of both worlds of all blocks."""
+    inside, outside = (
+        np.concatenate([np.asarray(block[side], dtype=np.float64) for block in blocks]) for side in ("in", "out")
+    )
+    return Sides(inside, outside)
+
+
+def gaussian_sides(blocks: Sequence[Block]) -> Sides | None:
+    """Return those scores that are Gaussian by construction; None where a block has none or the blocks disagree."""
+    given = [dict(block.get("given") or {}) for block in blocks]
+    if not given or not given[0] or any(one != given[0] for one in given):
+        return None
+    sides = all_sides(blocks)
+    probability, count = float(given[0]["probability"]), given[0].get("count")
+    if count is None:
+        return Sides(sides.inside, sides.outside, probability, bool(given[0].get("vouched")))
+    kept = [np.concatenate([np.asarray(block["counts"][side]) == count for block in blocks]) for side in ("in", "out")]
+    if not (kept[0].any() and kept[1].any()):
+        return None
+    return Sides(sides.inside[kept[0]], sides.outside[kept[1]], probability)
+
+
+def warnings_of(blocks: Sequence[Block]) -> tuple[str, ...]:
+    """Return what the scores of `blocks`, in the order in which they came, say against the tests of them."""
+    sides = all_sides(blocks)
+    found = dependence(sides.inside, sides.outside)
+    return (found,) if found else ()
+
+
+def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, object]:
+    """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
+    from dpzv_audit.statistics.tradeoff import empirical_tradeoff
+
+    sides = all_sides(blocks)
+    curve = empirical_tradeoff(
+        sides.inside,
+        sides.outside,
+        confidence=confidence,
+        points=51,
+        in_is_high=bool(np.median(sides.inside) >= np.median(sides.outside)),
+    )
+    return {
+        "alpha": list(curve.alpha),
+        "empirical": list(curve.beta),
+        "empirical_low": list(curve.beta_low),
+        "empirical_high": list(curve.beta_high),
+        "confidence": confidence,
+    }
+
+
+def attack_facts(blocks: Sequence[Block]) -> dict[str, object]:
+    """Return the mean success of an attack, of its baselines and of its controls over all blocks."""
+    return {
+        "success": float(np.mean([block["rate"] for block in blocks])),
+        "baselines": _means([block["baselines"] for block in blocks]),
+        "controls": _means([block["controls"] for block in blocks]),
+    }
+
+
+def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}

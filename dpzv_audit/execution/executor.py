@@ -1,15 +1,27 @@
-"""One executor: takes tasks one after another, and does them in this process or on lanes of workers."""
+"""One executor: takes tasks one after another, and does them in this process or on lanes of workers.
+
+Lanes are single loky processes, or slots of a Dask cluster, behind one interface of futures. A function with all its
+data goes to every worker once, when it starts or joins; a task is a few numbers. Each loky lane is an executor of one
+process, so that a process that dies breaks no lane but its own.
+"""
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
+import os
+import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Hashable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, Protocol, TypeVar
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
 
 from dpzv_audit.deadline import TimeIsUp, until
-from dpzv_audit.execution.workers import Job, Lane, Workers, failure_of, lanes_of, worker_died
+from dpzv_audit.errors import AuditError, InputError, check_count
+from dpzv_audit.stopping import leave_to_parent
 
 MOST_DEATHS = 3
 """So often may workers die on one task before it is given up as failed."""
@@ -121,3 +133,245 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
 
 def _left(end: float | None, now: float) -> float:
     return float("inf") if end is None else end - now
+
+
+_DASK_RETRIES = 2
+_IDLE_SECONDS = 3600
+_CONNECT_SECONDS = 10
+
+Job = Callable[..., Any]
+"""What a worker does with what is submitted, such as the pairs of a chunk; pickles with all that it needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """`here`: this process; `loky`: `jobs` processes of this machine; `dask`: the cluster at `scheduler`."""
+
+    kind: Literal["here", "loky", "dask"] = "here"
+    jobs: int = 1
+    scheduler: str | None = None
+
+    def words(self) -> str:
+        """What a result says about where its chunks ran."""
+        return {"here": "this process", "loky": f"{self.jobs} processes", "dask": "a Dask cluster"}[self.kind]
+
+
+def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) -> Workers:
+    """Return the workers that `jobs`, `executor` and `scheduler` ask for; `InputError` where they disagree."""
+    if executor not in (None, "loky", "dask"):
+        raise InputError("must be loky or dask", "executor", executor)
+    if executor == "dask":
+        if scheduler is None:
+            raise InputError("‹executor› dask needs ‹scheduler› ADDRESS, such as tcp://127.0.0.1:8786")
+        if jobs is not None:
+            raise InputError("must be left out with ‹executor› dask: a cluster has its own workers", "jobs", jobs)
+        return Workers(kind="dask", scheduler=scheduler)
+    if scheduler is not None:
+        raise InputError("must be used with ‹executor› dask", "scheduler", scheduler)
+    count = check_count("jobs", 1 if jobs is None else jobs)
+    return Workers(kind="loky", jobs=count) if count > 1 or executor == "loky" else Workers()
+
+
+class Lane(Protocol):
+    """Runs the job once at a time."""
+
+    def submit(self, *arguments: Any) -> Future[Any]:
+        """Start the job on `arguments` and return its future."""
+
+    def renew(self) -> None:
+        """Make the lane usable again after its worker died."""
+
+
+class Lanes(Protocol):
+    """All lanes of a run, each of whose workers holds the job."""
+
+    def opened(self) -> list[Lane]:
+        """Return the lanes that were not returned before: at first all, later those of workers that have joined."""
+
+    def close(self) -> None:
+        """Give all lanes up, and whatever they are doing."""
+
+
+def lanes_of(workers: Workers, job: Job) -> Lanes:
+    """Open the lanes of `workers` for `job`; one line where a cluster cannot be reached (`InputError`) or is empty."""
+    if workers.kind == "dask":
+        return _DaskLanes(workers.scheduler or "", job)
+    return _LokyLanes([_LokyLane(job) for _ in range(workers.jobs)])
+
+
+def worker_died(error: BaseException) -> bool:
+    """Whether `error` says that a worker died, as opposed to what ran on it failing."""
+    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
+
+
+def failure_of(future: Future[Any]) -> BaseException | None:
+    """Return what a future that is done failed with, None where it has a result.
+
+    One that was cancelled, as Dask's are where their scheduler goes away, would raise where it is asked for that.
+    """
+    return CancelledError() if future.cancelled() else future.exception()
+
+
+def in_own_process(job: Job, *arguments: Any) -> Any:
+    """What `job` answers in the main thread of a fresh loky process; `BrokenExecutor` where that process dies.
+
+    A worker of Dask is by default a daemon, which must not have processes of its own: it stops being one here.
+    """
+    multiprocessing.current_process().daemon = False
+    lane = _LokyLane(job)
+    try:
+        return lane.submit(*arguments).result()
+    finally:
+        lane.close()
+
+
+_held: list[Job] = []
+"""In a loky process: its job."""
+
+
+def _hold(job: Job) -> None:
+    """Keep the job, and leave what ends the command, which may reach all its processes, to the parent."""
+    leave_to_parent()
+    _held[:] = [job]
+
+
+def in_worker() -> bool:
+    """Return whether this is a loky process that runs nothing but its job: what ends it ends nothing else."""
+    return bool(_held)
+
+
+def _run_held(*arguments: Any) -> Any:
+    return _held[0](*arguments)
+
+
+class _LokyLane:
+    """One worker process; it computes in one thread unless the environment says otherwise."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._open()
+
+    def _open(self) -> None:
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        self._pool = ProcessPoolExecutor(
+            max_workers=1,
+            timeout=_IDLE_SECONDS,
+            initializer=_hold,
+            initargs=(self._job,),
+            env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
+        )
+
+    def submit(self, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = self._pool.submit(_run_held, *arguments)
+        return future
+
+    def renew(self) -> None:
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, kill_workers=True)
+
+
+class _LokyLanes:
+    """As many lanes as there are jobs, from the start."""
+
+    def __init__(self, lanes: list[_LokyLane]) -> None:
+        self._lanes = lanes
+        self._new: list[Lane] = list(lanes)
+
+    def opened(self) -> list[Lane]:
+        new, self._new = self._new, []
+        return new
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.close()
+
+
+class _DaskLane:
+    """One slot of a Dask cluster. The scheduler itself hands on the chunks of a worker that died."""
+
+    def __init__(self, executor: Any, name: str) -> None:
+        self._executor, self._name = executor, name
+
+    def submit(self, *arguments: Any) -> Future[Any]:
+        future: Future[Any] = self._executor.submit(_run_on_dask, self._name, *arguments)
+        return future
+
+    def renew(self) -> None:
+        """Nothing to do: the next chunk goes to a worker that is alive."""
+
+
+def _run_on_dask(name: str, *arguments: Any) -> Any:
+    from distributed import get_worker
+
+    return get_worker().plugins[name].job()(*arguments)
+
+
+class _DaskLanes:
+    """The slots of the cluster as it is at the moment; its workers get the job as a plugin, when they join too."""
+
+    def __init__(self, scheduler: str, job: Job) -> None:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise InputError("‹executor› dask needs the extra [dask]: pip install 'dpzv-audit[dask]'") from error
+        # What goes wrong is said in one line, by whom it stops. The client has a level of its own.
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._scheduler = scheduler
+        try:
+            self._client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                "which cannot be reached, must be the address of a running Dask scheduler", "scheduler", scheduler
+            ) from error
+        if self._slots() == 0:
+            self._client.close()
+            raise AuditError(f"the Dask cluster at {scheduler} has no workers; start one with: dask worker {scheduler}")
+        self._name = f"dpzv-audit-{uuid.uuid4().hex}"
+        self._client.register_plugin(_held_on_dask(job), name=self._name)
+        self._executor = self._client.get_executor(pure=False, retries=_DASK_RETRIES)
+        self._count = 0
+
+    def _slots(self) -> int:
+        try:
+            return sum(self._client.nthreads().values())
+        except OSError as error:
+            raise AuditError(
+                f"the Dask scheduler at {self._scheduler} went away; the chunks done so far are kept for ‹resume›"
+            ) from error
+
+    def opened(self) -> list[Lane]:
+        new: list[Lane] = [_DaskLane(self._executor, self._name) for _ in range(self._slots() - self._count)]
+        self._count += len(new)
+        return new
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False)
+        if self._client.status == "running":
+            self._client.unregister_worker_plugin(self._name)
+        self._client.close()
+
+
+def _held_on_dask(job: Job) -> Any:
+    """The job as a plugin of Dask's workers, which the scheduler sends to each once. Each thread has a copy."""
+    import cloudpickle
+    from distributed import WorkerPlugin
+
+    class Held(WorkerPlugin):  # type: ignore[misc]
+        def __init__(self, pickled: bytes) -> None:
+            self.pickled = pickled
+
+        def setup(self, worker: Any) -> None:
+            self.local = threading.local()
+
+        def job(self) -> Job:
+            if not hasattr(self.local, "job"):
+                self.local.job = cloudpickle.loads(self.pickled)
+            unpickled: Job = self.local.job
+            return unpickled
+
+    return Held(cloudpickle.dumps(job))

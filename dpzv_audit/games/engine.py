@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.errors import AuditError, InputError, check_count
-from dpzv_audit.execution.executor import carry_out
-from dpzv_audit.execution.workers import Workers
+from dpzv_audit.execution.executor import Workers, carry_out
 from dpzv_audit.halving import in_pieces
 from dpzv_audit.locks import hold
 from dpzv_audit.npy import read_npz

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from dpzv_audit.deadline import can_ring, until
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.execution.workers import in_own_process, in_worker
+from dpzv_audit.execution.executor import in_own_process, in_worker
 from dpzv_audit.games.engine import Arrays, MechanismFailed
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.trees import python_files, tree_digest

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from attacks.core.metrics import rates_difference
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.evaluation.comparing import compared
+from dpzv_audit.evaluation.sentences import compared
 from dpzv_audit.findings import LEAST_TRAININGS, Interval
 from dpzv_audit.reproduce.attacked import FALSE_ALARM, attacked_part, control_text
 from dpzv_audit.reproduce.table import Setting, Trained

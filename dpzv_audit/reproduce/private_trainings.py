@@ -15,7 +15,7 @@ import numpy as np
 
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
 from dpzv_audit.evaluation.auditing import simulated_outcome
-from dpzv_audit.evaluation.common import noised
+from dpzv_audit.evaluation.privacy import noised
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.reproduce.text import Row
 from mechanisms import DPZVConfig, method_named, train

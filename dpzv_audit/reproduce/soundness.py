@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpzv_audit.evaluation.comparing import compared
+from dpzv_audit.evaluation.sentences import compared
 from dpzv_audit.reproduce.text import Row, interval_of, say
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from distributed import LocalCluster
 
-from dpzv_audit.execution.workers import Workers
+from dpzv_audit.execution.executor import Workers
 from dpzv_audit.games.engine import Effort, collect
 
 CHUNKS = 200

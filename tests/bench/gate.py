@@ -28,9 +28,9 @@ from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import parse_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.load import parse_claims
-from dpzv_audit.claims.place import place_of
+from dpzv_audit.claims.subjects import place_of
 from dpzv_audit.evidence.verdict import holm
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -92,7 +92,7 @@ def test_throughput_is_measured_on_workers_too(bench, monkeypatch):
     import throughput
 
     from dpzv_audit.data import load
-    from dpzv_audit.execution.workers import Workers
+    from dpzv_audit.execution.executor import Workers
     from dpzv_audit.games.game import Game
     from dpzv_audit.games.real import RealTrials
     from mechanisms import METHODS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from dpzv_audit.claims.load import parse_claims
+from dpzv_audit.claims.file import parse_claims
 from dpzv_audit.cli import app, commands
 
 from .loaded import blocks

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.ledger_file import LastUsed, NewestState
+from dpzv_audit.claims.ledger import LastUsed, NewestState
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import ChunkStore

@@ -9,8 +9,7 @@ import pytest
 
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.ledger import Entry, Ledger
-from dpzv_audit.claims.ledger_file import append_entry
+from dpzv_audit.claims.ledger import Entry, Ledger, append_entry
 from dpzv_audit.cli import main
 from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.reproduce.parts import TableParts

@@ -7,7 +7,7 @@ import pytest
 
 from attacks.core.contract import AttackOutcome
 from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
-from dpzv_audit.evidence.model import NO_NOISE
+from dpzv_audit.evidence.verdict import NO_NOISE
 from dpzv_audit.findings import Control, Interval, OverTrainings
 from dpzv_audit.results import Accuracy, Privacy
 

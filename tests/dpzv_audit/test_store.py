@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.ledger import Decision, Entry, Ledger
-from dpzv_audit.claims.ledger_file import append_entry
+from dpzv_audit.claims.ledger import Decision, Entry, Ledger, append_entry
 from dpzv_audit.errors import AuditError
 from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.store import checksummed, verified, write_atomically

@@ -15,8 +15,8 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
-    from dpzv_audit.claims.ledger_file import open_ledger
-    from dpzv_audit.claims.load import load_claims
+    from dpzv_audit.claims.file import load_claims
+    from dpzv_audit.claims.ledger import open_ledger
     from dpzv_audit.data.files import TarLimits, read_tar_members
     from dpzv_audit.data.images import IdxFile, read_idx
     from dpzv_audit.data.mfeat import read_mat5

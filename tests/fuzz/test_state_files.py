@@ -11,9 +11,8 @@ import torch
 
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.ledger import Decision, Entry, Ledger
-from dpzv_audit.claims.ledger_file import append_entry, open_ledger
-from dpzv_audit.claims.load import load_claims
+from dpzv_audit.claims.file import load_claims
+from dpzv_audit.claims.ledger import Decision, Entry, Ledger, append_entry, open_ledger
 from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset

@@ -9,8 +9,7 @@ from dpzv_audit.claims import trained
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
-from dpzv_audit.evaluation.common import noised
-from dpzv_audit.evaluation.privacy import privacy_sections
+from dpzv_audit.evaluation.privacy import noised, privacy_sections
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.registry import Registry
 from dpzv_audit.seeds import Purpose

@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.load import load_claims
-from dpzv_audit.claims.place import place_of
+from dpzv_audit.claims.subjects import place_of
 from dpzv_audit.cli import app, commands
 
 ROOT = Path(__file__).parents[3]

@@ -15,14 +15,17 @@ from dpzv_audit.claims.ledger import (
     Decision,
     Entry,
     Ledger,
+    LedgerMemory,
     Look,
     Refutation,
+    append_entry,
+    ledger_lock,
     level_of,
+    open_ledger,
     refuted_over_time,
 )
-from dpzv_audit.claims.ledger_file import LedgerMemory, append_entry, ledger_lock, open_ledger
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.blocks import block_of, scores_digest
+from dpzv_audit.evidence.gathering import block_of, scores_digest
 
 
 def look(claim, p_value, scores="", **more):

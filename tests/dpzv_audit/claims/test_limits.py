@@ -14,9 +14,9 @@ import pytest
 
 from dpzv_audit import limits
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
 from dpzv_audit.claims.gate import Effort, Gate
-from dpzv_audit.claims.load import MOST_CLAIMS, parse_claims
-from dpzv_audit.claims.place import place_of
+from dpzv_audit.claims.subjects import place_of
 from dpzv_audit.cli import main
 from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError

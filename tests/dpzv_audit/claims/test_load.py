@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpzv_audit.claims.load import LARGEST_FILE, key_lines, load_claims, longest_key, parse_claims
-from dpzv_audit.claims.model import AttackClaim, MechanismClaim, MethodClaim, ScoresClaim, claims_schema
+from dpzv_audit.claims.file import (
+    LARGEST_FILE,
+    AttackClaim,
+    MechanismClaim,
+    MethodClaim,
+    ScoresClaim,
+    claims_schema,
+    key_lines,
+    load_claims,
+    longest_key,
+    parse_claims,
+)
 from dpzv_audit.errors import InputError
 
 FILE = """\

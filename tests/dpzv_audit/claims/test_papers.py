@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import AttackClaim, load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.load import load_claims
-from dpzv_audit.claims.model import AttackClaim
-from dpzv_audit.claims.place import place_of
+from dpzv_audit.claims.subjects import place_of
 from dpzv_audit.evidence.verdict import decide, holm
 
 PAPERS = Path(__file__).resolve().parents[3] / "examples" / "papers.toml"

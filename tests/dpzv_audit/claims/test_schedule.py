@@ -6,13 +6,13 @@ import pytest
 
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Effort, Gate
-from dpzv_audit.claims.load import load_claims
-from dpzv_audit.claims.place import place_of
+from dpzv_audit.claims.subjects import place_of
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.gathering import THEORY
 from dpzv_audit.execution import executor
-from dpzv_audit.execution.workers import Workers
+from dpzv_audit.execution.executor import Workers
 
 CLAIMS = """
 [[claim]]

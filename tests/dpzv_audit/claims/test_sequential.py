@@ -7,9 +7,16 @@ import pytest
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
-from dpzv_audit.evidence.blocks import Sides, all_sides, block_of, gaussian_sides
-from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
-from dpzv_audit.evidence.model import Evidence, Look, Theory, evidence_from_json
+from dpzv_audit.evidence.gathering import (
+    Question,
+    Sides,
+    all_sides,
+    block_of,
+    full_looks,
+    gaussian_sides,
+    sequential_looks,
+)
+from dpzv_audit.evidence.verdict import Evidence, Look, Theory, evidence_from_json
 from dpzv_audit.statistics import GAUSSIAN_TESTS
 from dpzv_audit.statistics.assumptions import gaussian_assumption
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from dpzv_audit.claims.file import one_claim
 from dpzv_audit.claims.gate import question_of
-from dpzv_audit.claims.load import one_claim
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evidence.gathering import Gathering
-from dpzv_audit.evidence.subject import Subject
+from dpzv_audit.evidence.gathering import Gathering, Subject
 from dpzv_audit.evidence.verdict import (
     VERDICTS,
     adjusted_p_values,

@@ -18,7 +18,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from dpzv_audit.claims.model import claims_schema
+from dpzv_audit.claims.file import claims_schema
 from dpzv_audit.cli import main
 from dpzv_audit.results import VerifyResult
 from reports.verification import word_of

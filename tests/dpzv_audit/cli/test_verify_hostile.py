@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from dpzv_audit.claims.load import LARGEST_FILE
+from dpzv_audit.claims.file import LARGEST_FILE
 from dpzv_audit.cli import main
 
 CLAIM = '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'

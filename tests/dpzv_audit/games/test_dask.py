@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.execution.workers import Workers
+from dpzv_audit.execution.executor import Workers
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
 from dpzv_audit.games.mechanism import MechanismTrials
 

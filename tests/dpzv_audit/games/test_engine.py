@@ -16,7 +16,7 @@ import torch
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.execution import executor
-from dpzv_audit.execution.workers import Workers, workers_from
+from dpzv_audit.execution.executor import Workers, workers_from
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect, npz_bytes, run_chunk
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,10 +9,9 @@ import pytest
 from dpzv_audit import audit_scores, verify_claim
 from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
 from dpzv_audit.cli import main
-from dpzv_audit.evaluation.mechanism import mechanism_outcome
-from dpzv_audit.evidence.blocks import block_of
+from dpzv_audit.evaluation.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
-from dpzv_audit.evidence.gathering import Question, full_looks
+from dpzv_audit.evidence.gathering import Question, block_of, full_looks
 from dpzv_audit.games.outcome import GameScores, GaussianPart
 from dpzv_audit.statistics import GAUSSIAN_TESTS
 from dpzv_audit.statistics.assumptions import permuted

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.planting import planted_result, planted_row, planted_sentence
+from dpzv_audit.evaluation.auditing import planted_result, planted_row, planted_sentence
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.planted import PLANTED, planted_named
 from dpzv_audit.results import PlantedRow
