@@ -17,8 +17,7 @@ BORDER = {
     "dpzv_audit/cli/account.py": {"method_release"},
     "dpzv_audit/cli/listing.py": {"listed"},
     "dpzv_audit/cli/options.py": {"choose", "configure", "dataset_defaults", "parsed_settings"},
-    "dpzv_audit/cli/release_flags.py": {"release_flags"},
-    "dpzv_audit/cli/releases.py": {"described", "described_unit", "sigma_of"},
+    "dpzv_audit/cli/releases.py": {"described", "described_unit", "release_flags", "sigma_of"},
     "dpzv_audit/runs.py": {"environment"},
     "dpzv_audit/training_defaults.py": {"defaults_for"},
 }

@@ -12,10 +12,8 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit import check_not_shadowed
-from dpzv_audit.cli.common import ARGUMENTS
-from dpzv_audit.cli.encoding import spell_plainly
-from dpzv_audit.cli.failures import say_unexpected, threads_watched
-from dpzv_audit.cli.names import RUNNING, renamed, said
+from dpzv_audit.cli.flags import RUNNING, renamed, said
+from dpzv_audit.cli.output import ARGUMENTS, say_unexpected, spell_plainly, threads_watched
 from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
 from dpzv_audit.stopping import INTERRUPTED, exit_code, stoppable
 
@@ -59,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     0 all well, 1 a claim was refuted, 2 the user's input is wrong, 3 something failed, 130 interrupted (by SIGTERM
     143, by SIGHUP 129).
     Whatever goes wrong is one line on stderr; the traceback of an unexpected error goes to a log file
-    (`dpzv_audit.cli.failures`). Sets `OMP_NUM_THREADS` to 1 where it is not set.
+    (`dpzv_audit.cli.output`). Sets `OMP_NUM_THREADS` to 1 where it is not set.
     """
     os.environ.setdefault("OMP_NUM_THREADS", THREADS)
     spell_plainly(sys.stdout)

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpzv_audit.cli.common import (
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, check_choice, flags_given, takes
+from dpzv_audit.cli.options import (
+    DataFlags,
+    choose,
+    parsed_settings,
+)
+from dpzv_audit.cli.output import (
     Output,
     choose_device,
     progress_reporter,
     refuse_beside,
-)
-from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, check_choice, takes
-from dpzv_audit.cli.names import flags_given
-from dpzv_audit.cli.options import (
-    choose,
-    parsed_settings,
 )
 from dpzv_audit.errors import AuditError, InputError
 

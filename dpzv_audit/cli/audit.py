@@ -1,20 +1,330 @@
-"""`dpzv-audit audit`: the group of commands that bound epsilon from below, and the flags that choose one of them."""
+"""`dpzv-audit audit`: the group of commands that bound epsilon from below, with those that play a game themselves."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.audit_coverage import audit_coverage
-from dpzv_audit.cli.audit_mechanism import audit_mechanism
-from dpzv_audit.cli.audit_method import audit_method
-from dpzv_audit.cli.audit_scores import audit_score_files
-from dpzv_audit.cli.flags import Command, takes
-from dpzv_audit.cli.names import flag, flags_set, option_of
-from dpzv_audit.errors import InputError
+from dpzv_audit.cli.audit_scores import DEFAULT_DELTA, audit_coverage, audit_score_files
+from dpzv_audit.cli.flags import (
+    Command,
+    Count,
+    OutFlags,
+    Positive,
+    Probability,
+    RunFlags,
+    TrainingFlags,
+    WorkerFlags,
+    among,
+    flag,
+    flags_set,
+    option_of,
+    takes,
+)
+from dpzv_audit.cli.options import DataFlags, choose, configure
+from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, progress_reporter
+from dpzv_audit.deadline import TRIAL_SECONDS
+from dpzv_audit.errors import InputError, check_count
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpzv_audit.evaluation import AuditPlan
+    from dpzv_audit.evaluation.auditing import AuditOutcome
+    from dpzv_audit.results import AuditResult
+
+
+DEFAULT_RUNS = 2000
+DEFAULT_CHUNK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedFlags(TrainingFlags):
+    """The method that is audited, and its settings; None where not given."""
+
+    method: Annotated[str, typer.Argument(metavar="NAME", help="Method; see `dpzv-audit list methods`.")] = "dpzv"
+    delta: Probability | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameFlags:
+    """How many runs an audit makes in each world, and what is made of them.
+
+    Options:
+        runs N: Runs in each world; by default 2000, for a planted mechanism its own number.
+        chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
+        confidence X: Confidence of the bound: a true claim is refuted with probability 1 - X at most.
+        fail_on refuted|overclaimed: Exit with 1 when the claim is refuted; with overclaimed, also when no sound bound
+            supports it.
+        max_minutes X: Stop after X minutes and answer with the runs done by then.
+        resume: Go on where an interrupted audit with the same options stopped.
+    """
+
+    runs: Count | None = None
+    chunk: Count = DEFAULT_CHUNK
+    confidence: Probability = 0.95
+    fail_on: Annotated[str | None, among("refuted", "overclaimed")] = None
+    max_minutes: float | None = None
+    resume: bool = False
+
+    def plan(self, workers: WorkerFlags, out: Path, **game: Any) -> AuditPlan:
+        """Return the plan of an audit whose chunks are kept under `out`; `game` are further fields of it."""
+        from dpzv_audit.evaluation import AuditPlan
+
+        return AuditPlan(
+            runs=DEFAULT_RUNS if self.runs is None else self.runs,
+            chunk=self.chunk,
+            confidence=self.confidence,
+            workers=workers.workers(),
+            max_minutes=self.max_minutes,
+            folder=out / "audits",
+            resume=self.resume,
+            **game,
+        )
+
+    def fail(self, verdict: str | None) -> None:
+        """Exit with 1 where `--fail-on` asks for it."""
+        failing = ("refuted", "overclaimed") if self.fail_on == "overclaimed" else ("refuted",)
+        if self.fail_on is not None and verdict in failing:
+            raise typer.Exit(1)
+
+
+def show(
+    outcome: AuditOutcome,
+    table: Callable[[Console, AuditResult], None],
+    game: GameFlags,
+    where: OutFlags,
+    output: Output,
+) -> None:
+    """Write the run folder, print the result, and exit with 1 where `--fail-on` asks for it."""
+    from dpzv_audit.cli.summary import save
+
+    result = outcome.result
+    saved = save(result, where.out, "audit", where.seed, files=outcome.files)
+    outcome.forget()
+    output.result(saved)
+    table(output.console, result)
+    output.say(result.sentence)
+    output.noise(result.noise)
+    output.memory(result.compute)
+    if "not_kept" in result.compute:
+        output.say(f"Nothing was kept for --resume: {result.compute['not_kept']}.")
+    output.path(saved.run)
+    game.fail(result.privacy.conclusion)
+
+
+_UNTRAINED = (
+    *(
+        "data_option" if field.name == "data_options" else field.name
+        for field in fields(DataFlags)
+        if field.name != "clients"
+    ),
+    *("epochs", "canary_norm", "canaries", "device"),
+)
+"""Options that say nothing to a simulation."""
+_BOTH_WORLDS = ("runs", "chunk", "jobs", "executor", "scheduler", "max_minutes", "resume")
+
+
+@takes(data=DataFlags, training=AuditedFlags, game=GameFlags, run=RunFlags, workers=WorkerFlags, output=Output)
+def audit_method(
+    *,
+    ctx: typer.Context,
+    training: AuditedFlags,
+    data: DataFlags,
+    adversary: str = "client",
+    neighbours: str = "replace-label",
+    canary: str = "worst-case",
+    canary_norm: float | None = None,
+    canaries: Annotated[int | None, partial(check_count, least=2)] = None,
+    others: str = "zero",
+    simulate: bool = False,
+    dataset_size: Count | None = None,
+    rounds: Count | None = None,
+    game: GameFlags,
+    workers: WorkerFlags,
+    run: RunFlags,
+    output: Output,
+) -> None:
+    """Bound epsilon of a method from below, beside every upper bound.
+
+    Plays a distinguishing game: a stack of trainings in each of two worlds, which differ in one record. With --simulate
+    the scalars of a training are drawn instead, at any size; with --canaries there is one training alone.
+
+    Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
+
+    Options:
+        adversary client|colluding-clients|eavesdropper|release: Who tells the worlds apart.
+        neighbours replace-label|replace-record|add-remove|zero-out: How the two worlds differ in the canary.
+        canary worst-case|state|mislabelled|random: The record that differs; see `dpzv-audit list canaries`.
+        canary_norm X: Factor by which the features of a state canary are multiplied.
+        canaries M: One training with M canaries of coin-flip labels, whose labels are guessed, instead of many
+            trainings.
+        others zero|saturated: What the records beside the canary contribute: 0 or +C.
+        simulate: Draw the scalars of a training of any size instead of training; worst-case canary.
+        dataset_size D: With --simulate: number of records.
+        rounds T: With --simulate: rounds, all clients together.
+    """
+    given = flags_set(ctx)
+    if canary_norm is not None and canary != "state":
+        raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
+    if canaries is not None:
+        _refuse(given, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
+    worlds = {"others": others, "neighbours": neighbours, "canary": canary}
+    norm = {} if canary_norm is None else {"norm": canary_norm}
+    plan = game.plan(workers, run.out, **worlds, **norm)
+    options: dict[str, Any] = {"adversary": adversary, "audit": plan, "seed": run.seed}
+    with kept_for_resume(run.out / "audits", "*.npz"):
+        if simulate:
+            outcome = _simulated(given, training, data, dataset_size, rounds, options, output)
+        else:
+            _refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
+            outcome = _trained(training, data, canaries, run.device, options, output)
+    from dpzv_audit.cli.summary import audit_table
+
+    show(outcome, audit_table, game, run, output)
+
+
+def _simulated(
+    given: Collection[str],
+    training: AuditedFlags,
+    data: DataFlags,
+    dataset_size: int | None,
+    rounds: int | None,
+    options: dict[str, Any],
+    output: Output,
+) -> AuditOutcome:
+    from dpzv_audit.evaluation.auditing import simulated_outcome
+    from mechanisms.core.context import Deployment
+
+    _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
+    for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):
+        if value is None:
+            raise InputError("is missing: --simulate needs --dataset-size D and --rounds T", name)
+    spec, config = configure(training)
+    deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
+    with output.progress() as bars:
+        return simulated_outcome(spec, config, deployment, reporter=progress_reporter(bars), **options)
+
+
+def _trained(
+    training: AuditedFlags,
+    data: DataFlags,
+    canaries: int | None,
+    device: str,
+    options: dict[str, Any],
+    output: Output,
+) -> AuditOutcome:
+    from dpzv_audit.evaluation.auditing import audit_outcome, one_run_outcome
+
+    choice = choose(training, data, quiet=output.quiet)
+    what = (choice.method, choice.config, choice.dataset)
+    where = choose_device(device)
+    with output.progress() as bars:
+        options |= {"device": where, "reporter": progress_reporter(bars)}
+        if canaries is not None:
+            return one_run_outcome(*what, canaries=canaries, **options)
+        return audit_outcome(*what, **options)
+
+
+def _refuse(given: Collection[str], names: Iterable[str], why: str) -> None:
+    """Raise `InputError` for the first of the options `names` that was given."""
+    for name in names:
+        if name in given:
+            raise InputError(f"{flag(name)} {why}")
+
+
+PLANTED_PREFIX = "planted:"
+WHAT = "pkg.mod:factory, a mechanism of yours, which is imported; or planted:NAME, planted:all."
+
+
+@takes(game=GameFlags, run=OutFlags, workers=WorkerFlags, output=Output)
+def audit_mechanism(
+    *,
+    mechanism: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)],
+    epsilon: Positive | None = None,
+    delta: Probability = DEFAULT_DELTA,
+    exactly_gaussian: bool = False,
+    trial_seconds: Positive = TRIAL_SECONDS,
+    game: GameFlags,
+    workers: WorkerFlags,
+    run: OutFlags,
+    output: Output,
+) -> None:
+    """Bound epsilon of a Python object of yours from below.
+
+    It is imported and run in both worlds. planted:all runs the mechanisms that are wrong on purpose, and exits with 3
+    where one of them gets another verdict than it must.
+
+    Example: dpzv-audit audit mechanism planted:all
+
+    Options:
+        epsilon X: Claimed epsilon.
+        delta X: Delta of the claim and of every bound, strictly between 0 and 1.
+        exactly_gaussian: The scores are Gaussian by construction, on your word: the gaussian estimator may then refute
+            the claim.
+        trial_seconds X: Most seconds that one run of the mechanism may take.
+    """
+    plan = game.plan(workers, run.out)
+    with kept_for_resume(run.out / "audits", "*.npz"):
+        if mechanism.startswith(PLANTED_PREFIX):
+            knows = "--mechanism planted, which knows what its scores are"
+            if exactly_gaussian:
+                raise InputError(f"--exactly-gaussian does not go with {knows}")
+            if epsilon is not None:
+                raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
+            _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
+            return
+        from dpzv_audit.cli.summary import mechanism_table
+        from dpzv_audit.evaluation.auditing import mechanism_outcome
+        from dpzv_audit.execution.executor import Workers
+        from dpzv_audit.games.mechanism import mechanism_from
+
+        mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
+        if plan.workers.kind == "here":
+            # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
+            plan = replace(plan, workers=Workers(kind="loky", jobs=1))
+        with output.progress() as bars:
+            outcome = mechanism_outcome(
+                mechanism,
+                plan,
+                epsilon=epsilon,
+                delta=delta,
+                trial_seconds=trial_seconds,
+                exactly_gaussian=exactly_gaussian,
+                seed=run.seed,
+                reporter=progress_reporter(bars),
+            )
+        show(outcome, mechanism_table, game, run, output)
+
+
+def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output: Output) -> None:
+    """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
+    from dpzv_audit.cli.summary import planted_markdown, planted_table, save_table
+    from dpzv_audit.evaluation.auditing import planted_result
+    from dpzv_audit.games.planted import PLANTED, planted_named
+
+    every = name == "all"
+    flag = "--mechanism planted:NAME"
+    chosen = list(PLANTED.values()) if every else [planted_named(name, what=flag, also=("all",))]
+    with output.progress() as bars:
+        result = planted_result(chosen, plan, runs=game.runs, seed=run.seed, reporter=progress_reporter(bars))
+    saved = save_table(result, run.out, "audit", run.seed, planted_markdown(result))
+    output.result(saved)
+    planted_table(output.console, result)
+    output.say(result.sentence)
+    output.path(saved.run)
+    rows = result.rows
+    if not all(row.as_expected for row in rows):
+        raise typer.Exit(3)
+    if not every:
+        game.fail(rows[0].verdict)
+
 
 AUDITS: dict[str, Command] = {
     "method": audit_method,

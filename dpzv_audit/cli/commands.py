@@ -8,9 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from dpzv_audit.cli import account, app, attack, audit, calibrate, listing, matrix, report, reproduce, train, verify
-from dpzv_audit.cli.flags import check_choice
-from dpzv_audit.cli.names import RUNNING
+from dpzv_audit.cli import account, app, attack, audit, listing, matrix, report, reproduce, train, verify
+from dpzv_audit.cli.flags import RUNNING, check_choice
 
 
 class Command(TyperCommand):
@@ -56,7 +55,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train.train,
     "audit": audit.audit,
     "account": account.account,
-    "calibrate": calibrate.calibrate,
+    "calibrate": account.calibrate,
     "verify": verify.verify,
     "matrix": matrix.matrix,
     "reproduce": reproduce.reproduce,

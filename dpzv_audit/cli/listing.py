@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.common import Output
-from dpzv_audit.cli.flags import takes
-from dpzv_audit.cli.names import flag
+from dpzv_audit.cli.flags import flag, takes
+from dpzv_audit.cli.output import Output
 from dpzv_audit.errors import unknown_name, with_options
 from dpzv_audit.registry import OWN, Registry
 

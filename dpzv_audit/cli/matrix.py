@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dpzv_audit.cli.common import (
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, check_choice, takes
+from dpzv_audit.cli.options import DataFlags, load_data
+from dpzv_audit.cli.output import (
     Output,
     choose_device,
     kept_for_resume,
+    print_table,
     progress_reporter,
+    repeatable_command_line,
 )
-from dpzv_audit.cli.data_loading import load_data
-from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, check_choice, takes
-from dpzv_audit.cli.tables import print_table
 from dpzv_audit.errors import AuditError, InputError
 
 if TYPE_CHECKING:
@@ -177,7 +177,6 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[Cell
 def _finish(
     output: Output, folder: Path, tasks: Sequence[CellTask], found: Sequence[Cell], shared: Mapping[str, Any]
 ) -> None:
-    from dpzv_audit.cli.common import repeatable_command_line
     from dpzv_audit.evaluation.matrix import matrix_result
     from dpzv_audit.runs import environment, json_text
     from dpzv_audit.store import private_folder, write_atomically

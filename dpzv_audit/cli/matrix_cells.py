@@ -13,10 +13,8 @@ from pydantic import ValidationError
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
 from dpzv_audit.checkpoints import run_key
-from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import TrainingFlags
-from dpzv_audit.cli.names import flag
-from dpzv_audit.cli.options import choose
+from dpzv_audit.cli.flags import TrainingFlags, flag
+from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.common import Output
 from dpzv_audit.cli.flags import takes
+from dpzv_audit.cli.output import Output
 from dpzv_audit.errors import InputError
 
 SCHEMA = "dpzv-audit/report/1"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.common import (
+from dpzv_audit.cli.flags import Count, RunFlags, takes
+from dpzv_audit.cli.output import (
     Output,
     choose_device,
     progress_reporter,
 )
-from dpzv_audit.cli.flags import Count, RunFlags, takes
 from dpzv_audit.errors import InputError
 
 if TYPE_CHECKING:

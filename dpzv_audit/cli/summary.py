@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from dpzv_audit.cli.common import repeatable_command_line
-from dpzv_audit.cli.tables import print_table
+from dpzv_audit.cli.output import print_table, repeatable_command_line
 from dpzv_audit.errors import AuditError
 from dpzv_audit.findings import LEAST_TRAININGS, Control, EmpiricalBound, Interval
 from dpzv_audit.results import (

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dpzv_audit.cli.common import (
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
+from dpzv_audit.cli.options import (
+    DataFlags,
+    choose,
+)
+from dpzv_audit.cli.output import (
     Output,
     choose_device,
     progress_reporter,
-)
-from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
-from dpzv_audit.cli.options import (
-    choose,
 )
 from dpzv_audit.errors import Interrupted
 from dpzv_audit.locks import hold

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpzv_audit.cli.common import (
+from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, among, takes
+from dpzv_audit.cli.output import (
     Output,
     choose_device,
+    print_table,
+    repeatable_command_line,
 )
-from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, among, takes
 from dpzv_audit.deadline import TRIAL_SECONDS
-from dpzv_audit.errors import InputError, Interrupted
+from dpzv_audit.errors import AuditError, InputError, Interrupted
+from dpzv_audit.inert import inert
+from dpzv_audit.runs import MEASURED_FILE, RESULT_FILE, environment, run_name, write_run
+from dpzv_audit.store import write_atomically
+from reports.text import verdict_words
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpzv_audit.claims.cache import Cache
     from dpzv_audit.claims.gate import ClaimRun, Gate
+    from dpzv_audit.results import ClaimResult, VerifyResult
+
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
 
@@ -99,9 +114,6 @@ def verify(
     from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
     from dpzv_audit.claims.result import decided, decided_by_ledger, measured, verify_result
     from dpzv_audit.claims.subjects import place_of
-    from dpzv_audit.cli.tables import print_table
-    from dpzv_audit.cli.verify_output import check_file, save, summary_file
-    from dpzv_audit.cli.verify_view import print_sentence, verdict_table
 
     check_file("junit", junit)
     check_file("sarif", sarif)
@@ -179,8 +191,6 @@ def _print_schema() -> None:
 
 def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
     """Validate every claim, then gather the evidence; also whether the user interrupted it."""
-    from dpzv_audit.cli.verify_view import live_status
-
     runs = gate.prepare()
     with live_status(output, [run.placed.name for run in runs]) as show:
         gate.status = show
@@ -189,3 +199,166 @@ def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
         except KeyboardInterrupt:
             return runs, True
     return runs, False
+
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+_CHANGE_NOTHING = ("--out", "--cache", "--junit", "--sarif", "--jobs", "--executor", "--scheduler")
+"""Flags on which no number depends; all have a value."""
+
+
+def check_file(flag: str, path: Path | None) -> None:
+    """Raise `InputError` where `path` cannot be a file to write to: told before hours of work, not after them."""
+    if path is None:
+        return
+    if not path.name or path.is_dir():
+        raise InputError("a folder; must be a file to write to", flag, path)
+    if not path.parent.is_dir():
+        raise InputError("must be in a folder that exists", flag, path)
+
+
+def summary_file() -> Path | None:
+    """Return the file that GitHub shows on the page of the run; None elsewhere."""
+    named = os.environ.get(SUMMARY_VARIABLE)
+    return Path(named) if named else None
+
+
+def save(
+    result: VerifyResult,
+    measured: Mapping[str, float],
+    out: Path,
+    cache: Cache,
+    *,
+    junit: Path | None,
+    sarif: Path | None,
+) -> dict[str, object]:
+    """Write the run folder, then JUnit, SARIF and the step summary; return what goes out as JSON.
+
+    `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
+    """
+    from reports.ci import to_junit, to_sarif, to_summary
+    from reports.render import write_report
+
+    facts = environment([])
+    versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
+    stored = result.model_copy(update={"command_line": _command_line(), "versions": versions})
+    name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
+    with write_run(out, name) as folder:
+        folder.write_json(RESULT_FILE, stored)
+        folder.write_json(MEASURED_FILE, measured)
+        folder.write_json("environment.json", environment())
+        write_report(folder.path, drawings=cache)
+    if junit is not None:
+        _write("--junit", junit, to_junit(stored, measured))
+    if sarif is not None:
+        _write("--sarif", sarif, to_sarif(stored))
+    summary = summary_file()
+    if summary is not None:
+        _append(summary, to_summary(stored))
+    return {**stored.to_json(), "measured": dict(measured), "run": str(folder.path)}
+
+
+def _command_line() -> list[str]:
+    """Return the command line as a repeat of the result needs it; in full it stands in environment.json."""
+    from dpzv_audit.claims.result import shown_path
+
+    parts = []
+    for argument in repeatable_command_line(without=_CHANGE_NOTHING, plain=("--no-cache",)):
+        flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+        parts.append(f"{flag}{equals}{shown_path(value)}")
+    return parts
+
+
+def _write(flag: str, path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text, shared=True)
+    except OSError as error:
+        raise AuditError(
+            f"which cannot be written ({error.strerror}); give a file in a folder that exists", flag, path
+        ) from error
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise AuditError(f"which cannot be written ({error.strerror})", SUMMARY_VARIABLE, path) from error
+
+
+STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
+
+
+@contextmanager
+def live_status(output: Output, names: Sequence[str]) -> Iterator[Any]:
+    """Show what each claim is doing as a table on stderr while the block runs; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    status = ["waiting"] * len(names)
+
+    def table() -> Table:
+        shown = Table(box=None, pad_edge=False, show_header=False)
+        # A long file shows what is under way, not everything.
+        busy = [i for i, text in enumerate(status) if text not in ("waiting", "done", "from the cache")]
+        rows = range(len(names)) if len(names) <= 30 else busy[:30]
+        for index in rows:
+            shown.add_row(Text(inert(names[index][:60])), Text(status[index]))
+        done = sum(
+            text in ("done", "from the cache") or text.startswith(("the budget", "the limit")) for text in status
+        )
+        shown.add_row("", Text(f"{done} of {len(names)} claims done", style="dim"))
+        return shown
+
+    def show(index: int, text: str) -> None:
+        status[index] = text
+
+    if output.quiet or not console.is_terminal:
+        yield show
+        return
+    # Drawn by the clock, not with every change: thousands of claims change faster than anybody reads.
+    with Live(get_renderable=table, console=console, transient=True, refresh_per_second=4):
+        yield show
+
+
+def verdict_table(claims: Sequence[ClaimResult]) -> Table:
+    """Return the verdicts in one glance: claim, verdict, claimed, measured, proved, p-value over the file."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from dpzv_audit.findings import down, up
+
+    table = Table(box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("claim")
+    table.add_column("verdict", min_width=len("inconclusive *"))
+    for title in ("claimed", "measured", "proved", "p (Holm)"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for entry in claims:
+        if entry.form == "attack":
+            claimed = f"≤ {100 * entry.claimed:g}%"
+            measured = f"{100 * (entry.attack.success or 0.0):.1f}%" if entry.rates else "–"
+            proved = ""
+        else:
+            claimed = f"≤ {entry.claimed:g}"
+            measured = "–" if entry.epsilon_lower is None else f"≥ {down(entry.epsilon_lower)}"
+            proved = "–" if entry.upper is None else f"≤ {up(entry.upper)}"
+        words = verdict_words(entry.verdict, entry.verdict_given)
+        verdict = Text(words + (" *" if entry.missing else ""), style=STYLES[entry.verdict])
+        table.add_row(Text(inert(entry.name)), verdict, claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
+    return table
+
+
+def print_sentence(console: Console, entry: ClaimResult, *, cached: bool, not_cached: str) -> None:
+    """Print what was found of one claim as a sentence, with whether it was `cached`, or why it could not be."""
+    from rich.text import Text
+
+    text = Text(inert(f"{entry.name}: {entry.sentence}"))
+    text.stylize("bold", 0, len(inert(entry.name)))
+    if cached:
+        text.append(" [from the cache]", style="dim")
+    if not_cached:
+        text.append(inert(f" [not cached: {not_cached}]"), style="dim")
+    console.print(text)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import gaps_of, mu_from_epsilon, tightest_sound, upper_bounds
-from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.flags import TrainingFlags
+from dpzv_audit.cli.options import DataFlags
 from dpzv_audit.cli.releases import of_method
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError

@@ -10,9 +10,8 @@ import torch
 from attacks import ATTACKS
 from attacks.core.contract import AttackSetting
 from attacks.core.run import attacked_run
-from dpzv_audit.cli.data_options import DataFlags
 from dpzv_audit.cli.flags import TrainingFlags
-from dpzv_audit.cli.options import choose, dataset_defaults
+from dpzv_audit.cli.options import DataFlags, choose, dataset_defaults
 from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained, token_runs
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError

@@ -5,7 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dpzv_audit.cli.names import said
+from dpzv_audit.cli.flags import said
 from dpzv_audit.cli.report import report
 from dpzv_audit.errors import InputError
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from dpzv_audit.accounting import ACCOUNTANTS, GAPS
 from dpzv_audit.cli import account as command
-from dpzv_audit.cli.names import said
+from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.findings import ADVERSARIES
 

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli.audit import audit
-from dpzv_audit.cli.names import said
+from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics import audit_scores
 

@@ -6,8 +6,8 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli.audit import audit
-from dpzv_audit.cli.audit_coverage import family_of
-from dpzv_audit.cli.names import said
+from dpzv_audit.cli.audit_scores import family_of
+from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.statistics import ESTIMATORS, audit_scores
 

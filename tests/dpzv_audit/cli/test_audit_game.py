@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli.audit import audit
-from dpzv_audit.cli.names import said
+from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import AuditError, InputError
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -5,8 +5,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dpzv_audit.cli import calibrate as command
-from dpzv_audit.cli.names import said
+from dpzv_audit.cli import account as command
+from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
 
 SIZES = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo"

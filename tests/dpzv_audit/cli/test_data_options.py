@@ -7,10 +7,8 @@ import pytest
 
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.cli import main
-from dpzv_audit.cli.data_loading import load_data
-from dpzv_audit.cli.data_options import DataFlags
-from dpzv_audit.cli.names import flag
-from dpzv_audit.cli.options import dataset_defaults
+from dpzv_audit.cli.flags import flag
+from dpzv_audit.cli.options import DataFlags, dataset_defaults, load_data
 from dpzv_audit.data import DATASETS, download, load
 from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.training_defaults import DATASET_DEFAULTS, GRADIENT_DEFAULTS

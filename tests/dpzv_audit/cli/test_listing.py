@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from dpzv_audit.cli.flags import flag, said
 from dpzv_audit.cli.listing import REGISTRIES, list_what, listed
-from dpzv_audit.cli.names import flag, said
 from dpzv_audit.data import DATASETS
 from dpzv_audit.errors import InputError, with_options
 from dpzv_audit.findings import ADVERSARIES

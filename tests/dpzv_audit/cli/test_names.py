@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.cli import main
-from dpzv_audit.cli.names import flag, said
+from dpzv_audit.cli.flags import flag, said
 from dpzv_audit.errors import InputError, check_count, with_options
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpzv_audit.cli import main
-from dpzv_audit.cli.tables import FOLDED_WIDTH, print_table
+from dpzv_audit.cli.output import FOLDED_WIDTH, print_table
 
 
 def printed(width, *rows, no_wrap=("number",)):

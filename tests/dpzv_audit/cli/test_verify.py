@@ -603,7 +603,7 @@ def test_output_that_cannot_be_written_is_one_line_and_code_three(folder, capsys
     def full(path, text, **_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("dpzv_audit.cli.verify_output.write_atomically", full)
+    monkeypatch.setattr("dpzv_audit.cli.verify.write_atomically", full)
     write(folder, FILE)
     assert main(["verify", "claims.toml", "--junit", "out.xml", "--quiet"]) == 3
     assert "--junit is out.xml, which cannot be written (No space left on device)" in capsys.readouterr().err
