@@ -1,13 +1,13 @@
 """Errors a user may meet: each is one line, and each knows the exit code of the command line."""
 
+from __future__ import annotations
+
 import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Self
-
-from dpzv_audit.inert import inert
 
 LONGEST_MESSAGE = 2000
 
@@ -171,3 +171,33 @@ def unknown_name(what: str, given: str, known: Iterable[str], of: str = "") -> I
     near = difflib.get_close_matches(given, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InputError(f": {hint}must be one of {', '.join(names)}{of}", what, given)
+
+
+_COMMAND = re.compile(r"#(?=#[A-Za-z]*\[)|:(?=:)")
+"""What may begin a command to the service that keeps the log of a CI run.
+
+GitHub obeys a line that begins with "::NAME ...::", after spaces too, and "##[NAME]" anywhere in a line; Azure obeys
+"##vso[NAME]", TeamCity "##teamcity[NAME]". GitLab's commands need a carriage return and an escape character, which the
+tool never prints as they are.
+"""
+
+
+def inert(text: str) -> str:
+    """Return `text` in which nothing can be such a command: a space parts two colons, and the hashes of `##[`.
+
+    Colons are parted anywhere, since text that is wrapped may begin a line at any character.
+    """
+    return _COMMAND.sub(lambda found: f"{found.group()} ", text)
+
+
+def inert_json(text: str) -> str:
+    """Return JSON of the same value as `text` in which nothing is such a command.
+
+    Outside its strings JSON has neither two colons nor two hashes side by side; in one, the second becomes an escape.
+    """
+    return text.replace("##", "#\\u0023").replace("::", ":\\u003a")
+
+
+def inert_xml(text: str) -> str:
+    """Return XML of the same content as `text`, which has no names with two colons, in which nothing is a command."""
+    return text.replace("##", "#&#35;").replace("::", ":&#58;")

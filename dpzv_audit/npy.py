@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.plain_files import open_plain
+from dpzv_audit.files import open_plain
 
 # The header is a Python literal, which numpy tokenises and parses: each step fails in ways of its own.
 _HEADER_ERRORS = (

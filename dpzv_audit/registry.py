@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from dpzv_audit.errors import InputError, one_line, unknown_name
-from dpzv_audit.trees import tree_digest
+from dpzv_audit.files import tree_digest
 
 OWN = "dpzv-audit"
 
@@ -112,7 +112,7 @@ class Registry(Mapping[str, T]):
 def code_digest(group: str, name: str) -> str:
     """Return a digest of all files of the package that adds `name` to `group`; empty where none does. Imports nothing.
 
-    Raises `dpzv_audit.trees.Undigested` where a file cannot be read.
+    Raises `dpzv_audit.files.Undigested` where a file cannot be read.
     """
     return "".join(tree_digest(_files(point)) for point in _installed(group).get(name, ()))
 

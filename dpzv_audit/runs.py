@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.locks import partial_folder, remove_abandoned
-from dpzv_audit.store import private_file, private_folder, sync
+from dpzv_audit.store import partial_folder, private_file, private_folder, remove_abandoned, sync
 
 RESULT_FILE = "result.json"
 MEASURED_FILE = "measured.json"
@@ -93,7 +92,7 @@ def write_run(out: Path, name: str) -> Iterator[RunFolder]:
     `out` is made where it does not exist. `name` is sanitised; where it is taken, `-2`, `-3`, ... is
     appended. The folder and its files are their owner's alone (0700, 0600). On any exception, an interrupt too, the
     temporary folder is removed and the exception goes on; one that a process left which was killed is removed here
-    (`dpzv_audit.locks`). Raises `InputError` if `out` is a file or carries the name
+    (`dpzv_audit.store`). Raises `InputError` if `out` is a file or carries the name
     of one of this distribution's packages, and `AuditError` if the disk refuses (full, read-only).
     """
     _make_out(out)

@@ -12,8 +12,8 @@ from pathlib import PurePath
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from dpzv_audit.errors import inert_json, inert_xml
 from dpzv_audit.findings import Verdict
-from dpzv_audit.inert import inert_json, inert_xml
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
 from reports.text import clean, markdown
 from reports.verification import MEANINGS, ORDER, row_of, word_of, words_of

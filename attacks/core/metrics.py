@@ -15,11 +15,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import stdtrit, xlogy
+from scipy.special import betaincinv, stdtrit, xlogy
 
 from dpzv_audit.errors import InputError, NotFinite, check_count, check_probability
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
-from dpzv_audit.intervals import clopper_pearson, proportion
 
 LOW_RATES = (0.01, 0.001)
 """False positive rates at which true positive rates are reported."""
@@ -411,3 +410,41 @@ def _half_width(values: NDArray[np.float64], confidence: float) -> float:
     """Half the width of Student's t interval for the mean of `values` (n,), n at least 2."""
     quantile = float(stdtrit(values.size - 1, (1.0 + confidence) / 2.0))
     return quantile * float(values.std(ddof=1)) / float(np.sqrt(values.size))
+
+
+def clopper_pearson(
+    successes: ArrayLike, n: ArrayLike, confidence: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the exact two-sided interval (low, high) of a binomial proportion, elementwise.
+
+    It covers the true proportion with probability at least `confidence` for independent trials, each side
+    erring with probability at most (1 - confidence) / 2.
+
+    Args:
+        successes: whole numbers in [0, n], of any shape.
+        n: numbers of trials, at least 1, broadcast against `successes`.
+        confidence: strictly between 0 and 1.
+
+    Returns:
+        Two arrays of the broadcast shape (of shape () for scalars), in [0, 1].
+
+    Raises:
+        InputError: a count that is not a whole number in its range, or a confidence outside (0, 1).
+    """
+    check_probability("confidence", confidence)
+    hits, trials = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(n, np.float64))
+    if not np.all((trials >= 1) & (trials == np.floor(trials)) & np.isfinite(trials)):
+        raise InputError("must be a whole number of at least 1", "n", n)
+    if not np.all((hits >= 0) & (hits <= trials) & (hits == np.floor(hits))):
+        raise InputError(f"must be a whole number from 0 to n = {n!r}", "successes", successes)
+    tail = (1.0 - confidence) / 2.0
+    # The beta quantile is undefined at the ends, where the limit is 0 or 1 by definition.
+    low = np.where(hits == 0, 0.0, betaincinv(np.maximum(hits, 1.0), trials - hits + 1.0, tail))
+    high = np.where(hits == trials, 1.0, betaincinv(hits + 1.0, np.maximum(trials - hits, 1.0), 1.0 - tail))
+    return low, high
+
+
+def proportion(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Return the observed proportion of `n` independent trials with its interval by `clopper_pearson`."""
+    low, high = clopper_pearson(successes, n, confidence)
+    return Interval(value=successes / n, low=float(low), high=float(high), n=int(n), confidence=confidence)

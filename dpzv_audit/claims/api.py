@@ -16,12 +16,12 @@ from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, qu
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.result import decided, verify_result
 from dpzv_audit.claims.subjects import mechanism_subject, place_of, scores_subject
-from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
 from dpzv_audit.evidence.gathering import Subject, gather
 from dpzv_audit.evidence.verdict import fails, stopping_level
 from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult
+from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.statistics.settings import check_scores
 
 _GIVEN = "given"

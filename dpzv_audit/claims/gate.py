@@ -22,7 +22,6 @@ from typing import Any
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
 from dpzv_audit.claims.file import AttackClaim, ClaimsFile, PlacedClaim, ScoresClaim
 from dpzv_audit.claims.subjects import Place, check_claim, data_key, subject_of
-from dpzv_audit.deadline import GRACE_SECONDS, TimeIsUp, until
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.gathering import (
     THEORY,
@@ -39,7 +38,8 @@ from dpzv_audit.evidence.gathering import (
 )
 from dpzv_audit.evidence.verdict import Evidence, stopping_level
 from dpzv_audit.execution.executor import Workers, carry_out
-from dpzv_audit.trees import Undigested
+from dpzv_audit.files import Undigested
+from dpzv_audit.signals import GRACE_SECONDS, TimeIsUp, until
 
 WHOLE: Task = ("the whole claim", 0)
 _MOST_KEPT = 4

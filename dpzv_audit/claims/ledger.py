@@ -33,10 +33,9 @@ from pydantic import TypeAdapter
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, holm
-from dpzv_audit.locks import lock
-from dpzv_audit.plain_files import open_plain
+from dpzv_audit.files import open_plain
 from dpzv_audit.results import Refutation
-from dpzv_audit.store import Store, write_atomically
+from dpzv_audit.store import Store, lock, write_atomically
 
 EXPONENT = 1.4
 SUM_OF_POWERS = 3.1055473

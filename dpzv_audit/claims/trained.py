@@ -16,6 +16,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
 from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Block, Pool, Stage, Subject, block_from, two_stages
 from dpzv_audit.evidence.verdict import Theory
+from dpzv_audit.files import confined_to
 from dpzv_audit.findings import Interval
 from dpzv_audit.games.fitted import FittedScore, fit_score
 from dpzv_audit.games.outcome import Trials
@@ -23,7 +24,6 @@ from dpzv_audit.games.planted import planted_named
 from dpzv_audit.games.planted.cases import Planted
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import DrawnTrials
-from dpzv_audit.plain_files import confined_to
 from dpzv_audit.training_defaults import defaults_for
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.core.config import check_plan, check_sizes

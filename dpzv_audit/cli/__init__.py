@@ -15,7 +15,7 @@ from dpzv_audit import check_not_shadowed
 from dpzv_audit.cli.flags import RUNNING, renamed, said
 from dpzv_audit.cli.output import ARGUMENTS, say_unexpected, spell_plainly, threads_watched
 from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
-from dpzv_audit.stopping import INTERRUPTED, exit_code, stoppable
+from dpzv_audit.signals import INTERRUPTED, exit_code, stoppable
 
 FAILED = 3
 # Threads of torch and BLAS in one process. The products here are small, more threads than idle cores make them many

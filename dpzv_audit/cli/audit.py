@@ -29,8 +29,8 @@ from dpzv_audit.cli.flags import (
 )
 from dpzv_audit.cli.options import DataFlags, choose, configure
 from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, progress_reporter
-from dpzv_audit.deadline import TRIAL_SECONDS
 from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.signals import TRIAL_SECONDS
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -80,7 +80,7 @@ def matrix(
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
     from dpzv_audit.cli.matrix_cells import CELL_FILE, CellTask, check_task, clear_cell, run_cell, run_cell_apart
-    from dpzv_audit.locks import hold
+    from dpzv_audit.store import hold
     from mechanisms import METHODS
 
     chosen_methods = _names("methods", methods, METHODS)
@@ -161,7 +161,7 @@ def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[Cell
 
     from joblib import Parallel, delayed
 
-    from dpzv_audit.locks import remove_abandoned
+    from dpzv_audit.store import remove_abandoned
 
     found: list[Cell] = []
     try:

@@ -20,7 +20,7 @@ from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell
 from dpzv_audit.results import AttackResult, Cell
 from dpzv_audit.runs import environment, slug, write_run
-from dpzv_audit.stopping import leave_to_parent
+from dpzv_audit.signals import leave_to_parent
 from dpzv_audit.store import Store, checksummed, private_folder
 from mechanisms import method_named
 from reports.render import write_report

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from dpzv_audit.errors import InputError, Interrupted, one_line
+from dpzv_audit.errors import InputError, Interrupted, inert_json, one_line
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.inert import inert_json
 from dpzv_audit.store import private_file, private_folder
 
 if TYPE_CHECKING:

@@ -51,10 +51,10 @@ def reproduce(
     """
     from dpzv_audit.checkpoints import run_key
     from dpzv_audit.data import load
-    from dpzv_audit.locks import hold
     from dpzv_audit.reproduce import TableParts, table_named, to_markdown, with_rows
     from dpzv_audit.reproduce import reproduce as run_table
     from dpzv_audit.runs import environment, run_name, write_run
+    from dpzv_audit.store import hold
 
     table = with_rows(table_named(name), row or ())
     where = choose_device(run.device)

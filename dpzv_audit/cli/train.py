@@ -20,8 +20,8 @@ from dpzv_audit.cli.output import (
     progress_reporter,
 )
 from dpzv_audit.errors import Interrupted
-from dpzv_audit.locks import hold
 from dpzv_audit.runs import MEASURED_FILE, json_text
+from dpzv_audit.store import hold
 
 if TYPE_CHECKING:
     from dpzv_audit.checkpoints import FileCheckpoints

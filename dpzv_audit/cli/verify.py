@@ -17,10 +17,9 @@ from dpzv_audit.cli.output import (
     print_table,
     repeatable_command_line,
 )
-from dpzv_audit.deadline import TRIAL_SECONDS
-from dpzv_audit.errors import AuditError, InputError, Interrupted
-from dpzv_audit.inert import inert
+from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
 from dpzv_audit.runs import MEASURED_FILE, RESULT_FILE, environment, run_name, write_run
+from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.store import write_atomically
 from reports.text import verdict_words
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.plain_files import open_plain
-from dpzv_audit.trees import data_digest
+from dpzv_audit.files import data_digest, open_plain
 
 CHUNK = 1 << 20
 

@@ -22,7 +22,7 @@ from dpzv_audit.data.files import TarLimits, file_digest, read_bounded, read_tar
 from dpzv_audit.data.spec import DataRequest, Source, declared
 from dpzv_audit.data.vertical import Blocks, Records, VerticalDataset, equal_runs, patches, row_strips, scaled
 from dpzv_audit.errors import InputError
-from dpzv_audit.plain_files import open_plain
+from dpzv_audit.files import open_plain
 
 GZIP_MARK = b"\x1f\x8b"
 GZIP_WBITS = 16 + zlib.MAX_WBITS

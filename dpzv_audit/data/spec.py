@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from dpzv_audit.data.files import file_digest
 from dpzv_audit.data.vertical import VerticalDataset, split_evenly
 from dpzv_audit.errors import InputError, check_count, unknown_name
-from dpzv_audit.trees import data_digest
+from dpzv_audit.files import data_digest
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ class DataSpec:
     def digest(self, data_dir: Path | None) -> str:
         """Return what the data set is read from: the digest of its files, or the version of what embeds it.
 
-        Raises `InputError` for absent files, and `dpzv_audit.trees.Undigested` for files that cannot be read.
+        Raises `InputError` for absent files, and `dpzv_audit.files.Undigested` for files that cannot be read.
         """
         places = self.sources(data_dir)
         version = f"embedded, {self.package} {importlib.metadata.version(self.package)}" if self.package else ""

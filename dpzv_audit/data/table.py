@@ -23,7 +23,7 @@ from dpzv_audit.data.files import check_size, file_digest, memory_available, unr
 from dpzv_audit.data.spec import DataRequest
 from dpzv_audit.data.vertical import FloatArray, LabelArray, Records, VerticalDataset, split_records
 from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
-from dpzv_audit.plain_files import first_not_utf8, open_plain
+from dpzv_audit.files import first_not_utf8, open_plain
 
 FILE_LIMIT = 2 << 30
 FEATURE_LIMIT = 2 << 30

@@ -32,7 +32,7 @@ from dpzv_audit.data.vertical import (
     split_evenly,
 )
 from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.plain_files import open_plain
+from dpzv_audit.files import open_plain
 
 PADDING = 0
 WORD = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z]+)?")

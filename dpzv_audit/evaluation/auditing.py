@@ -23,6 +23,7 @@ from dpzv_audit.evidence.bounding import (
     wealth_by_pairs,
 )
 from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
+from dpzv_audit.files import Undigested
 from dpzv_audit.findings import EmpiricalBound, down
 from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitted import WORDS, fitted_facts
@@ -35,7 +36,6 @@ from dpzv_audit.games.simulated import DrawnTrials, SimulatedTrials
 from dpzv_audit.games.worst_case import play_one_run
 from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
 from dpzv_audit.statistics import audit_scores, can_refute
-from dpzv_audit.trees import Undigested
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 from reports.text import percent

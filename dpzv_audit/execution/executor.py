@@ -19,9 +19,8 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import AuditError, InputError, check_count
-from dpzv_audit.stopping import leave_to_parent
+from dpzv_audit.signals import TimeIsUp, leave_to_parent, until
 
 MOST_DEATHS = 3
 """So often may workers die on one task before it is given up as failed."""

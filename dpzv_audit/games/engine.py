@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from dpzv_audit.errors import AuditError, InputError, check_count
 from dpzv_audit.execution.executor import Workers, carry_out
 from dpzv_audit.halving import in_pieces
-from dpzv_audit.locks import hold
 from dpzv_audit.npy import read_npz
-from dpzv_audit.store import Store
+from dpzv_audit.store import Store, hold
 
 Arrays = dict[str, NDArray[Any]]
 Span = tuple[int, int]

@@ -35,12 +35,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.deadline import can_ring, until
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.execution.executor import in_own_process, in_worker
+from dpzv_audit.files import python_files, tree_digest
 from dpzv_audit.games.engine import Arrays, MechanismFailed
 from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.trees import python_files, tree_digest
+from dpzv_audit.signals import can_ring, until
 
 Floats = NDArray[np.float64]
 Streams = Callable[[int, int | None], np.random.Generator]
@@ -319,7 +319,7 @@ _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 def code_of(mechanism: str, outputs: Collection[Path] = ()) -> str:
     """SHA-256 of all files, data too, of "package.module:factory" and of what it imports: what its answers depend on.
 
-    Of a package its whole folder counts, of a lone module the folder that it lies in (see `dpzv_audit.trees` for what
+    Of a package its whole folder counts, of a lone module the folder that it lies in (see `dpzv_audit.files` for what
     is left out, `outputs` beside it). Imports are read from the files (nothing is run), those inside functions too,
     and those of what is imported in turn. Not seen are the standard library, installed packages, this tool, modules
     that are imported by a name which only a run computes, and data read from elsewhere. Modules are looked for as an

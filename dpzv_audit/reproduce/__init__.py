@@ -9,9 +9,7 @@ from typing import Any
 from dpzv_audit.data.vertical import VerticalDataset, sample_of_training
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.reproduce.papers import tables
-from dpzv_audit.reproduce.parts import TableParts
-from dpzv_audit.reproduce.table import PaperTable, Setting, Stage, no_stage
-from dpzv_audit.reproduce.text import Row
+from dpzv_audit.reproduce.table import PaperTable, Row, Setting, Stage, TableParts, no_stage
 
 __all__ = ["TABLES", "PaperTable", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 

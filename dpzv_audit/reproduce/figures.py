@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.reproduce.direct import CALLED
+from dpzv_audit.reproduce.attacks import CALLED
 from dpzv_audit.reproduce.memory import peak_of_model
-from dpzv_audit.reproduce.soundness import of_kind
-from dpzv_audit.reproduce.text import Row, filled
+from dpzv_audit.reproduce.search import of_kind
+from dpzv_audit.reproduce.table import Row, filled
 from dpzv_audit.reproduce.training import megabytes_per_epoch
 from reports import svg
 

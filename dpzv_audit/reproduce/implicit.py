@@ -18,8 +18,7 @@ import torch
 from dpzv_audit.accounting.accountants import composed_epsilon
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce.table import Setting, Trained
-from dpzv_audit.reproduce.text import Row
+from dpzv_audit.reproduce.table import Row, Setting, Trained
 from dpzv_audit.reproduce.training import setting_facts
 from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
 from mechanisms import method_named, train

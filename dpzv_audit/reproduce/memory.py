@@ -21,8 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.reproduce.table import Setting
-from dpzv_audit.reproduce.text import Row
+from dpzv_audit.reproduce.table import Row, Setting
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.method import Run

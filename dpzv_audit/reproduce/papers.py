@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.reproduce import figures, soundness, training
-from dpzv_audit.reproduce.completion import Completion, gains, remarks
-from dpzv_audit.reproduce.direct import Direct, verdicts
+from dpzv_audit.reproduce import figures, search, training
+from dpzv_audit.reproduce.attacks import Completion, Direct, gains, remarks, verdicts
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory, peak_of_both, peak_of_model
-from dpzv_audit.reproduce.private_trainings import Federated, FrozenClients
-from dpzv_audit.reproduce.search import Searched
-from dpzv_audit.reproduce.table import Column, Item, PaperTable
-from dpzv_audit.reproduce.text import Row, cell, data
+from dpzv_audit.reproduce.search import Federated, FrozenClients, Searched
+from dpzv_audit.reproduce.table import Column, Item, PaperTable, Row, cell, data
 
 FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness")
 """The papers, in the order in which their tables are listed."""
@@ -33,8 +30,8 @@ REMARKS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "below-control": training.below_control,
     "direct": verdicts,
     "completion": remarks,
-    "what-costs": soundness.what_costs,
-    "who-wins": soundness.who_wins,
+    "what-costs": search.what_costs,
+    "who-wins": search.who_wins,
 }
 DERIVED: Mapping[str, Callable[[Row], object]] = {
     "percent": training.percent,
@@ -46,9 +43,9 @@ DERIVED: Mapping[str, Callable[[Row], object]] = {
     "gains": lambda row: to_jsonable(gains(row)),
     "peak_of_model": peak_of_model,
     "peak_of_both": peak_of_both,
-    "upper": soundness.upper,
+    "upper": search.upper,
     "settings_tried": lambda row: len(row["tried"]),
-    "chosen_settings": soundness.chosen,
+    "chosen_settings": search.chosen,
     "noiseless": lambda row: row["variants"].get("noiseless"),
     "frozen": lambda row: row["variants"].get("frozen"),
 }

@@ -1,17 +1,29 @@
-"""What a table or figure of a paper is here: items to compute one by one, columns to print, and a drawing."""
+"""What a table or figure of a paper is: items to compute one by one, parts that are kept, columns and sentences.
+
+Cells and sentences are templates of `tables/text.toml`, filled in from rows.
+"""
 
 from __future__ import annotations
 
+import string
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.reproduce.parts import TableParts
-from dpzv_audit.reproduce.text import Row
+from dpzv_audit.findings import Interval, OverTrainings
+from dpzv_audit.store import Store
 from mechanisms import MethodSpec, TrainingConfig, method_named
 
 T = TypeVar("T")
+Row = Mapping[str, Any]
+"""A row of a result: plain JSON values by name."""
 Stage = Callable[[str, int], Callable[[int], None]]
 
 
@@ -25,6 +37,60 @@ def counted(items: Iterable[T], done: Callable[[int], None], *, start: int = 0) 
     for number, item in enumerate(items, start + 1):
         yield item
         done(number)
+
+
+Part = Mapping[str, Any]
+
+
+class TableParts:
+    """Parts of a table by the facts that they follow from: each is computed once, and read back with `resume`.
+
+    A part is a file in `folder`, written whole or not at all; while it is computed, its training keeps its epoch
+    checkpoint beside it. Without a folder parts live in memory only.
+    """
+
+    def __init__(self, folder: Path | None = None, *, resume: bool = False) -> None:
+        self._folder = folder
+        self._resume = resume
+        self._parts: dict[str, Part] = {}
+
+    def part(self, facts: Mapping[str, object], compute: Callable[[FileCheckpoints | None], Part]) -> Part:
+        """The part that follows from `facts`, by `compute` where it is not kept yet; must be plain JSON values.
+
+        Raises:
+            InputError: The kept file is damaged.
+        """
+        key = run_key(facts)
+        if key not in self._parts:
+            found = self._read(key)
+            self._parts[key] = self._computed(key, compute) if found is None else found
+        return self._parts[key]
+
+    def remove(self) -> None:
+        """Forget the parts that were asked for: the table is done."""
+        if self._folder is None:
+            return
+        for key in self._parts:
+            (self._folder / f"{key}.json").unlink(missing_ok=True)
+        with suppress(OSError):  # not there, or not empty
+            self._folder.rmdir()
+
+    def _read(self, key: str) -> Part | None:
+        if self._folder is None or not self._resume:
+            return None
+        return Store(self._folder).read(
+            f"{key}.json", dict, cure="remove it, or start without ‹resume›, which replaces it"
+        )
+
+    def _computed(self, key: str, compute: Callable[[FileCheckpoints | None], Part]) -> Part:
+        if self._folder is None:
+            return compute(None)
+        checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
+        part = compute(checkpoints)
+        cure = "make room and go on with ‹resume›"
+        Store(self._folder).write(f"{key}.json", part, cure=cure)
+        checkpoints.remove()
+        return part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,3 +168,81 @@ class PaperTable:
     """What the rows together say, as the page's first paragraph: for a question of our own, no table of a paper."""
     figure: Callable[[Row], str] | None = None
     """Draws the whole result as SVG."""
+
+
+class _Format(string.Formatter):
+    """`str.format` with formats for shares and intervals; what is None is `-`.
+
+    `.2p` is in percent with two decimals and without a sign, `bracket F` an interval whose numbers have the format F,
+    `interval F` the same followed by the reach of its seeds.
+    """
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            return "-"
+        kind, _, form = format_spec.rpartition(" ")
+        if kind == "interval":
+            return interval_text(value, form)
+        if kind == "bracket":
+            return f"{self._of(value, 'value', form)} [{self._of(value, 'low', form)}, {self._of(value, 'high', form)}]"
+        if format_spec.endswith("p"):
+            return format(100 * value, format_spec[:-1] + "f")
+        return format(value, format_spec)
+
+    def _of(self, found: Row, name: str, form: str) -> str:
+        return self.format_field(found[name], form)
+
+
+_FORMAT = _Format()
+
+
+def filled(template: str, values: Row) -> str:
+    """Return `template` with the `values` it names."""
+    return _FORMAT.vformat(template, (), values)
+
+
+def interval_text(found: Row | float, form: str) -> str:
+    """Return a rate with its interval by records and the reach of its trainings; or alone where it has none.
+
+    Args:
+        found: An interval as JSON, or a number.
+        form: Format of each number, as in a template.
+    """
+    if not isinstance(found, Mapping):
+        return _FORMAT.format_field(found, form)
+    over = found.get("over_trainings") or {"count": 1}
+    reach = f"; {{count}} seeds {{least:{form}}} to {{most:{form}}}" if over["count"] > 1 else ""
+    return _FORMAT.format_field(found, f"bracket {form}") + filled(reach, over)
+
+
+@cache
+def data(name: str) -> Mapping[str, Any]:
+    """Return what stands in `tables/NAME.toml`."""
+    return tomllib.loads((files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def say(sentence: str, **values: object) -> str:
+    """Return the sentence of that name with its `values`."""
+    return filled(data("text")["sentences"][sentence], values)
+
+
+def cell(template: str, derived: Mapping[str, Callable[[Row], object]]) -> Callable[[Row], str]:
+    """Return what fills `template` from a row and from the values `derived` from it, which are computed if named."""
+    named = {name.partition("[")[0] for _, name, _, _ in string.Formatter().parse(template) if name}
+
+    def text(row: Row) -> str:
+        return filled(template, {**row, **{name: derived[name](row) for name in named & derived.keys()}})
+
+    return text
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with semicolons between them: labels hold commas."""
+    return "; ".join(names)
+
+
+def interval_of(found: Mapping[str, Any]) -> Interval:
+    """Return the measurement that a row holds as JSON."""
+    fields = {key: found[key] for key in ("value", "low", "high", "n", "confidence")}
+    over = found.get("over_trainings")
+    return Interval(**fields, over_trainings=OverTrainings(**over) if over else None)

@@ -14,8 +14,7 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.halving import shortage
-from dpzv_audit.reproduce.table import Setting, Trained, counted
-from dpzv_audit.reproduce.text import Row, filled, listed, say
+from dpzv_audit.reproduce.table import Row, Setting, Trained, counted, filled, listed, say
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of

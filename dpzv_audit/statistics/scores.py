@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.errors import InputError
+from dpzv_audit.files import first_not_utf8, kind_of, open_plain
 from dpzv_audit.npy import DAMAGED, read_npy
-from dpzv_audit.plain_files import first_not_utf8, kind_of, open_plain
 
 Scores = NDArray[np.float64]
 

@@ -12,9 +12,11 @@ from attacks.core.metrics import (
     auc_interval,
     bets,
     betting_limits,
+    clopper_pearson,
     cosine_interval,
     counts_interval,
     over_trainings,
+    proportion,
     rate_interval,
     rates_difference,
     shared_rate,
@@ -22,7 +24,6 @@ from attacks.core.metrics import (
 )
 from dpzv_audit.errors import InputError, NotFinite
 from dpzv_audit.findings import LEAST_TRAININGS
-from dpzv_audit.intervals import clopper_pearson, proportion
 
 LAWS = {
     "one in ten leaks": (0.55, lambda rng, k: np.where(rng.random(k) < 0.1, 1.0, 0.5) + 1e-3 * rng.normal(size=k)),

@@ -9,6 +9,7 @@ import torch
 
 from attacks import attack_named
 from attacks.core.contract import LabelGuesses
+from attacks.core.metrics import clopper_pearson
 from attacks.core.queries import QueryingClient
 from attacks.label.direct import (
     Channel,
@@ -19,7 +20,6 @@ from attacks.label.direct import (
 )
 from attacks.label.mount import correctness, label_measures
 from dpzv_audit.errors import InputError
-from dpzv_audit.intervals import clopper_pearson
 from mechanisms import METHODS
 from mechanisms.core.channel import Adversary, BatchLog, View, ViewRecorder
 from mechanisms.core.data import TrainingData

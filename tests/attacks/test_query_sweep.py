@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from attacks.core.metrics import proportion
 from attacks.label.direct import argmin
-from dpzv_audit.intervals import proportion
 
 CONFIDENCE = 1 - 1e-4
 

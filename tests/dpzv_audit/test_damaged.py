@@ -8,7 +8,7 @@ from dpzv_audit.claims.ledger import LastUsed, NewestState
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import ChunkStore
-from dpzv_audit.reproduce.parts import TableParts
+from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_run
 from dpzv_audit.store import Store, checksummed

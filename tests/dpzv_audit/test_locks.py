@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from dpzv_audit.errors import AuditError
-from dpzv_audit.locks import hold
+from dpzv_audit.store import hold
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDS = """
 import sys, time
 from pathlib import Path
-from dpzv_audit.locks import hold
+from dpzv_audit.store import hold
 with hold(Path(sys.argv[1]), "the run", cure="or go elsewhere"):
     print("held", flush=True)
     sys.stdin.read()
@@ -121,17 +121,17 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_second_command_on_the_same_unfinished_run_is_refused(command, tmp_path, monkeypatch, capsys):
     """The lock that the first command takes is held by this process, so that the second finds it taken."""
-    import dpzv_audit.locks as locks
+    from dpzv_audit import store
     from dpzv_audit.cli import main
 
     monkeypatch.chdir(tmp_path)
-    acquired, taken = locks._acquired, []
+    acquired, taken = store._acquired, []
 
     def recorded(path, *arguments):
         taken.append(path)
         return acquired(path, *arguments)
 
-    monkeypatch.setattr(locks, "_acquired", recorded)
+    monkeypatch.setattr(store, "_acquired", recorded)
     assert main([*command]) == 0
     assert taken
     capsys.readouterr()

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from dpzv_audit import noise_keys
-from dpzv_audit.checkpoints import FileCheckpoints
+from dpzv_audit import checkpoints
+from dpzv_audit.checkpoints import FileCheckpoints, NoiseKeyFile
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.noise_keys import NoiseKeyFile
 from dpzv_audit.runs import environment
 from mechanisms import METHODS
 from mechanisms.core.data import TrainingData
@@ -239,8 +238,8 @@ def test_a_damaged_key_is_one_line(content, file):
 
 def test_the_same_noise_is_not_used_where_arithmetic_differs(file, monkeypatch):
     begun(file)
-    here = noise_keys.arithmetic("cpu")
-    monkeypatch.setattr(noise_keys, "arithmetic", lambda device: here | {"threads": 64, "torch": "9.9"})
+    here = checkpoints.arithmetic("cpu")
+    monkeypatch.setattr(checkpoints, "arithmetic", lambda device: here | {"threads": 64, "torch": "9.9"})
     with pytest.raises(InputError, match=r"was interrupted with .*threads.*, here it is threads 64, torch 9\.9"):
         file.key_from(0, "cpu")
     assert file.key_from(7, "cpu") == file.key_from(7, "cpu")  # the next rounds have not been run anywhere
@@ -249,17 +248,17 @@ def test_the_same_noise_is_not_used_where_arithmetic_differs(file, monkeypatch):
 def test_arithmetic_is_that_of_this_tool_and_on_cuda_of_its_libraries(file, monkeypatch):
     begun(file)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a device")
-    plain, facts = noise_keys.arithmetic("cpu"), noise_keys.arithmetic("cuda:0")
+    plain, facts = checkpoints.arithmetic("cpu"), checkpoints.arithmetic("cuda:0")
     assert plain["dpzv-audit"] == metadata.version("dpzv-audit")
     assert set(facts) - set(plain) == {"CUDA", "cuDNN", "TF32 products", "TF32 cuDNN"}
     for switches, name in ((torch.backends.cuda.matmul, "TF32 products"), (torch.backends.cudnn, "TF32 cuDNN")):
         before = switches.allow_tf32
         switches.allow_tf32 = not before
         try:
-            assert noise_keys.arithmetic("cuda:0") == facts | {name: not before}
+            assert checkpoints.arithmetic("cuda:0") == facts | {name: not before}
         finally:
             switches.allow_tf32 = before
-    monkeypatch.setattr(noise_keys, "environment", lambda words: environment(words) | {"dpzv_audit": "0.0.0"})
+    monkeypatch.setattr(checkpoints, "environment", lambda words: environment(words) | {"dpzv_audit": "0.0.0"})
     with pytest.raises(InputError, match=r"was interrupted with dpzv-audit .*, here it is dpzv-audit 0\.0\.0"):
         file.key_from(0, "cpu")
 

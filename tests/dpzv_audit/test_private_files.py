@@ -12,7 +12,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Entry, Ledger, append_entry
 from dpzv_audit.cli import main
 from dpzv_audit.games.engine import ChunkStore
-from dpzv_audit.reproduce.parts import TableParts
+from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.runs import write_run
 from dpzv_audit.store import private_folder, write_atomically
 from mechanisms.core import checkpoint

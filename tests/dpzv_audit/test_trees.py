@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit import trees
-from dpzv_audit.plain_files import confined_to
-from dpzv_audit.trees import Undigested, data_digest, tree_digest
+from dpzv_audit import files
+from dpzv_audit.files import Undigested, confined_to, data_digest, tree_digest
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ CHANGES = {
 @pytest.mark.parametrize("large", [False, True])
 def test_every_change_is_another_digest(tree, change, large, monkeypatch):
     if large:
-        monkeypatch.setattr(trees, "MOST_DATA_BYTES", 3)
+        monkeypatch.setattr(files, "MOST_DATA_BYTES", 3)
     before = [tree_digest([tree]), data_digest([tree])]
     assert [tree_digest([tree]), data_digest([tree])] == before
     CHANGES[change](tree)
@@ -72,7 +71,7 @@ def test_data_behind_a_link_out_of_bounds_do_not_count(tree, tmp_path):
 
 
 def test_a_folder_whose_name_begins_as_that_of_the_kernel_is_none_of_it(tree, monkeypatch):
-    monkeypatch.setattr("dpzv_audit.plain_files._OF_THE_KERNEL", (str(tree / "a"),))
+    monkeypatch.setattr("dpzv_audit.files._OF_THE_KERNEL", (str(tree / "a"),))
     (tree / "ab").mkdir()
     (tree / "ab" / "data").write_text("1")
     before = data_digest([tree])
@@ -83,7 +82,7 @@ def test_a_folder_whose_name_begins_as_that_of_the_kernel_is_none_of_it(tree, mo
 
 
 def test_a_large_file_of_the_same_size_and_time_is_another(tree, monkeypatch):
-    monkeypatch.setattr(trees, "MOST_DATA_BYTES", 3)
+    monkeypatch.setattr(files, "MOST_DATA_BYTES", 3)
     path = tree / "code.py"
     was = path.stat()
     before = data_digest([tree])
@@ -131,10 +130,10 @@ def test_too_much_or_no_file_at_all_has_no_digest(tree, monkeypatch):
         tree_digest([tree])
     assert data_digest([tree]), "which no loader of data opens"
     (tree / "pipe").unlink()
-    monkeypatch.setattr(trees, "MOST_BYTES", 20)
+    monkeypatch.setattr(files, "MOST_BYTES", 20)
     with pytest.raises(Undigested, match="more than 20 bytes"):
         tree_digest([tree])
-    monkeypatch.setattr(trees, "MOST_FILES", 2)
+    monkeypatch.setattr(files, "MOST_FILES", 2)
     with pytest.raises(Undigested, match=f"{tree} holds more than 2 files"):
         tree_digest([tree])
 

@@ -18,7 +18,7 @@ from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import ChunkStore, npz_bytes
-from dpzv_audit.reproduce.parts import TableParts
+from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import load_measured
 from dpzv_audit.statistics.scores import load_scores

@@ -196,7 +196,7 @@ def test_what_a_mechanism_depends_on_lies_below_the_root_and_is_there(mechanism_
 
 def test_evidence_on_files_of_which_no_digest_can_be_made_is_not_kept_and_says_so(mechanism_folder, monkeypatch):
     folder, name = mechanism_folder
-    monkeypatch.setattr("dpzv_audit.trees.MOST_FILES", 1)
+    monkeypatch.setattr("dpzv_audit.files.MOST_FILES", 1)
     (folder / name / "noise.json").write_text("{}")
     for _ in range(2):
         (run,) = gathered(folder, mechanism_claim(name), trust_code=True, cache=folder / "cache", resume=True)

@@ -18,8 +18,8 @@ from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
 from dpzv_audit.claims.gate import Effort, Gate
 from dpzv_audit.claims.subjects import place_of
 from dpzv_audit.cli import main
-from dpzv_audit.deadline import TimeIsUp, until
 from dpzv_audit.errors import InputError
+from dpzv_audit.signals import TimeIsUp, until
 from mechanisms.core.config import check_sizes
 from mechanisms.core.context import Deployment
 from mechanisms.methods.czofo import CZOFOConfig
@@ -194,7 +194,7 @@ def test_rounds_by_client_are_counted_once_for_all_clients():
 
 
 def test_a_budget_bounds_planning(tmp_path, monkeypatch):
-    from dpzv_audit import deadline
+    from dpzv_audit import signals
     from dpzv_audit.claims import gate
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
@@ -209,7 +209,7 @@ def test_a_budget_bounds_planning(tmp_path, monkeypatch):
     assert [run.evidence().missing for run in runs] == ["the budget of 1e-06 minutes ended before it was planned"] * 2
     assert len({run.evidence_key for run in runs}) == 2
     assert [run.evidence().p_value for run in runs] == [1.0, 1.0]
-    assert deadline.GRACE_SECONDS == 60.0
+    assert signals.GRACE_SECONDS == 60.0
 
 
 @pytest.mark.parametrize("what", ["theory", "draw"])

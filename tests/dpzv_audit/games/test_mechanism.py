@@ -250,7 +250,7 @@ def test_what_is_kept_is_not_taken_for_that_of_other_data(tmp_path, monkeypatch)
 
     assert audited(6) == ("inconclusive", None)
     assert audited(0.01) == ("refuted", None)
-    monkeypatch.setattr("dpzv_audit.trees.MOST_FILES", 1)
+    monkeypatch.setattr("dpzv_audit.files.MOST_FILES", 1)
     (tmp_path / "more.json").write_text("")
     kept = sorted((tmp_path / "audits").rglob("*"))
     assert audited(6, resume=False) == ("inconclusive", f"{tmp_path} holds more than 1 files")

@@ -7,7 +7,7 @@ import pytest
 
 from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
-from dpzv_audit.reproduce.completion import Completion, gains, remarks, verdict
+from dpzv_audit.reproduce.attacks import Completion, gains, remarks, verdict
 
 
 @pytest.fixture(scope="module")

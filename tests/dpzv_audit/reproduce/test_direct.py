@@ -9,8 +9,7 @@ import pytest
 from attacks.core.metrics import betting_limits
 from dpzv_audit.cli import main
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
-from dpzv_audit.reproduce.attacked import FALSE_ALARM, judged
-from dpzv_audit.reproduce.direct import EXACT, SCALARS, verdicts
+from dpzv_audit.reproduce.attacks import EXACT, FALSE_ALARM, SCALARS, judged, verdicts
 from mechanisms import METHODS
 
 ROWS = (

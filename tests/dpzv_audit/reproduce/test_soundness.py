@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from dpzv_audit.accounting import mu_from_epsilon
-from dpzv_audit.reproduce import TABLES, reproduce, soundness, to_markdown
-from dpzv_audit.reproduce.private_trainings import Federated
-from dpzv_audit.reproduce.search import capped, distinct, held_out
+from dpzv_audit.reproduce import TABLES, reproduce, search, to_markdown
+from dpzv_audit.reproduce.search import Federated, capped, distinct, held_out
 from dpzv_audit.runs import json_text
 from mechanisms.core.data import TrainingData
 
@@ -144,14 +143,14 @@ def test_the_first_paragraph_says_who_wins_by_the_intervals(sound, verdict, resu
         outcome("sound, other", "sound", 0.5, 0.001),
         outcome("sound, best", "sound", sound, 0.005, variants={"frozen": sound - 0.02}),
     ]
-    text = soundness.who_wins(rows)
+    text = search.who_wins(rows)
     assert verdict in text
     assert f"{100 * sound:.1f}" in text
     assert "“best”" in text
     assert "+2.00 points" in text
     assert "other 50.0 [49.9, 50.1]%" in text
     paragraphs = to_markdown(table, result).split("\n\n")
-    assert paragraphs[1] == soundness.who_wins(result["rows"])
+    assert paragraphs[1] == search.who_wins(result["rows"])
 
 
 def test_the_figure_marks_every_setting_and_names_every_row(result, table):

@@ -8,13 +8,12 @@ import torch
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce import TABLES, reproduce, table_named, to_markdown, with_rows
-from dpzv_audit.reproduce.completion import Completion
-from dpzv_audit.reproduce.direct import Direct
+from dpzv_audit.reproduce.attacks import Completion, Direct
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.papers import FILES
 from dpzv_audit.reproduce.search import Searched
-from dpzv_audit.reproduce.text import data, filled
+from dpzv_audit.reproduce.table import data, filled
 from dpzv_audit.reproduce.training import Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named

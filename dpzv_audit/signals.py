@@ -1,4 +1,7 @@
-"""Lets SIGTERM and SIGHUP end a command as Ctrl-C does; the exit code is 128 plus its number, as in a shell."""
+"""Ends work by signals: SIGTERM and SIGHUP end a command as Ctrl-C does, and a timer ends a block that has a deadline.
+
+The exit code of a command that a signal ended is 128 plus its number, as in a shell.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-_AGAIN_SECONDS = 5.0
+_SAME_SIGNAL_SECONDS = 5.0
 """Signals that follow one sooner than this are taken for the same: who sends SIGTERM often sends SIGHUP beside it."""
 _LATER_SECONDS = 0.05
 """How long a signal waits that comes while torch is imported, before it is sent again."""
@@ -29,7 +32,7 @@ def stoppable() -> Iterator[list[signal.Signals]]:
     main thread, which alone may handle signals, the block runs as it is.
     """
     came: list[signal.Signals] = []
-    last = -_AGAIN_SECONDS
+    last = -_SAME_SIGNAL_SECONDS
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal last
@@ -38,7 +41,7 @@ def stoppable() -> Iterator[list[signal.Signals]]:
             return
         came.append(signal.Signals(number))
         _leave_lost_terminals()
-        if time.monotonic() - last < _AGAIN_SECONDS:
+        if time.monotonic() - last < _SAME_SIGNAL_SECONDS:
             return
         last = time.monotonic()
         raise KeyboardInterrupt
@@ -103,3 +106,51 @@ def _leave_lost_terminals() -> None:
             except termios.error as error:
                 if error.args[0] == errno.EIO:  # ENOTTY: never was one
                     os.dup2(os.open(os.devnull, os.O_WRONLY), place)
+
+
+GRACE_SECONDS = 60.0
+"""What planning, theory and score files that are there already may take past the end of a budget, together."""
+TRIAL_SECONDS = 60.0
+"""What a single run of a user's mechanism may take, unless told otherwise."""
+_AGAIN_SECONDS = 1.0
+_LEAST_SECONDS = 1e-3
+_open: list[float] = []
+"""Deadlines of the blocks that the main thread is in, the innermost last."""
+
+
+class TimeIsUp(BaseException):
+    """The time of a block is over. No `Exception`, so that no code in between takes it for an error of its own."""
+
+
+def can_ring() -> bool:
+    """Return whether a timer reaches this thread: that needs a POSIX system and the main thread."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def until(deadline: float | None, raises: type[BaseException] = TimeIsUp) -> Iterator[None]:
+    """Raise `raises` in the block once `time.monotonic()` passes `deadline`; None for no limit.
+
+    Where no timer rings (`can_ring`) a block runs to its end. What one call into a library takes, it takes: Python
+    hears of the timer after it. An outer block of this kind that ends no later ends this one too.
+    """
+    if deadline is None or not can_ring() or (_open and _open[-1] <= deadline):
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise raises
+
+    started = time.monotonic()
+    before = signal.signal(signal.SIGALRM, ring)
+    # Again and again: an exception that is raised while an object is being finalised is lost.
+    left, again = signal.setitimer(signal.ITIMER_REAL, max(deadline - started, _LEAST_SECONDS), _AGAIN_SECONDS)
+    _open.append(deadline)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        _open.pop()
+        signal.signal(signal.SIGALRM, before)
+        if left:  # somebody else's timer goes on
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - started), _LEAST_SECONDS), again)

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from dpzv_audit import stopping
-from dpzv_audit.stopping import SIGNALS, exit_code, stoppable
+from dpzv_audit import signals
+from dpzv_audit.signals import SIGNALS, exit_code, stoppable
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -25,7 +25,7 @@ def test_a_signal_is_an_interrupt_and_its_handler_is_put_back(number):
 def test_signals_that_come_together_interrupt_once_and_a_later_one_again(monkeypatch):
     """What cleans up after the first is not cut off by the one that a scheduler sends beside it."""
     now = 100.0
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: now)
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now)
     with stoppable() as came:
         with pytest.raises(KeyboardInterrupt):
             raised_at_once(signal.SIGTERM)
