@@ -2,7 +2,6 @@
 
 from dpzv_audit.accounting.accountants import (
     ACCOUNTANTS,
-    CzofoGuarantee,
     advanced_composition,
     czofo_guarantee,
     czofo_theorem,
@@ -14,9 +13,8 @@ from dpzv_audit.accounting.accountants import (
     tightest_sound,
     upper_bounds,
 )
-from dpzv_audit.accounting.bounds import Accountant, Question
-from dpzv_audit.accounting.calibration import Calibration, calibrate, sigma_from_paper, sigma_sound
-from dpzv_audit.accounting.gaps import GAPS, TABLE, Cell, gaps_of, treatment
+from dpzv_audit.accounting.calibration import calibrate, sigma_from_paper, sigma_sound
+from dpzv_audit.accounting.gaps import GAPS, TABLE, gaps_of, treatment
 from dpzv_audit.accounting.gaussian import (
     delta_from_mu,
     epsilon_delta_tradeoff,
@@ -31,12 +29,7 @@ __all__ = [
     "ACCOUNTANTS",
     "GAPS",
     "TABLE",
-    "Accountant",
-    "Calibration",
-    "Cell",
     "Composition",
-    "CzofoGuarantee",
-    "Question",
     "Release",
     "advanced_composition",
     "calibrate",

@@ -7,9 +7,10 @@ comparison Renyi DP, advanced composition and CZOFO's theorem 4.1 (paper 003).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -23,12 +24,12 @@ from dpzv_audit.accounting.bounds import (
     Refusal,
     SampledView,
     accountant,
-    counted,
+    counted_lines,
     n,
-    noise,
+    noise_lines,
     noises,
     reading,
-    sampled,
+    sampled_lines,
 )
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
 from dpzv_audit.accounting.gaussian import (
@@ -44,22 +45,13 @@ from dpzv_audit.accounting.prv import AGREE, prv_directions, sampled_moments
 from dpzv_audit.accounting.release import NEIGHBOURS, REPLACES, AnyRelease, Release
 from dpzv_audit.accounting.sampled import ORDERS, PairKind, epsilon_of_moments
 from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability, unknown_name
-from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
-
-
-def _prv_formula(asked: Question, bound: UpperBound) -> list[str]:
-    e = bound.epsilon
-    assert e is not None
-    how = "L = sum of ln P(x)/Q(x), x ~ P; delta(eps) = E[(1 - e^(eps - L))+]"
-    last = f"{how} = {n(bound.delta)} at eps in [{n(e.lower)}, {n(e.upper)}], estimate {n(e.estimate)}"
-    return [*sampled(asked), last]
+from dpzv_audit.findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
 
 
 @accountant(
     "prv",
     summary="numerical composition for Poisson and uniform sampling with secret batch ids, with certified error",
     source="Gopi, Lee and Wutschitz (2021), theorem 5.5, on the dominating pairs of Zhu, Dong and Wang (2022)",
-    formula=_prv_formula,
 )
 def prv(asked: Question) -> Number | Refusal:
     """PRV accounting of sampling with secret ids: both directions of add-remove, the replace or the fixed-size pair.
@@ -77,7 +69,22 @@ def prv(asked: Question) -> Number | Refusal:
         fast=asked.fast,
         enough=asked.enough,
     )
-    return Number(epsilon=answer.epsilon, note=answer.note, own_gaps=view.own_gaps)
+
+    def formula(e: EpsilonRange) -> list[str]:
+        how = "L = sum of ln P(x)/Q(x), x ~ P; delta(eps) = E[(1 - e^(eps - L))+]"
+        at = f"eps in [{n(e.lower)}, {n(e.upper)}], estimate {n(e.estimate)}"
+        return [*sampled_lines(asked), f"{how} = {n(asked.delta)} at {at}"]
+
+    return Number(epsilon=answer.epsilon, note=answer.note, formula=formula, own_gaps=view.own_gaps)
+
+
+def _of_mu(asked: Question, mu: float, lines: Callable[[], list[str]], **others: Any) -> Number:
+    """Return the number of a Gaussian-DP `mu`; `lines` say how it comes about."""
+
+    def formula(epsilon: EpsilonRange) -> list[str]:
+        return [*lines(), reading(asked, mu, epsilon)]
+
+    return Number(epsilon=exactly(epsilon_from_mu(mu, asked.delta)), mu=mu, formula=formula, **others)
 
 
 def paper_mu(release: Release) -> float:
@@ -86,20 +93,10 @@ def paper_mu(release: Release) -> float:
     return 2.0 * release.clip * math.sqrt(scalars) / (release.records * release.sigma)
 
 
-def _paper_formula(asked: Question, bound: UpperBound) -> list[str]:
-    lines = []
-    for part in asked.parts:
-        scalars = part.rounds * part.directions
-        given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
-        lines.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
-    return lines + reading(bound, bound.mu or 0.0)
-
-
 @accountant(
     "gdp-paper",
     summary="theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D",
     source="DPZV paper (001), theorem 5.1",
-    formula=_paper_formula,
 )
 def gdp_paper(asked: Question) -> Number | Refusal:
     """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless B = D.
@@ -115,8 +112,17 @@ def gdp_paper(asked: Question) -> Number | Refusal:
         return Refusal("theorem 5.1 speaks of the scalar channel alone")
     if whole and any(part.certain_mu(asked.neighbours) or part.server_noise_multiplier is not None for part in parts):
         return Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
+
+    def lines() -> list[str]:
+        found = []
+        for part in parts:
+            scalars = part.rounds * part.directions
+            given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
+            found.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
+        return found
+
     mu = math.hypot(*(paper_mu(part) for part in parts))
-    found = Number(epsilon=exactly(epsilon_from_mu(mu, asked.delta)), mu=mu, note="theorem 5.1 as claimed")
+    found = _of_mu(asked, mu, lines, note="theorem 5.1 as claimed")
     if whole:
         return replace(found, reason="every batch holds all records: no sampling to count on")
     return replace(
@@ -151,32 +157,10 @@ def _log_uniform_excess(z: float, power: float) -> float:
     return math.log(math.expm1(power) * float(ndtr(3.0 * half)) + 0.5 * (math.erf(3.0 * x) - 3.0 * math.erf(x)))
 
 
-def _clt_mus(asked: Question) -> list[float]:
-    """Return ln mu of every part."""
-    uniform = asked.neighbours in REPLACES
-    return [
-        log_clt_mu(part.rate, part.rounds, 1.0 / part.participation_mu(asked.neighbours), uniform=uniform)
-        for part in asked.parts
-    ]
-
-
-def _clt_formula(asked: Question, bound: UpperBound) -> list[str]:
-    lines = []
-    for part, log_mu in zip(asked.parts, _clt_mus(asked), strict=True):
-        z = n(1.0 / part.participation_mu(asked.neighbours))
-        rate = n(part.rate) if part.sample_rate else f"{part.batch_size}/{part.dataset_size}"
-        root = f"sqrt({part.rounds} (e^(1/{z}^2) - 1))"
-        if asked.neighbours in REPLACES:
-            root = f"sqrt(2 x {part.rounds} (e^(1/{z}^2) Phi(1.5/{z}) + 3 Phi(-0.5/{z}) - 2))"
-        lines += [*noise(part, asked.neighbours), f"mu = r sqrt(...) = {rate} {root} = {n(math.exp(log_mu))}"]
-    return lines + reading(bound, bound.mu or 0.0)
-
-
 @accountant(
     "gdp-clt",
     summary="central-limit approximation for Poisson and uniform sampling; not a bound",
     source="Bu, Dong, Long and Su (2020), Deep learning with Gaussian differential privacy",
-    formula=_clt_formula,
 )
 def gdp_clt(asked: Question) -> Number | Refusal:
     """Central-limit approximation of many sampled rounds. Never sound.
@@ -184,37 +168,41 @@ def gdp_clt(asked: Question) -> Number | Refusal:
     The Poisson form is for the relations whose pair is that of add-remove (`add-remove`, `zero-out`), the uniform form
     for the replace relations under `uniform` sampling. Source: Bu, Dong, Long and Su (2020).
     """
-    wanted = "uniform" if asked.neighbours in REPLACES else "poisson"
+    uniform = asked.neighbours in REPLACES
+    wanted = "uniform" if uniform else "poisson"
     for part in asked.parts:
         if part.sampler != wanted or part.channel != "scalar" or part.participation_cap is not None:
             return Refusal("the forms are for Poisson sampling, add-remove or zero-out, and uniform sampling, replace")
-    logs = _clt_mus(asked)
+    noise = [1.0 / part.participation_mu(asked.neighbours) for part in asked.parts]
+    logs = [log_clt_mu(p.rate, p.rounds, z, uniform=uniform) for p, z in zip(asked.parts, noise, strict=True)]
     if max(logs) > math.log(LARGEST_MU):
         return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
-    mu = math.hypot(*(math.exp(log) for log in logs), *asked.certain)
-    return Number(
-        epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
-        mu=mu,
+
+    def lines() -> list[str]:
+        found = []
+        for part, z, log_mu in zip(asked.parts, map(n, noise), logs, strict=True):
+            rate = n(part.rate) if part.sample_rate else f"{part.batch_size}/{part.dataset_size}"
+            root = f"sqrt({part.rounds} (e^(1/{z}^2) - 1))"
+            if uniform:
+                root = f"sqrt(2 x {part.rounds} (e^(1/{z}^2) Phi(1.5/{z}) + 3 Phi(-0.5/{z}) - 2))"
+            found += noise_lines(part, asked.neighbours)
+            found.append(f"mu = r sqrt(...) = {rate} {root} = {n(math.exp(log_mu))}")
+        return found
+
+    return _of_mu(
+        asked,
+        math.hypot(*(math.exp(log) for log in logs), *asked.certain),
+        lines,
         note="central-limit approximation",
         own_gaps=("known-ids", "clt") if asked.knows_ids else ("clt",),
         reason="an approximation, not a bound",
     )
 
 
-def _exact_formula(asked: Question, bound: UpperBound) -> list[str]:
-    total, random = counted(asked)
-    if bound.mu is not None:
-        return [*noises(asked), f"{total} = {n(bound.mu)}^2", *reading(bound, bound.mu)]
-    assert bound.epsilon is not None
-    mean = f"E[{DELTA.split(' = ')[0]}] = {n(bound.delta)} at eps = {n(bound.epsilon.upper)}"
-    return [*noises(asked), f"{total}{random}", f"{mean}, where {DELTA}"]
-
-
 @accountant(
     "gdp-exact",
     summary="exact Gaussian DP for known batch ids, fixed or binomial participations",
     source="Dong, Roth and Su (2022), corollary 1, averaged over the number of participations",
-    formula=_exact_formula,
 )
 def gdp_exact(asked: Question) -> Number | Refusal:
     """Exact for an adversary who knows the batch ids: mu = sqrt(n)/z, or its mixture over n ~ Binomial(T, r).
@@ -230,11 +218,20 @@ def gdp_exact(asked: Question) -> Number | Refusal:
     if min(mus) == 0.0 or max(mus) > 1e50:
         raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
     certain_mu = math.hypot(*asked.certain)
-    epsilon = participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu)
+    note = " and ".join(_counted(part) for part in asked.counted)
+    total, random = counted_lines(asked)
     mu = None
-    if all(part.fixed is not None for part in asked.counted):
+    if not random:
         mu = math.hypot(certain_mu, *(math.sqrt(part.fixed or 0) * part.mu for part in asked.counted))
-    return Number(epsilon=epsilon, mu=mu, note=" and ".join(_counted(part) for part in asked.counted))
+
+    def formula(epsilon: EpsilonRange) -> list[str]:
+        if mu is not None:
+            return [*noises(asked), f"{total} = {n(mu)}^2", reading(asked, mu, epsilon)]
+        mean = f"E[{DELTA.split(' = ')[0]}] = {n(asked.delta)} at eps = {n(epsilon.upper)}"
+        return [*noises(asked), f"{total}{random}", f"{mean}, where {DELTA}"]
+
+    epsilon = participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu)
+    return Number(epsilon=epsilon, mu=mu, note=note, formula=formula)
 
 
 def _counted(part: Participation) -> str:
@@ -247,8 +244,7 @@ def _counted(part: Participation) -> str:
 _ORDERS = np.geomspace(1e-6, 1e8, 4000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RenyiAnswer:
+class _Renyi(NamedTuple):
     """An `epsilon` from ln E[e^(s L)] = `log_moment` at order s > 0; infinite s: the largest loss there is."""
 
     epsilon: float
@@ -258,34 +254,14 @@ class RenyiAnswer:
     """Direction of sampling with secret ids; None: known ids."""
 
 
-def renyi(asked: Question) -> RenyiAnswer | None:
-    """Return the smaller of the known-ids and the sampled form; None where neither has a number."""
-    found = []
-    if asked.neighbours != "add-remove":
-        moments = _known_moments(asked)
-        epsilon, order = epsilon_of_moments(_ORDERS, moments, asked.delta)
-        log_moment = float(moments[np.searchsorted(_ORDERS, order)])
-        found.append(RenyiAnswer(epsilon=epsilon, order=order, log_moment=log_moment, kind=None))
-    view = asked.amplified
-    if isinstance(view, SampledView) and (view.parts or not found):
-        answers = [_sampled_renyi(kind, view, asked.delta) for kind in view.kinds]
-        worst = max(answers, key=lambda answer: math.inf if answer is None else answer.epsilon)
-        found += [worst] if worst is not None else []
-    return min(found, key=lambda answer: answer.epsilon, default=None)
-
-
-def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> RenyiAnswer | None:
-    """Return one direction's epsilon; None at very low noise."""
+def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> _Renyi:
+    """Return one direction's answer, infinite at very low noise."""
     moments = sampled_moments(kind, view.parts, certain_mu=math.hypot(*view.certain), delta=delta)
-    if moments is None:
-        return None
-    epsilon = moments.epsilon(delta)
-    if not epsilon < moments.ceiling:
-        return RenyiAnswer(epsilon=epsilon, order=math.inf, log_moment=math.inf, kind=kind)
+    epsilon = math.inf if moments is None else moments.epsilon(delta)
+    if moments is None or not epsilon < moments.ceiling:
+        return _Renyi(epsilon, math.inf, math.inf, kind)
     _, order = epsilon_of_moments(ORDERS, moments.up, delta - moments.outside)
-    return RenyiAnswer(
-        epsilon=epsilon, order=order, log_moment=float(moments.log_moment(np.array([order]))[0]), kind=kind
-    )
+    return _Renyi(epsilon, order, float(moments.log_moment(np.array([order]))[0]), kind)
 
 
 def _known_moments(asked: Question) -> FloatArray:
@@ -305,25 +281,10 @@ def _known_moments(asked: Question) -> FloatArray:
     return np.asarray(total, dtype=np.float64)
 
 
-def _renyi_formula(asked: Question, bound: UpperBound) -> list[str]:
-    found = renyi(asked)
-    assert found is not None
-    if found.kind is None:
-        lines = [*noises(asked), f"{''.join(counted(asked))}; ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)]"]
-    else:
-        lines = [*sampled(asked), f"L = sum of ln P(x)/Q(x), x ~ P ({found.kind})"]
-    if math.isinf(found.order):
-        return [*lines, f"eps = {n(found.epsilon)}, the largest loss of all rounds but for {n(bound.delta)} of P"]
-    lines.append(f"ln E[e^(s L)] = {n(found.log_moment)} at s = {n(found.order)}, the best of many orders")
-    form = "(ln E[e^(s L)] + s ln s - (1 + s) ln(1 + s) - ln delta)/s"
-    return [*lines, f"eps = {form} = {n(found.epsilon)} at delta = {n(bound.delta)}"]
-
-
 @accountant(
     "rdp",
     summary="Renyi DP, known batch ids or sampling with secret ones; sound, looser",
     source="Mironov (2017); conversion by Canonne, Kamath and Steinke (2020), proposition 12",
-    formula=_renyi_formula,
 )
 def rdp(asked: Question) -> Number | Refusal:
     """Renyi DP: sound, and looser than gdp-exact and prv; the smaller of its known-ids and its sampled form.
@@ -334,11 +295,33 @@ def rdp(asked: Question) -> Number | Refusal:
     """
     if asked.refusal:
         return asked.refusal
-    found = renyi(asked)
-    if found is None or not found.epsilon < LARGEST_EPSILON:
+    forms = []
+    if asked.neighbours != "add-remove":
+        moments = _known_moments(asked)
+        epsilon, order = epsilon_of_moments(_ORDERS, moments, asked.delta)
+        forms.append(_Renyi(epsilon, order, float(moments[np.searchsorted(_ORDERS, order)]), None))
+    view = asked.amplified
+    if isinstance(view, SampledView) and (view.parts or not forms):
+        answers = [_sampled_renyi(kind, view, asked.delta) for kind in view.kinds]
+        forms.append(max(answers, key=lambda answer: answer.epsilon))
+    found = min(forms, key=lambda answer: answer.epsilon)
+    if not found.epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise no order gives a finite value")
+
+    def formula(epsilon: EpsilonRange) -> list[str]:
+        eps, delta = n(epsilon.upper), n(asked.delta)
+        if found.kind is None:
+            lines = [*noises(asked), f"{''.join(counted_lines(asked))}; ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)]"]
+        else:
+            lines = [*sampled_lines(asked), f"L = sum of ln P(x)/Q(x), x ~ P ({found.kind})"]
+        if math.isinf(found.order):
+            return [*lines, f"eps = {eps}, the largest loss of all rounds but for {delta} of P"]
+        lines.append(f"ln E[e^(s L)] = {n(found.log_moment)} at s = {n(found.order)}, the best of many orders")
+        form = "(ln E[e^(s L)] + s ln s - (1 + s) ln(1 + s) - ln delta)/s"
+        return [*lines, f"eps = {form} = {eps} at delta = {delta}"]
+
     how = f"known ids, order {1.0 + found.order:.4g}" if found.kind is None else "sampling with secret ids"
-    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}")
+    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}", formula=formula)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,18 +333,6 @@ class Steps:
     count: int
     mu: float
     rate: float = 1.0
-
-
-def advanced(asked: Question) -> tuple[float, list[Steps], str]:
-    """Return the smaller epsilon of the known-ids and the amplified form, its steps, and which it is."""
-    forms: list[tuple[list[Steps], str]] = []
-    if asked.neighbours != "add-remove":
-        forms.append((_known_steps(asked), "known ids"))
-    view = asked.amplified
-    if isinstance(view, SampledView) and "remove" in view.kinds and (view.parts or not forms):
-        forms.append((_sampled_steps(view, asked.delta), "amplified by Poisson sampling"))
-    found = [(_composed(steps, asked.delta), steps, how) for steps, how in forms]
-    return min(found, key=lambda form: form[0])
 
 
 def _known_steps(asked: Question) -> list[Steps]:
@@ -402,26 +373,10 @@ def _composed(steps: Sequence[Steps], delta: float) -> float:
     return math.sqrt(2.0 * math.log(2.0 / delta) * squares) + drift
 
 
-def _advanced_formula(asked: Question, bound: UpperBound) -> list[str]:
-    epsilon, steps, _ = advanced(asked)
-    lines = [*noises(asked), f"each round (eps_0, delta_0) by {DELTA}"]
-    for step in steps:
-        at = f"delta_0 = {n(step.delta)}, mu = {n(step.mu)}"
-        if step.rate < 1.0:
-            at += f": ln(1 + r (e^eps_1 - 1)), eps_1 at delta_0/r, r = {n(step.rate)}"
-        lines.append(f"n = {step.count} of eps_0 = {n(step.epsilon)} at {at}")
-    form = "eps = sqrt(2 ln(1/delta') sum n eps_0^2) + sum n eps_0 (e^eps_0 - 1)"
-    spent = sum(step.count * step.delta for step in steps)
-    rest = bound.delta / 2.0 - spent
-    chance = f", {n(rest)} for a count above n" if rest > 1e-6 * bound.delta else ""
-    return [*lines, f"{form} = {n(epsilon)}; delta' = {n(bound.delta / 2.0)}, {n(spent)} for the rounds{chance}"]
-
-
 @accountant(
     "advanced-composition",
     summary="advanced composition of exact Gaussian rounds; sound, very loose",
     source="Dwork and Roth (2014), theorem 3.20; Balle, Barthe and Gaboardi (2018), theorem 8",
-    formula=_advanced_formula,
 )
 def advanced_composition(asked: Question) -> Number | Refusal:
     """Advanced composition of each round's exact Gaussian (epsilon_0, delta_0): sound, and very loose.
@@ -433,10 +388,31 @@ def advanced_composition(asked: Question) -> Number | Refusal:
     """
     if asked.refusal:
         return asked.refusal
-    epsilon, _, how = advanced(asked)
+    forms = []
+    if asked.neighbours != "add-remove":
+        forms.append((_known_steps(asked), "known ids"))
+    view = asked.amplified
+    if isinstance(view, SampledView) and "remove" in view.kinds and (view.parts or not forms):
+        forms.append((_sampled_steps(view, asked.delta), "amplified by Poisson sampling"))
+    found = [(_composed(steps, asked.delta), steps, how) for steps, how in forms]
+    epsilon, steps, how = min(found, key=lambda form: form[0])
     if not epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise advanced composition has no finite value")
-    return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}")
+
+    def formula(_: EpsilonRange) -> list[str]:
+        lines = [*noises(asked), f"each round (eps_0, delta_0) by {DELTA}"]
+        for step in steps:
+            at = f"delta_0 = {n(step.delta)}, mu = {n(step.mu)}"
+            if step.rate < 1.0:
+                at += f": ln(1 + r (e^eps_1 - 1)), eps_1 at delta_0/r, r = {n(step.rate)}"
+            lines.append(f"n = {step.count} of eps_0 = {n(step.epsilon)} at {at}")
+        form = "eps = sqrt(2 ln(1/delta') sum n eps_0^2) + sum n eps_0 (e^eps_0 - 1)"
+        half, spent = asked.delta / 2.0, sum(step.count * step.delta for step in steps)
+        rest = half - spent
+        chance = f", {n(rest)} for a count above n" if rest > 1e-6 * asked.delta else ""
+        return [*lines, f"{form} = {n(epsilon)}; delta' = {n(half)}, {n(spent)} for the rounds{chance}"]
+
+    return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}", formula=formula)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -480,35 +456,10 @@ def czofo_guarantee(
     )
 
 
-def _czofo_of(part: Release, delta: float) -> CzofoGuarantee:
-    """Return the claim about `part` at `delta`: half of it for the rounds, half for their composition."""
-    return czofo_guarantee(
-        zeta=part.clip,
-        sigma=part.sigma,
-        records=int(part.records),
-        rounds=part.rounds,
-        delta=delta / (2.0 * part.rounds),
-        delta_prime=delta / 2.0,
-    )
-
-
-def _czofo_formula(asked: Question, bound: UpperBound) -> list[str]:
-    part, found = asked.parts[0], _czofo_of(asked.parts[0], bound.delta)
-    delta, prime = n(bound.delta / (2.0 * part.rounds)), n(bound.delta / 2.0)
-    given = f"2 x {n(part.clip)} sqrt(2 ln(1.25/{delta})) / ({n(part.records)} x {n(part.sigma)})"
-    whole = f"sqrt(2 x {part.rounds} ln(1/{prime})) eps + {part.rounds} eps (e^eps - 1)"
-    return [
-        f"eps = 2 zeta sqrt(2 ln(1.25/delta_0)) / (N sigma_s) = {given} = {n(found.epsilon)} a round",
-        f"epsbar = sqrt(2 T ln(1/delta')) eps + T eps (e^eps - 1) = {whole} = {n(found.epsilon_bar)}",
-        f"deltabar = T delta_0 + delta' = {part.rounds} x {delta} + {prime} = {n(found.delta_bar)}",
-    ]
-
-
 @accountant(
     "czofo-theorem",
     summary="theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound",
     source="CZOFO paper (003), theorem 4.1",
-    formula=_czofo_formula,
 )
 def czofo_theorem(asked: Question) -> Number | Refusal:
     """Theorem 4.1 of paper 003 on CZOFO's gradient estimates, at delta = T (delta/(2T)) + delta/2. Never sound.
@@ -518,13 +469,33 @@ def czofo_theorem(asked: Question) -> Number | Refusal:
     """
     if len(asked.parts) != 1 or asked.parts[0].channel != "zo-gradient":
         return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
-    if asked.parts[0].dataset_size is None:
+    part, half = asked.parts[0], asked.delta / 2.0
+    if part.dataset_size is None:
         return Refusal("theorem 4.1 of CZOFO needs the number of records")
-    found = _czofo_of(asked.parts[0], asked.delta)
+    found = czofo_guarantee(
+        zeta=part.clip,
+        sigma=part.sigma,
+        records=part.dataset_size,
+        rounds=part.rounds,
+        delta=asked.delta / (2.0 * part.rounds),
+        delta_prime=half,
+    )
     if not found.epsilon_bar < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): the formula has no finite value")
+
+    def formula(_: EpsilonRange) -> list[str]:
+        delta, prime = n(asked.delta / (2.0 * part.rounds)), n(half)
+        given = f"2 x {n(part.clip)} sqrt(2 ln(1.25/{delta})) / ({n(part.records)} x {n(part.sigma)})"
+        whole = f"sqrt(2 x {part.rounds} ln(1/{prime})) eps + {part.rounds} eps (e^eps - 1)"
+        return [
+            f"eps = 2 zeta sqrt(2 ln(1.25/delta_0)) / (N sigma_s) = {given} = {n(found.epsilon)} a round",
+            f"epsbar = sqrt(2 T ln(1/delta')) eps + T eps (e^eps - 1) = {whole} = {n(found.epsilon_bar)}",
+            f"deltabar = T delta_0 + delta' = {part.rounds} x {delta} + {prime} = {n(found.delta_bar)}",
+        ]
+
     return Number(
         epsilon=exactly(found.epsilon_bar),
+        formula=formula,
         note=f"theorem 4.1, epsilon {found.epsilon:.4g} a round",
         own_gaps=("clt",),
         reason="takes the variance of the direction for noise, and the estimate for Gaussian",

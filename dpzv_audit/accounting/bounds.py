@@ -25,6 +25,8 @@ class Number:
 
     epsilon: EpsilonRange
     note: str
+    formula: Callable[[EpsilonRange], Sequence[str]]
+    """Shows how the range comes about, the numbers put in, one formula per line."""
     mu: float | None = None
     own_gaps: tuple[str, ...] = ()
     """Gaps of this accountant's number besides those of the release."""
@@ -100,8 +102,65 @@ class Question:
 
     @cached_property
     def sampled(self) -> SampledView | Refusal:
-        """Return the view that sampling with secret ids amplifies, or why it amplifies nothing."""
-        return sampled_view(self)
+        """Return the view, or why sampling amplifies nothing that a trusted accountant could count.
+
+        Parts with fixed participations count in full: hiding their ids is post-processing. Who sees how many records a
+        batch holds does not see Poisson sampling: given that number b, a record that is left out makes room for
+        another, and the sum of the others tells whether it is there. With all others at +C a label replaced is
+        N(0, sigma^2) against (1 - b/D) N(0, sigma^2) + (b/D) N(-2C, sigma^2) times 1/B, which costs more than the
+        symmetric pair.
+
+        Of fixed-size batches (`uniform`) everybody knows the size, and room is made in any case: the pair is
+        `fixed-size`, for a record replaced. Its step is 2C/B whatever the record itself moves by.
+        """
+        parts, neighbours = self.parts, self.neighbours
+        if any(part.channel == "zo-gradient" for part in parts):
+            return NO_NOISE
+        if self.adversary == "malicious-client":
+            return Refusal("a malicious client does not sample as it is told")
+        random, certain = [], []
+        replaced = neighbours in REPLACES
+        amplified = ("poisson", "uniform") if replaced else ("poisson",)
+        if not any(part.sampler in amplified for part in parts):
+            return _no_accountant(part.sampler for part in parts)
+        for part in parts:
+            mu, count = part.participation_mu(neighbours), part.fixed_participations
+            if mu == math.inf:
+                return Refusal("one record has no finite sensitivity")
+            certain.append(part.certain_mu(neighbours))
+            if count is not None:
+                certain.append(mu * count**0.5)
+            elif part.sampler not in amplified:
+                return _no_accountant([part.sampler])
+            elif part.channel != "scalar":
+                return Refusal("a record has a row of its own in each message: no sum hides it")
+            elif part.participation_cap is not None and part.participation_cap < part.rounds:
+                return Refusal(f"a participation cap makes the sampling no longer {part.sampler}")
+            else:
+                fixed_size = part.sampler == "uniform"
+                noise = (2.0 if replaced and not fixed_size else 1.0) / mu
+                random.append(SampledRounds(rate=part.rate, noise=noise, rounds=part.rounds, fixed_size=fixed_size))
+        return SampledView(
+            kinds=("replace",) if replaced else ("remove", "add"),
+            parts=tuple(random),
+            certain=tuple(certain),
+            own_gaps=self._own_gaps,
+        )
+
+    @property
+    def _own_gaps(self) -> tuple[str, ...]:
+        if self.knows_ids:
+            return ("known-ids",)
+        if self.neighbours == "add-remove":
+            return ()  # there they are gaps of every bound, and `gaps_of` names them
+        random = [part for part in self.parts if part.fixed_participations is None]
+        # A fixed size is known in any case.
+        told = any(part.sampler == "poisson" and not part.padded for part in random)
+        present = {
+            "batch-size": self.adversary == "eavesdropper" and told,
+            "secret-batches": any(part.secret_batches for part in random),
+        }
+        return tuple(name for name, holds in present.items() if holds)
 
     @property
     def amplified(self) -> SampledView | Refusal:
@@ -121,7 +180,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Accountant:
-    """An upper bound on epsilon by name: `answer` computes it, `formula` shows it with the numbers put in.
+    """An upper bound on epsilon by name: `answer` computes it, and how it comes about.
 
     Called with a release, an adversary, a neighbour relation and delta it returns an `UpperBound`.
     """
@@ -132,8 +191,6 @@ class Accountant:
     """Paper and theorem."""
     answer: Callable[[Question], Number | Refusal]
     """What it has to say where no gap of the release leaves it nothing to say."""
-    formula: Callable[[Question, UpperBound], Sequence[str]]
-    """Formulas of a bound that has a number, one per line."""
 
     def __call__(
         self,
@@ -175,10 +232,10 @@ class Accountant:
 
 
 def accountant(
-    name: str, *, summary: str, source: str, formula: Callable[[Question, UpperBound], Sequence[str]]
+    name: str, *, summary: str, source: str
 ) -> Callable[[Callable[[Question], Number | Refusal]], Accountant]:
     """Make a function from a `Question` to a number an `Accountant`."""
-    return lambda answer: Accountant(name=name, summary=summary, source=source, answer=answer, formula=formula)
+    return lambda answer: Accountant(name=name, summary=summary, source=source, answer=answer)
 
 
 def meanings(bounds: Iterable[UpperBound]) -> dict[str, str]:
@@ -208,70 +265,9 @@ class SampledView:
     own_gaps: tuple[str, ...]
 
 
-def sampled_view(asked: Question) -> SampledView | Refusal:
-    """Return the view, or why sampling amplifies nothing that a trusted accountant could count.
-
-    Parts with fixed participations count in full: hiding their ids is post-processing. Who sees how many records a
-    batch holds does not see Poisson sampling: given that number b, a record that is left out makes room for another,
-    and the sum of the others tells whether it is there. With all others at +C a label replaced is N(0, sigma^2) against
-    (1 - b/D) N(0, sigma^2) + (b/D) N(-2C, sigma^2) times 1/B, which costs more than the symmetric pair.
-
-    Of fixed-size batches (`uniform`) everybody knows the size, and room is made in any case: the pair is `fixed-size`,
-    for a record replaced. Its step is 2C/B whatever the record itself moves by.
-    """
-    parts, neighbours = asked.parts, asked.neighbours
-    if any(part.channel == "zo-gradient" for part in parts):
-        return NO_NOISE
-    if asked.adversary == "malicious-client":
-        return Refusal("a malicious client does not sample as it is told")
-    random, certain = [], []
-    replaced = neighbours in REPLACES
-    amplified = ("poisson", "uniform") if replaced else ("poisson",)
-    if not any(part.sampler in amplified for part in parts):
-        return _no_accountant(part.sampler for part in parts)
-    for part in parts:
-        mu, count = part.participation_mu(neighbours), part.fixed_participations
-        if mu == math.inf:
-            return Refusal("one record has no finite sensitivity")
-        certain.append(part.certain_mu(neighbours))
-        if count is not None:
-            certain.append(mu * count**0.5)
-        elif part.sampler not in amplified:
-            return _no_accountant([part.sampler])
-        elif part.channel != "scalar":
-            return Refusal("a record has a row of its own in each message: no sum hides it")
-        elif part.participation_cap is not None and part.participation_cap < part.rounds:
-            return Refusal(f"a participation cap makes the sampling no longer {part.sampler}")
-        else:
-            fixed_size = part.sampler == "uniform"
-            noise = (2.0 if replaced and not fixed_size else 1.0) / mu
-            random.append(SampledRounds(rate=part.rate, noise=noise, rounds=part.rounds, fixed_size=fixed_size))
-    return SampledView(
-        kinds=("replace",) if replaced else ("remove", "add"),
-        parts=tuple(random),
-        certain=tuple(certain),
-        own_gaps=_own_gaps(asked),
-    )
-
-
 def _no_accountant(samplers: Iterable[str]) -> Refusal:
     names = ", ".join(dict.fromkeys(samplers))
     return Refusal(f"no trusted accountant for secret ids with the {names} sampler")
-
-
-def _own_gaps(asked: Question) -> tuple[str, ...]:
-    if asked.knows_ids:
-        return ("known-ids",)
-    if asked.neighbours == "add-remove":
-        return ()  # there they are gaps of every bound, and `gaps_of` names them
-    random = [part for part in asked.parts if part.fixed_participations is None]
-    # A fixed size is known in any case.
-    told = any(part.sampler == "poisson" and not part.padded for part in random)
-    present = {
-        "batch-size": asked.adversary == "eavesdropper" and told,
-        "secret-batches": any(part.secret_batches for part in random),
-    }
-    return tuple(name for name, holds in present.items() if holds)
 
 
 DELTA = "delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)"
@@ -291,7 +287,7 @@ def n(value: float) -> str:
     return f"{value:.6g}"
 
 
-def noise(part: Release, relation: NeighbourRelation) -> list[str]:
+def noise_lines(part: Release, relation: NeighbourRelation) -> list[str]:
     """Return the sensitivity and the noise of one release, and what a participation costs."""
     twice = part.sensitivity(relation) > 1.5 * part.contribution
     size = f"C/B = {'2 x ' if twice else ''}{n(part.clip)}/{part.batch_size}"
@@ -315,17 +311,16 @@ def noise(part: Release, relation: NeighbourRelation) -> list[str]:
 
 
 def noises(asked: Question) -> list[str]:
-    """Return `noise` of every part."""
-    return [line for part in asked.parts for line in noise(part, asked.neighbours)]
+    """Return `noise_lines` of every part."""
+    return [line for part in asked.parts for line in noise_lines(part, asked.neighbours)]
 
 
-def reading(bound: UpperBound, mu: float) -> list[str]:
+def reading(asked: Question, mu: float, epsilon: EpsilonRange) -> str:
     """Return how epsilon follows from `mu`."""
-    assert bound.epsilon is not None
-    return [f"{DELTA}; = {n(bound.delta)} at mu = {n(mu)}, eps = {n(bound.epsilon.upper)}"]
+    return f"{DELTA}; = {n(asked.delta)} at mu = {n(mu)}, eps = {n(epsilon.upper)}"
 
 
-def counted(asked: Question) -> tuple[str, str]:
+def counted_lines(asked: Question) -> tuple[str, str]:
     """Return mu^2 as the sum over participations and what is certain, and the laws of the counts that are random."""
     terms = [f"{'n' if part.fixed is None else part.fixed} x {n(part.mu)}^2" for part in asked.counted]
     terms += [f"{n(mu)}^2" for mu in asked.certain if mu > 0.0]
@@ -337,7 +332,7 @@ def _law(part: Participation) -> str:
     return law if part.cap is None else f"{law} but at most {part.cap}"
 
 
-def sampled(asked: Question) -> list[str]:
+def sampled_lines(asked: Question) -> list[str]:
     """Return the pairs that sampling with secret ids composes."""
     view = asked.sampled
     assert isinstance(view, SampledView)

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from dpzv_audit.accounting.accountants import ACCOUNTANTS, upper_bounds
-from dpzv_audit.accounting.bounds import Question
+from dpzv_audit.accounting.bounds import Question, Refusal
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, treatment
 from dpzv_audit.accounting.release import (
     CHANNELS,
@@ -36,11 +36,11 @@ class Explanation:
 
 def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     """Return the explanation of `bound`, an answer of one of the accountants for `release`."""
-    asked = Question(release, bound.adversary, bound.neighbours, bound.delta)
+    asked = Question(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
     accountant, assumes = ACCOUNTANTS[bound.accountant], _assumptions(asked.parts, bound)
-    if bound.epsilon is None:
+    if bound.epsilon is None or isinstance(answer := accountant.answer(asked), Refusal):
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
-    return Explanation(formula=tuple(accountant.formula(asked, bound)), source=accountant.source, assumes=assumes)
+    return Explanation(formula=tuple(answer.formula(bound.epsilon)), source=accountant.source, assumes=assumes)
 
 
 SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = {

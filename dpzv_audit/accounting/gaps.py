@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from dpzv_audit.accounting.release import (
@@ -24,55 +26,8 @@ Treatment = Literal["known-ids", "secret-ids", "undefined", "no bound"]
 
 ADVERSARY_NAMES: tuple[AdversaryName, ...] = get_args(AdversaryName)
 
-GAPS: dict[str, str] = {
-    "server-state": (
-        "the server's parameters are trained on true labels without accounted noise and shape every later "
-        "scalar, so rounds without the record depend on it; joint-zo, frozen and an accounted dp-sgd close it"
-    ),
-    "client-state": (
-        "first-order clients chain what they receive with derivatives at their clear features, so their parameters, "
-        "and every later embedding, depend on a record's features without noise; zeroth-order clients close it"
-    ),
-    "hidden-releases": (
-        "the bound counts an adversary's own rounds only, but its scalars depend on parameters that "
-        "all clients' rounds moved"
-    ),
-    "one-sided-clip": "min(delta, C) is unbounded below, so one record has no finite sensitivity",
-    "unbounded-participation": (
-        "a malicious client may put one record into every batch, and k times into one: a bound needs the "
-        "server to enforce distinct ids and a cap on participations"
-    ),
-    "batch-size": (
-        "the length of a message shows how many records a batch holds, so that sampling hides less; pad messages to "
-        "one length"
-    ),
-    "secret-batches": (
-        "hidden batches reach further than through what is released: the server's table keeps embeddings of earlier "
-        "ones, and with Poisson sampling others' numbers round by their places; a bound for known ids closes it"
-    ),
-    "batch-coupling": "a layer mixes the records of a batch, so one record moves every record's difference",
-    "known-directions": "the noise is the direction, which the adversary knows, so for it there is none",
-    "unprotected-channel": (
-        "noise on one channel says nothing about another: scalar noise about embeddings and labels the "
-        "server holds, embedding noise about labels sent back through gradients"
-    ),
-    "data-dependent-side": (
-        "scalers or vocabularies fitted on the data, checkpoint selection, stopping, and logs of losses or "
-        "accuracies are releases too"
-    ),
-    "seeded-noise": (
-        "the noise follows from a seed that others learn, so they can draw it again and subtract it; draw it from the "
-        "operating system"
-    ),
-    "floating-point": (
-        "noise is drawn and added in floating point, and the low bits of the result can prove a record; noise on a "
-        "grid closes it"
-    ),
-    "known-ids": "amplification by sampling does not apply to an adversary who knows the batch ids",
-    "clt": "a central-limit approximation of many sampled rounds: an estimate, which may lie below the truth",
-    "no-accountant": "no accountant here gives a trusted number for this release and relation",
-    "undefined": "the neighbour relation has no meaning for this adversary and sampler",
-}
+GAPS: dict[str, str] = tomllib.loads((Path(__file__).parent / "tables" / "gaps.toml").read_text("utf-8"))
+"""Proof gaps by name, with what each means."""
 
 RATE_FOLLOWS = (
     "removing a record moves every other record's rate B/D, and the number of rounds, floor(D/B) an epoch; a public "
@@ -105,12 +60,8 @@ def treatment(
     `public_rate`: the sampling rate and the number of rounds are constants, not B/D and epochs x floor(D/B); it matters
     to `add-remove` alone. Raises `InputError` for an unknown name.
     """
-    for name, value, allowed in (
-        ("adversary", adversary, ADVERSARY_NAMES),
-        ("neighbours", neighbours, NEIGHBOURS),
-        ("sampler", sampler, SAMPLERS),
-        ("channel", channel, tuple(CHANNELS)),
-    ):
+    asked = {"adversary": adversary, "neighbours": neighbours, "sampler": sampler, "channel": channel}
+    for (name, value), allowed in zip(asked.items(), (ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS, CHANNELS), strict=True):
         if value not in allowed:
             raise InputError(f"must be one of {', '.join(allowed)}", name, value)
     if channel == "embedding":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType
@@ -121,65 +121,38 @@ class Release:
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
             if getattr(self, name) is not None or NoneType not in get_args(kind):
-                self._set(name, _checked(name, getattr(self, name), kind))
-        self._check_rate()
-        self._check_sizes()
-        self._check_choices()
+                object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+        if self.sample_rate is None and self.dataset_size is None:
+            raise InputError("dataset_size is missing: give it, or a public sample_rate with sampler 'poisson'")
+        for wrong, name, rule in self._contradictions():
+            if wrong:
+                raise InputError(rule, name, getattr(self, name))
 
-    def _check_rate(self) -> None:
-        if self.sample_rate is None:
-            if self.dataset_size is None:
-                raise InputError("dataset_size is missing: give it, or a public sample_rate with sampler 'poisson'")
-            return
-        if not self.sample_rate <= 1.0:
-            raise InputError("must lie in (0, 1]", "sample_rate", self.sample_rate)
-        if self.sampler != "poisson":
-            raise InputError(
-                f" with sampler {self.sampler!r}, must be left out: batches of one size have the rate B/D",
-                "sample_rate",
-                self.sample_rate,
-            )
-
-    def _check_sizes(self) -> None:
-        if self.sample_rate is None and self.batch_size > self.records:
-            raise InputError(
-                f"must lie in [1, dataset_size = {self.dataset_size}]: the sampling rate B/D is at most 1",
-                "batch_size",
-                self.batch_size,
-            )
-        if not 1.0 / _SCALES < self.sigma / self.sigma_unit < _SCALES:
-            of = "clip / batch_size" if self.channel == "scalar" else "clip"
-            raise InputError(f"must lie between {1.0 / _SCALES:g} and {_SCALES:g} times {of}", "sigma", self.sigma)
+    def _contradictions(self) -> Iterator[tuple[bool, str, str]]:
+        """Yield what fields may not be together: whether they are, the field that is named, and the rule."""
+        other = f" with sampler {self.sampler!r}, must be left out: "
+        if self.sample_rate is not None:
+            yield self.sample_rate > 1.0, "sample_rate", "must lie in (0, 1]"
+            yield self.sampler != "poisson", "sample_rate", f"{other}batches of one size have the rate B/D"
+        else:
+            most = f"must lie in [1, dataset_size = {self.dataset_size}]"
+            yield self.batch_size > self.records, "batch_size", f"{most}: the sampling rate B/D is at most 1"
+        scales = f"must lie between {1.0 / _SCALES:g} and {_SCALES:g}"
+        of = "clip / batch_size" if self.channel == "scalar" else "clip"
+        yield not 1.0 / _SCALES < self.sigma / self.sigma_unit < _SCALES, "sigma", f"{scales} times {of}"
         for name in ("server_mu", "server_noise_multiplier"):
-            value = getattr(self, name)
-            if value is not None and not 1.0 / _SCALES < value < _SCALES:
-                raise InputError(f"must lie between {1.0 / _SCALES:g} and {_SCALES:g}", name, value)
-        if self.participations is not None and self.participations > self.rounds:
-            raise InputError(
-                f"must lie in [1, rounds = {self.rounds}]: a record takes part at most once a round",
-                "participations",
-                self.participations,
-            )
-
-    def _check_choices(self) -> None:
-        if self.participations is not None and self.sampler != "shuffled":
-            raise InputError(
-                f" with sampler {self.sampler!r}, must be left out: participations are Binomial(T, r) there",
-                "participations",
-                self.participations,
-            )
-        if self.server_mu is not None and self.server_noise_multiplier is not None:
-            raise InputError(
-                f" and server_noise_multiplier {self.server_noise_multiplier}, "
-                "must be one of the two: both describe the server's own noised updates",
-                "server_mu",
-                self.server_mu,
-            )
-        if self.clip_scope == "batch" and self.channel == "scalar":
-            raise InputError("must be 'record' on the scalar channel", "clip_scope", self.clip_scope)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+            yield not 1.0 / _SCALES < (getattr(self, name) or 1.0) < _SCALES, name, scales
+        if self.participations is not None:
+            rounds = f"must lie in [1, rounds = {self.rounds}]: a record takes part at most once a round"
+            yield self.participations > self.rounds, "participations", rounds
+            binomial = f"{other}participations are Binomial(T, r) there"
+            yield self.sampler != "shuffled", "participations", binomial
+        if self.server_mu is not None:
+            both = f" and server_noise_multiplier {self.server_noise_multiplier}, must be one of the two: "
+            both += "both describe the server's own noised updates"
+            yield self.server_noise_multiplier is not None, "server_mu", both
+        batch = self.clip_scope == "batch" and self.channel == "scalar"
+        yield batch, "clip_scope", "must be 'record' on the scalar channel"
 
     @property
     def max_grad_norm(self) -> float:
