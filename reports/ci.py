@@ -10,13 +10,19 @@ import json
 from collections.abc import Mapping
 from pathlib import PurePath
 from urllib.parse import quote
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dpzv_audit.errors import inert_json, inert_xml
 from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
-from reports.text import clean, markdown
-from reports.verification import MEANINGS, ORDER, row_of, word_of, words_of
+from reports.document import words
+from reports.text import MISSING, clean, markdown
+from reports.verification import ORDER, row_of, word_of, words_of
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+MOST_ROWS = 500
+"""A step summary holds a megabyte at most."""
+_SUMMARY = ("| claim | verdict | claimed | measured | proved | p |", "| --- | --- | ---: | ---: | ---: | ---: |")
 
 
 def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) -> str:
@@ -24,62 +30,60 @@ def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) 
 
     `measured` holds the seconds of each claim (`dpzv_audit.claims.result.measured`), where they are known.
     """
-    known, file = measured or {}, clean(result.claims_file)
-    skipped = [claim.verdict == "inconclusive" and not claim.fails for claim in result.claims]
-    totals = {"tests": str(len(skipped)), "failures": str(sum(claim.fails for claim in result.claims)), "errors": "0"}
-    time = {"time": f"{known.get('seconds', 0.0):.3f}"}
-    root = ElementTree.Element("testsuites", {"name": "dpzv-audit", **totals, **time})
-    counts = {**totals, "skipped": str(sum(skipped)), **time}
-    suite = ElementTree.SubElement(root, "testsuite", {"name": file, **counts})
-    for place, (claim, passed_over) in enumerate(zip(result.claims, skipped, strict=True), start=1):
-        seconds = f"{known.get(f'seconds of claim {place}', 0.0):.3f}"
-        named = {"classname": file, "name": clean(claim.name), "time": seconds}
-        case = ElementTree.SubElement(suite, "testcase", named)
+    claims, file = result.claims, clean(result.claims_file)
+
+    def time(name: str) -> str:
+        return f"{(measured or {}).get(name, 0.0):.3f}"
+
+    totals = {
+        "tests": str(len(claims)),
+        "failures": str(sum(claim.fails for claim in claims)),
+        "errors": "0",
+    }
+    skipped = str(sum(map(_skipped, claims)))
+    seconds = {"time": time("seconds")}
+    root = Element("testsuites", {"name": "dpzv-audit", **totals, **seconds})
+    suite = SubElement(root, "testsuite", {"name": file, **totals, "skipped": skipped, **seconds})
+    for place, claim in enumerate(claims, start=1):
+        named = {"classname": file, "name": clean(claim.name), "time": time(f"seconds of claim {place}")}
+        case = SubElement(suite, "testcase", named)
         text = clean(claim.sentence)
         if claim.fails:
-            failure = ElementTree.SubElement(case, "failure", {"type": words_of(claim), "message": text})
+            failure = SubElement(case, "failure", {"type": words_of(claim), "message": text})
             failure.text = f"{file}:{claim.line}: {text}"
-        elif passed_over:
-            ElementTree.SubElement(case, "skipped", {"message": text})
+        elif _skipped(claim):
+            SubElement(case, "skipped", {"message": text})
         else:
-            ElementTree.SubElement(case, "system-out").text = text
-    ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + inert_xml(ElementTree.tostring(root, encoding="unicode")) + "\n"
+            SubElement(case, "system-out").text = text
+    indent(root)
+    source = inert_xml(tostring(root, encoding="unicode"))
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{source}\n'
 
 
-SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+def _skipped(claim: ClaimResult) -> bool:
+    return claim.verdict == "inconclusive" and not claim.fails
 
 
 def to_sarif(result: VerifyResult) -> str:
-    """Return SARIF of a result of `verify`: a rule a verdict, a result a claim, at its line of the claims file."""
+    """Return SARIF of a result of `verify`: a rule per verdict, a result per claim, at its line of the claims file."""
     rules = [
         {
             "id": f"claim-{verdict}",
             "name": f"Claim{verdict.capitalize()}",
             "shortDescription": {"text": f"A privacy claim is {verdict}."},
-            "fullDescription": {"text": MEANINGS[verdict]},
+            "fullDescription": {"text": words("claims", verdict)},
             "defaultConfiguration": {"level": _level(verdict, result.options)},
         }
         for verdict in ORDER
     ]
-    found = {
-        "$schema": SARIF_SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "dpzv-audit",
-                        "version": clean(result.versions.get("dpzv-audit") or "0"),
-                        "rules": rules,
-                    }
-                },
-                "columnKind": "unicodeCodePoints",
-                "invocations": [{"executionSuccessful": not result.interrupted}],
-                "results": [_result(claim, result) for claim in result.claims],
-            }
-        ],
+    version = clean(result.versions.get("dpzv-audit") or "0")
+    run = {
+        "tool": {"driver": {"name": "dpzv-audit", "version": version, "rules": rules}},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": not result.interrupted}],
+        "results": [_result(claim, result) for claim in result.claims],
     }
+    found = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
     return inert_json(json.dumps(found, indent=2, allow_nan=False)) + "\n"
 
 
@@ -87,26 +91,33 @@ def _level(verdict: Verdict, options: GateOptions) -> str:
     """Return the level of a verdict under the run's options, whatever else one claim of it may lack."""
     if verdict == "overclaimed":
         return "warning" if options.allow_overclaimed else "error"
-    return "error" if verdict == "refuted" or (verdict == "inconclusive" and options.strict) else "note"
+    fails = verdict == "refuted" or (verdict == "inconclusive" and options.strict)
+    return "error" if fails else "note"
 
 
 def _standing(claim: ClaimResult, options: GateOptions) -> dict[str, str]:
     """Return level and kind: only what is of kind "fail" has a level (section 3.27.10)."""
-    if claim.fails or claim.verdict == "overclaimed":
-        return {"level": "error" if claim.fails else _level(claim.verdict, options), "kind": "fail"}
+    if claim.fails:
+        return {"level": "error", "kind": "fail"}
+    if claim.verdict == "overclaimed":
+        return {"level": _level(claim.verdict, options), "kind": "fail"}
     return {"level": "none", "kind": "pass" if claim.verdict == "supported" else "open"}
 
 
 def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
-    place = {"artifactLocation": {"uri": _uri(result.claims_file)}, "region": {"startLine": claim.line}}
+    path = PurePath(result.claims_file)
+    # A relative URI reference, or a file URI where the path is absolute.
+    uri = ("file://" if path.is_absolute() else "") + quote(path.as_posix(), safe="/")
+    place = {"artifactLocation": {"uri": uri}, "region": {"startLine": claim.line}}
+    name = clean(claim.name)
     return {
         "ruleId": f"claim-{claim.verdict}",
         "ruleIndex": ORDER.index(claim.verdict),
         **_standing(claim, result.options),
-        "message": {"text": f"{clean(claim.name)}: {clean(claim.sentence)}"},
+        "message": {"text": f"{name}: {clean(claim.sentence)}"},
         "locations": [{"physicalLocation": place}],
         # An alert stays the same alert for as long as the claim keeps its name.
-        "partialFingerprints": {"claimName/v1": clean(claim.name)},
+        "partialFingerprints": {"claimName/v1": name},
         "properties": {
             "adjustedPValue": claim.adjusted_p_value,
             "evidence": claim.evidence_key,
@@ -115,26 +126,16 @@ def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
     }
 
 
-def _uri(path: str) -> str:
-    """Return the path as a relative URI reference, or a file URI where it is absolute."""
-    pure = PurePath(path)
-    text = quote(pure.as_posix(), safe="/")
-    return f"file://{text}" if pure.is_absolute() else text
-
-
-MOST_ROWS = 500
-"""A step summary holds a megabyte at most."""
-
-
 def to_summary(result: VerifyResult) -> str:
     """Return the verdicts on a claims file as a table in Markdown, and what the claims that fail lack."""
-    lines = [f"## Privacy claims: {word_of(result)}", "", markdown(result.sentence), ""]
-    lines += ["| claim | verdict | claimed | measured | proved | p |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    lines = [f"## Privacy claims: {word_of(result)}", "", markdown(result.sentence), "", *_SUMMARY]
     claims = result.claims
-    for entry in claims[:MOST_ROWS]:
-        lines.append("| " + " | ".join(markdown(cell) for cell in row_of(entry)) + " |")
+    for claim in claims[:MOST_ROWS]:
+        cells = (markdown(cell or MISSING) for cell in row_of(claim).values())
+        lines.append(f"| {' | '.join(cells)} |")
     if len(claims) > MOST_ROWS:
         lines.append(f"\n{len(claims) - MOST_ROWS:,} more claims stand in the report.")
-    told = [entry for entry in claims if entry.fails or entry.verdict == "overclaimed"][:50]
-    lines += ["", *(f"- **{markdown(entry.name)}**: {markdown(entry.sentence)}" for entry in told)]
+    lines.append("")
+    told = [claim for claim in claims if claim.fails or claim.verdict == "overclaimed"]
+    lines += [f"- **{markdown(claim.name)}**: {markdown(claim.sentence)}" for claim in told[:50]]
     return "\n".join(lines).rstrip() + "\n"

@@ -9,34 +9,18 @@ from dpzv_audit.results import (
     AttackResult,
     AuditResult,
     MatrixResult,
-    Privacy,
     Published,
     Reported,
     ScoresResult,
     TrainResult,
-    Utility,
     VerifyResult,
 )
-from reports import matrix, privacy, sections
-from reports.model import Code, Prose, Report, Section
-from reports.text import clean, to_json
+from reports import sections
+from reports.document import Block, Code, Report, section, words
+from reports.matrix import matrix_section
+from reports.privacy import privacy_section, tiles, verdict
+from reports.text import to_json
 from reports.verification import Drawings, verification_content
-
-
-def _title(result: Reported) -> str:
-    on = (
-        f" on {clean(result.dataset)}" if not isinstance(result, ScoresResult | VerifyResult) and result.dataset else ""
-    )
-    match result:
-        case MatrixResult():
-            return f"Methods against attacks{on}"
-        case AttackResult(attack=attack, method=method) if attack and method:
-            return f"{clean(attack)} against {clean(method)}{on}"
-        case TrainResult(method=method) if method:
-            return f"{clean(method)} trained{on}"
-        case AuditResult(method=method, adversary=adversary) if method:
-            return f"{clean(method)} audited{on}{f', against {clean(adversary)}' if adversary else ''}"
-    return result.KIND
 
 
 def report_content(
@@ -54,40 +38,81 @@ def report_content(
     """
     if isinstance(result, VerifyResult):
         report = verification_content(result, drawings)
+    elif isinstance(result, MatrixResult):
+        report = _matrix(result)
+    elif isinstance(result, ScoresResult):
+        report = _scores(result)
     else:
-        claim = Privacy() if isinstance(result, MatrixResult) else result.privacy
-        attack = sections.success_tile(result) if isinstance(result, AttackResult) else []
-        trained = result.utility if isinstance(result, AttackResult | TrainResult) else Utility()
-        accuracy = sections.accuracy_tile(trained.test_accuracy)
-        report = Report(
-            kind=result.KIND,
-            title=_title(result),
-            lead=clean(result.meaning if isinstance(result, ScoresResult) else result.sentence),
-            verdict=privacy.verdict(claim),
-            tiles=(*attack, *privacy.tiles(claim), *accuracy),
-            sections=_sections(result, timings or {}),
-        )
+        report = _run(result, timings or {})
     if not other:
         return report
-    intro = Prose(text="Keys of the result that no section above draws, as they stand in it.")
-    blocks = (intro, Code(text=to_json(other, indent=2)))
-    return replace(report, sections=(*report.sections, Section(anchor="else", title="Everything else", blocks=blocks)))
+    rest: list[Block] = [words("paragraphs", "else"), Code(text=to_json(other, indent=2))]
+    return replace(report, sections=(*report.sections, *section("else", "Everything else", rest)))
 
 
-def _sections(
-    result: AttackResult | TrainResult | AuditResult | ScoresResult | MatrixResult, timings: Mapping[str, float]
-) -> tuple[Section, ...]:
-    found = [matrix.section(result) if isinstance(result, MatrixResult) else privacy.section(result)]
+def _matrix(result: MatrixResult) -> Report:
+    found = matrix_section(result)
+    found += sections.published_section(result.noise, Published())
+    found += sections.repeat_section(result)
+    return Report(
+        kind=result.KIND,
+        title=f"Methods against attacks{_on(result)}",
+        lead=result.sentence,
+        verdict=None,
+        tiles=(),
+        sections=tuple(found),
+    )
+
+
+def _scores(result: ScoresResult) -> Report:
+    return Report(
+        kind=result.KIND,
+        title=result.KIND,
+        lead=result.meaning,
+        verdict=verdict(result.privacy),
+        tiles=tuple(tiles(result.privacy)),
+        sections=(*privacy_section(result), *sections.repeat_section(result)),
+    )
+
+
+def _run(result: AttackResult | TrainResult | AuditResult, timings: Mapping[str, float]) -> Report:
+    """Return the report on an attack, a training or an audit, which share all sections but what they measure."""
+    found = privacy_section(result)
+    glance = tiles(result.privacy)
     if isinstance(result, AuditResult):
-        found.append(sections.game_section(result.game))
-    if isinstance(result, AttackResult):
-        found.append(sections.success_section(result))
-    if isinstance(result, AttackResult | TrainResult):
-        found += [sections.utility_section(result), sections.bytes_section(result, timings)]
+        found += sections.game_section(result.game)
+    else:
+        if isinstance(result, AttackResult):
+            found += sections.attack_section(result)
+            glance = sections.success_tile(result) + glance
+        glance += sections.accuracy_tile(result.utility)
+        found += sections.utility_section(result)
+        found += sections.bytes_section(result, timings)
     if isinstance(result, TrainResult):
-        found.append(sections.staleness_section(result.staleness))
-    if not isinstance(result, ScoresResult):
-        parts = Published() if isinstance(result, MatrixResult) else result.published
-        found.append(sections.published_section(result.noise, parts))
-    found.append(sections.repeat_section(result))
-    return tuple(section for section in found if section is not None)
+        found += sections.staleness_section(result.staleness)
+    found += sections.published_section(result.noise, result.published)
+    found += sections.repeat_section(result)
+    return Report(
+        kind=result.KIND,
+        title=_title(result),
+        lead=result.sentence,
+        verdict=verdict(result.privacy),
+        tiles=tuple(glance),
+        sections=tuple(found),
+    )
+
+
+def _title(result: AttackResult | TrainResult | AuditResult) -> str:
+    on = _on(result)
+    match result:
+        case AttackResult(attack=attack, method=method) if attack and method:
+            return f"{attack} against {method}{on}"
+        case TrainResult(method=method) if method:
+            return f"{method} trained{on}"
+        case AuditResult(method=method, adversary=adversary) if method:
+            return f"{method} audited{on}{f', against {adversary}' if adversary else ''}"
+    return result.KIND
+
+
+def _on(result: AttackResult | TrainResult | AuditResult | MatrixResult) -> str:
+    return f" on {result.dataset}" if result.dataset else ""

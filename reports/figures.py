@@ -1,4 +1,4 @@
-"""Figures of rows and pictures as SVG: attack success, epsilon, trade-off curve, gradients, reconstructed records."""
+"""Figures of rows and pictures as SVG: attack success, epsilon, ages of rows, reconstructed records."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpzv_audit.findings import Interval
-    from dpzv_audit.results import ClaimCurves, Tradeoff
+    from dpzv_audit.results import Ages, Reconstructions
 
-    AnyTradeoff = Tradeoff | ClaimCurves
-    from dpzv_audit.results import Reconstructions
-
-
-_LONGEST_LABEL = 34
-_AXIS_LINE = 52
 LARGEST = 1e12
 """No axis reaches further: a number beyond it is printed, not drawn."""
+_LONGEST_LABEL = 34
+_AXIS_LINE = 52
+_SHADES = 32
+"""Shades of grey in a drawing of records."""
+_Bar = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +35,14 @@ class Mark:
     value: float
     low: float | None = None
     high: float | None = None
-    measured: bool = False
 
     @property
     def text(self) -> str:
         """The row's numbers as printed beside it."""
+        text = proportion(self.value, 3)
         if self.low is None or self.high is None:
-            return proportion(self.value, 3)
-        return f"{proportion(self.value, 3)}  [{proportion(self.low, 3)}, {proportion(self.high, 3)}]"
+            return text
+        return f"{text}  [{proportion(self.low, 3)}, {proportion(self.high, 3)}]"
 
 
 def short(text: object, length: int = _LONGEST_LABEL) -> str:
@@ -52,21 +51,18 @@ def short(text: object, length: int = _LONGEST_LABEL) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def mark(
-    label: str, measurement: Interval | float | None, *, measured: bool = False, least: float = 0.0
-) -> Mark | None:
+def mark(label: str, measurement: Interval | float | None, *, least: float = 0.0) -> Mark | None:
     """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
-    if measurement is None or isinstance(measurement, int | float):
-        value = within(measurement, least, 1.0)
-        return None if value is None else Mark(label=short(label), value=value, measured=measured)
-    value = within(measurement.value, least, 1.0)
-    if value is None:
-        return None
-    over = measurement.over_trainings
-    # Over trainings where there are enough of them, else by the records of these.
-    limits = measurement if over is None or over.low is None else over
-    low, high = within(limits.low, least, 1.0), within(limits.high, least, 1.0)
-    return Mark(label=short(label), value=value, low=low, high=high, measured=measured)
+    low = high = None
+    value = measurement
+    if measurement is not None and not isinstance(measurement, int | float):
+        over = measurement.over_trainings
+        # Over trainings where there are enough of them, else by the records of these.
+        limits = measurement if over is None or over.low is None else over
+        low, high = (within(end, least, 1.0) for end in (limits.low, limits.high))
+        value = measurement.value
+    known = within(value, least, 1.0)
+    return None if known is None else Mark(label=short(label), value=known, low=low, high=high)
 
 
 def control_label(name: str, measurement: Interval | float) -> str:
@@ -78,7 +74,7 @@ def control_label(name: str, measurement: Interval | float) -> str:
 
 def chance_level(baselines: Mapping[str, Interval | float]) -> float | None:
     """Return the best success without seeing anything, the largest baseline; None where there is none."""
-    marks = (mark(k, v) for k, v in baselines.items())
+    marks = (mark(name, found) for name, found in baselines.items())
     return max((found.value for found in marks if found is not None), default=None)
 
 
@@ -87,27 +83,23 @@ def alt_of(rows: Sequence[Mark]) -> str:
     return "; ".join(f"{row.label} {row.text}" for row in rows)
 
 
-def _paint_rows(axes: Axes, count: int) -> None:
-    """Set up axes on which `count` rows are stacked from the top, text over marks in each."""
-    axes.set_ylim(count - 0.2, -0.62)
+def _paint_rows(axes: Axes, rows: Sequence[tuple[str, str]], strong: int, reference: float | None) -> None:
+    """Stack rows from the top: a name and numbers as text over the marks of each, and one value marked on all."""
+    axes.set_ylim(len(rows) - 0.2, -0.62)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    for row in range(count):
-        axes.axhline(row, color=svg.RULE, linewidth=0.8, zorder=0.5)
-
-
-def _paint_label(axes: Axes, row: float, left: str, right: str, *, strong: bool) -> None:
-    """Write a row's name at the left edge and its numbers at the right edge, above its marks."""
     place = axes.get_yaxis_transform()
-    weight = "bold" if strong else "normal"
-    for x, side, words in ((0.0, "left", left), (1.0, "right", right)):
-        axes.text(x, row - 0.26, words, transform=place, ha=side, va="bottom", weight=weight, color=svg.INK)
-
-
-def _paint_reference(axes: Axes, at: float, count: int) -> None:
-    """Mark the value `at` on every row, between the lines of text that it would otherwise strike through."""
-    rows = range(count)
-    axes.vlines([at] * count, [r - 0.17 for r in rows], [r + 0.17 for r in rows], color=svg.INK, linewidth=1.3)
+    for row, (left, right) in enumerate(rows):
+        axes.axhline(row, color=svg.RULE, linewidth=0.8, zorder=0.5)
+        weight = "bold" if row == strong else "normal"
+        look: dict[str, Any] = {"transform": place, "va": "bottom", "weight": weight, "color": svg.INK}
+        axes.text(0.0, row - 0.26, left, ha="left", **look)
+        axes.text(1.0, row - 0.26, right, ha="right", **look)
+    if reference is not None:
+        # Between the lines of text that it would otherwise strike through.
+        starts = [row - 0.17 for row in range(len(rows))]
+        ends = [row + 0.17 for row in range(len(rows))]
+        axes.vlines([reference] * len(rows), starts, ends, color=svg.INK, linewidth=1.3)
 
 
 def success_figure(
@@ -122,35 +114,33 @@ def success_figure(
     Each row has its value printed and its interval, over trainings or of few by their records; the upright stroke is
     the best that a guess reaches without seeing anything. All values are proportions, or cosines in [-1, 1].
     """
-    named = {f"baseline: {k.replace('_', ' ')}": v for k, v in baselines.items()}
-    named |= {f"control: {k.replace('_', ' ')}": v for k, v in controls.items()}
-    found = [mark(attack or "attack", success, measured=True, least=-1.0)]
-    rows = [row for row in (*found, *(mark(k, v, least=-1.0) for k, v in named.items())) if row is not None]
+    measured = mark(attack or "attack", success, least=-1.0)
+    found = {f"baseline: {name}": value for name, value in baselines.items()}
+    found |= {f"control: {name}": value for name, value in controls.items()}
+    marks = [mark(name.replace("_", " "), value, least=-1.0) for name, value in found.items()]
+    rows = [row for row in (measured, *marks) if row is not None]
     if not rows:
         return ""
-    chance = chance_level(baselines)
+    across = "\n".join(wrap(short(metric or "labels found", 2 * _AXIS_LINE), _AXIS_LINE))
+    lows = [row.value if row.low is None else row.low for row in rows]
+    least = min(0.0, *lows)
 
     def paint(axes: Axes) -> None:
-        _paint_rows(axes, len(rows))
-        least = min([0.0, *(row.value if row.low is None else row.low for row in rows)])
-        axes.set_xlim(least - 0.01, 1.01)
-        ticks = [t for t in (-1, -0.75, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1) if t >= least]
+        strong = -1 if measured is None else 0
+        _paint_rows(axes, [(row.label, row.text) for row in rows], strong, chance_level(baselines))
+        ticks = [tick / 4 for tick in range(-4, 5) if tick / 4 >= least]
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.set_xlabel(across)
-        if chance is not None:
-            _paint_reference(axes, chance, len(rows))
+        axes.set(xlim=(least - 0.01, 1.01), xlabel=across)
         for index, row in enumerate(rows):
-            colour = svg.ACCENT if row.measured else svg.MUTED
-            _paint_label(axes, index, row.label, row.text, strong=row.measured)
-            if row.low is not None and row.high is not None:
-                axes.plot([row.low, row.high], [index, index], color=colour, linewidth=5, alpha=0.45)
-                axes.plot(row.value, index, "o", color=colour, markersize=7, clip_on=False)
-            else:
+            colour = svg.ACCENT if row is measured else svg.MUTED
+            if row.low is None or row.high is None:
                 axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
+                continue
+            axes.plot([row.low, row.high], [index, index], color=colour, linewidth=5, alpha=0.45)
+            axes.plot(row.value, index, "o", color=colour, markersize=7, clip_on=False)
 
-    across = "\n".join(wrap(short(metric or "labels found", 2 * _AXIS_LINE), _AXIS_LINE))
     height = 0.66 + 0.5 * len(rows) + (0.18 if "\n" in across else 0.0)
-    return svg.draw("figure-success", "Attack success: " + alt_of(rows), height, paint)
+    return svg.draw("figure-success", f"Attack success: {alt_of(rows)}", height, paint)
 
 
 def epsilon_figure(claimed: float | None, lower: float | None, upper: float | None) -> str:
@@ -160,146 +150,73 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     three numbers.
     """
     claimed, lower, upper = (within(value, 0.0, LARGEST) for value in (claimed, lower, upper))
-    rows = [
-        ("the claim", claimed, f"ε ≤ {number(claimed)}", False),
-        ("the audit, from below", lower, f"ε ≥ {lower_bound(lower)}", True),
-        ("the theory, from above", upper, f"ε ≤ {upper_bound(upper)}", False),
-    ]
-    present = [(label, value, words, strong) for label, value, words, strong in rows if value is not None]
-    if len(present) < 2:
-        return ""
-    floor = max([v for v in (claimed, lower) if v is not None], default=0.0)
-    # An upper bound far out would squeeze everything else against zero: its bar then runs off the axis.
-    end = 1.25 * max(floor, min(upper or 0.0, 5 * floor) if floor > 0 else upper or 0.0, 1e-6)
-
-    def paint(axes: Axes) -> None:
-        _paint_rows(axes, len(present))
-        axes.set_xlim(0, end)
-        axes.set_xlabel("ε")
-        for index, (label, value, words, strong) in enumerate(present):
-            _paint_label(axes, index, label, words, strong=strong)
-            start, stop = (value, end) if strong else (0.0, min(value, end))
-            colour = svg.ACCENT if strong else svg.MUTED
-            axes.barh(index, stop - start, left=start, height=0.2, color=colour)
-            if stop >= end:
-                axes.plot(end, index, ">", color=colour, markersize=9, clip_on=False)
-        if claimed is not None:
-            _paint_reference(axes, claimed, len(present))
-
-    alt = "What is known about epsilon: " + "; ".join(f"{label} {words}" for label, _, words, _ in present)
-    return svg.draw("figure-epsilon", alt, 0.66 + 0.5 * len(present), paint)
-
-
-_LEGEND_FROM, _LEGEND_ABOVE = 0.58, 0.7
-"""The corner of the trade-off figure that its legend takes: false positive rates from, false negative rates above."""
-
-
-def tradeoff_figure(tradeoff: AnyTradeoff | None) -> str:
-    """Return the trade-off curves (claimed, recomputed, measured with its band) as SVG; "" without any.
-
-    Horizontal axis: false positive rate of the distinguishing test; vertical: its false negative rate; both
-    proportions in [0, 1]. The thin diagonal is what a test reaches without any information.
-    """
-    if tradeoff is None:
-        return ""
-    alpha, confidence = tradeoff.alpha, tradeoff.confidence
-    curves = {"claimed": tradeoff.claimed, "recomputed": tradeoff.recomputed, "measured": tradeoff.empirical}
-    shown = {name: curve for name, curve in curves.items() if curve}
-    if not alpha or not shown:
-        return ""
-    looks: Mapping[str, Mapping[str, Any]] = {
-        "claimed": {"color": svg.INK, "linestyle": svg.DASHED},
-        "recomputed": {"color": svg.MUTED, "linestyle": svg.DOTTED},
-        "measured": {"color": svg.ACCENT, "linewidth": 2.2},
+    known = {
+        "the claim": (claimed, f"ε ≤ {number(claimed)}"),
+        "the audit, from below": (lower, f"ε ≥ {lower_bound(lower)}"),
+        "the theory, from above": (upper, f"ε ≤ {upper_bound(upper)}"),
     }
+    rows = {label: (value, text) for label, (value, text) in known.items() if value is not None}
+    if len(rows) < 2:
+        return ""
+    floor = max(claimed or 0.0, lower or 0.0)
+    # An upper bound far out would squeeze everything else against zero: its bar then runs off the axis.
+    far = upper or 0.0
+    end = 1.25 * max(floor, min(far, 5 * floor) if floor > 0 else far, 1e-6)
 
     def paint(axes: Axes) -> None:
-        svg.tradeoff_axes(axes)
-        for name in ("claimed", "recomputed", "band", "measured"):
-            if name in shown:
-                axes.plot(alpha, shown[name], label=name, **looks[name])
-            elif name == "band" and tradeoff.empirical_low and tradeoff.empirical_high:
-                words = name if confidence is None else f"{percent(confidence)} {name}"
-                band = (tradeoff.empirical_low, tradeoff.empirical_high)
-                axes.fill_between(alpha, *band, color=svg.BAND, linewidth=0, zorder=1, label=words)
-        if crowded:
-            axes.legend(loc="lower left", bbox_to_anchor=(-0.14, 1.0), handlelength=2.0, ncols=3, columnspacing=1.0)
-        else:
-            axes.legend(loc="upper right", handlelength=2.6, borderaxespad=0.3)
+        strong = -1 if lower is None else int(claimed is not None)
+        labels = [(label, text) for label, (_, text) in rows.items()]
+        _paint_rows(axes, labels, strong, claimed)
+        axes.set(xlim=(0, end), xlabel="ε")
+        for index, (value, _) in enumerate(rows.values()):
+            low, high = (value, end) if index == strong else (0.0, min(value, end))
+            colour = svg.ACCENT if index == strong else svg.MUTED
+            axes.barh(index, high - low, left=low, height=0.2, color=colour)
+            if high >= end:
+                axes.plot(end, index, ">", color=colour, markersize=9, clip_on=False)
 
-    # A curve, or the band, runs through the upper right corner, where the legend stands otherwise.
-    crowded = any(
-        a >= _LEGEND_FROM and y >= _LEGEND_ABOVE
-        for curve in (*shown.values(), tradeoff.empirical_high or ())
-        for a, y in zip(alpha, curve, strict=False)
-    )
-    middle = min(range(len(alpha)), key=lambda i: abs(alpha[i] - 0.1))
-    alt = (
-        f"Trade-off curves. At a false positive rate of {proportion(alpha[middle], 3)} the false negative rates are: "
-        + "; ".join(f"{name} {proportion(curve[middle], 3)}" for name, curve in shown.items())
-    )
-    return svg.draw("figure-tradeoff", alt, 5.1 if crowded else 4.7, paint)
+    said = "; ".join(f"{label} {text}" for label, (_, text) in rows.items())
+    alt = f"What is known about epsilon: {said}"
+    return svg.draw("figure-epsilon", alt, 0.66 + 0.5 * len(rows), paint)
 
 
-GRADIENTS = "gradient estimates by number of queries"
-"""Name of the curve that `gradient_figure` draws."""
-_Point = tuple[float, float, float, float, float | None]
-_Bar = tuple[float, float, float]
-_SHADES = 32
-"""Shades of grey in a drawing of records."""
-_LOOKS: Mapping[str, Mapping[str, Any]] = {
-    "ridge": {"color": svg.ACCENT, "linestyle": "-", "linewidth": 2.2},
-    "ridge, without the noise": {"color": svg.INK, "linestyle": (0, (6, 2))},
-    "ridge, directions unknown": {"color": svg.MUTED, "linestyle": (0, (1, 1.4))},
-}
+def staleness_figure(distribution: Sequence[Ages]) -> str:
+    """Return the shares of the rows that the server read by their age in rounds, as SVG; "" where there are none.
 
-
-def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return the cosine of estimated with true gradients by queries as SVG; "" where `rows` hold no such curve.
-
-    Of all estimators ridge, with and without the noise, and with directions that nobody told; crosses are what
-    theory expects. The horizontal axis is logarithmic.
+    Ages come in ranges that double, as the result has them.
     """
-    lines: dict[str, list[_Point]] = {}
-    for row in rows:
-        name, queries = str(row.get("estimator")), within(row.get("queries"), 1.0, LARGEST)
-        value, low, high = (within(row.get(k), -1.0, 1.0) for k in ("cosine", "low", "high"))
-        if name in _LOOKS and queries is not None and value is not None and low is not None and high is not None:
-            lines.setdefault(name, []).append((queries, value, low, high, within(row.get("theory"), 0.0, 1.0)))
-    lines = {name: sorted(lines[name]) for name in _LOOKS if name in lines}
-    if not lines:
+    shares = {}
+    for row in distribution:
+        first, last = (within(age, 0.0, LARGEST) for age in (row.first, row.last))
+        share = within(row.share, 0.0, 1.0)
+        if first is not None and last is not None and share is not None:
+            label = f"{first:.0f}" if first == last else f"{first:.0f} to {last:.0f}"
+            shares[label] = share
+    if not shares:
         return ""
 
-    both = [name for name in lines if "unknown" not in name]
-
     def paint(axes: Axes) -> None:
-        axes.set_xscale("log")
-        svg.plain_ticks(axes.xaxis)
-        axes.axhline(0.0, color=svg.RULE, linewidth=0.8)
-        expected: list[tuple[float, float]] = []
-        for name, points in lines.items():
-            xs, ys, lows, highs, theory = zip(*points, strict=True)
-            colour = _LOOKS[name]["color"]
-            axes.vlines(xs, lows, highs, color=colour, linewidth=4, alpha=0.4)
-            words = "ridge, with the noise" if name == "ridge" and len(both) == 2 else name
-            axes.plot(xs, ys, marker="o", markersize=4.5, label=words, **_LOOKS[name])
-            if name in both:
-                expected += [(x, t) for x, t in zip(xs, theory, strict=True) if t is not None]
-        if expected:
-            axes.plot(
-                *zip(*expected, strict=True), "x", color=svg.INK, markersize=7, mew=1.3, label="expected by theory"
-            )
-        axes.set_ylim(min(-0.05, min(low for p in lines.values() for _, _, low, _, _ in p) - 0.02), 1.04)
-        axes.set(xlabel="queries about one batch", ylabel="cosine with the true gradient")
-        axes.grid(axis="y")
-        svg.legend_above(axes)
+        places = range(len(shares))
+        axes.barh(places, [*shares.values()], height=0.62, color=svg.ACCENT)
+        for place, share in enumerate(shares.values()):
+            axes.text(share + 0.012, place, _share(share), va="center", ha="left", color=svg.INK)
+        axes.set_yticks(places, [*shares])
+        axes.set_xticks([])
+        axes.spines["bottom"].set_visible(False)
+        axes.set(
+            xlim=(0, 1.12 * max(shares.values()) + 0.02),
+            ylim=(len(shares) - 0.4, -0.6),
+            xlabel="share of the rows that the server read",
+            ylabel="age in rounds",
+        )
 
-    alt = "Cosine of estimated with true gradients by number of queries: " + "; ".join(
-        f"{name} {proportion(points[0][1], 3)} at {number(int(points[0][0]))}, "
-        f"{proportion(points[-1][1], 3)} at {number(int(points[-1][0]))}"
-        for name, points in lines.items()
-    )
-    return svg.draw("figure-gradients", alt, 3.1 + 0.2 * len(lines), paint)
+    said = "; ".join(f"{label} {_share(share)}" for label, share in shares.items())
+    alt = f"Age of the rows that the server read, in rounds: {said}"
+    return svg.draw("figure-staleness", alt, 0.7 + 0.32 * len(shares), paint)
+
+
+def _share(share: float) -> str:
+    return "less than 0.1%" if 0 < share < 0.001 else percent(round(share, 3))
 
 
 def records_figure(found: Reconstructions) -> str:
@@ -329,7 +246,8 @@ def records_figure(found: Reconstructions) -> str:
                 left = index * (width + gap)
                 for shade, bar in _bars(record, width, left, top):
                     bars.setdefault(shade, []).append(bar)
-                _paint_frame(axes, left, top, width, height)
+                frame = {"fill": False, "edgecolor": svg.MUTED, "linewidth": 0.6, "zorder": 2}
+                svg.rectangle(axes, left, top, width, height, **frame)
         _paint_bars(axes, bars)
         axes.set_xlim(-0.01 * across, 1.01 * across)
         axes.set_ylim(len(rows) * pitch - 2.0 * line, -1.6 * line)
@@ -362,9 +280,3 @@ def _paint_bars(axes: Axes, bars: Mapping[int, Sequence[_Bar]]) -> None:
         grey = str(shade / (_SHADES - 1))
         # The thin edge closes the seams that a browser leaves between shapes that touch.
         axes.add_patch(PathPatch(Path.make_compound_path(*outlines), facecolor=grey, edgecolor=grey, linewidth=0.2))
-
-
-def _paint_frame(axes: Axes, left: float, top: float, width: int, height: int) -> None:
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=svg.MUTED, linewidth=0.6, zorder=2))

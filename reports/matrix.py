@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpzv_audit.results import Cell, MatrixResult, NegativeControls, SelfCheck
 from reports import svg
 from reports.curves import epsilon_figures, method_of
-from reports.model import Block, Column, Prose, Section, Table, columns, picture
+from reports.document import Block, Section, picture, section, table, words
 from reports.text import MISSING, clean, lower_bound, number, proportion, within
 
 if TYPE_CHECKING:
@@ -22,34 +22,28 @@ DARK = 0.55
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*")
 
 
-def section(matrix: MatrixResult) -> Section | None:
-    """Return heat map, sorted table and what failed; None where the result holds no cell."""
+def matrix_section(matrix: MatrixResult) -> list[Section]:
+    """Return heat map, sorted table and what failed; nothing where the result holds no cell."""
     cells = matrix.cells
     if not cells:
-        return None
-    caption = (
-        "Damage of each attack, darker the more: how far its success lies between what needs no attack (0) "
-        "and a perfect one (1); bold where it lies above all that needs no attack, in all of its trainings and "
-        "by their records, or of eight trainings or more on average. A dash: the attack does not apply. A cross: "
-        "the cell failed. Each number leads to its run."
-    )
+        return []
+    caption = words("captions", "matrix")
     attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
     if attacks:
         caption += f" Left out, since they apply to no method on this data set: {'; '.join(attacks)}."
     if methods:
         caption += f" Left out, since no attack here applies to them: {'; '.join(methods)}."
-    by_epsilon = (
-        "success against the epsilon from which the noise follows; faint bars are intervals, level lines methods "
-        "without noise, the dotted line the best that needs no attack."
-    )
-    blocks = picture("figure-matrix", heat_map(cells), caption)
+    blocks = picture("matrix", heat_map(cells), caption)
     for name, drawing in epsilon_figures(cells).items():
-        blocks += picture(f"figure-{name}", drawing, f"{name.replace('-', ' by the ', 1)}: {by_epsilon}")
+        attack = name.replace("-", " by the ", 1)
+        blocks += picture(name, drawing, words("captions", "by-epsilon", attack=attack))
     blocks += _measured(cells)
-    blocks += _others(cells)
-    blocks += [] if matrix.negative_controls is None else [_negative_controls(matrix.negative_controls)]
+    blocks += _others(cells, "failed", "Cells that failed")
+    blocks += _others(cells, "does not apply", "Attacks that do not apply")
+    if matrix.negative_controls is not None:
+        blocks.append(_negative_controls(matrix.negative_controls))
     blocks += _self_checks(matrix.self_checks)
-    return Section(anchor="matrix", title="Methods against attacks", blocks=tuple(blocks))
+    return section("matrix", "Methods against attacks", blocks)
 
 
 def _never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[str]:
@@ -58,11 +52,11 @@ def _never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[s
     return [found for found in dict.fromkeys(map(name, cells)) if found not in applied]
 
 
-def _link(cell: Cell) -> str:
-    """The path of the cell's report below the matrix's folder; a dash where it is none."""
+def _link(cell: Cell) -> str | None:
+    """The path of the cell's report below the matrix's folder; None where it is none."""
     path = cell.run or ""
     inside = _PATH.fullmatch(path) and ".." not in path.split("/")
-    return path if inside else MISSING
+    return path if inside else None
 
 
 def _column(cell: Cell) -> str:
@@ -77,52 +71,47 @@ def _damage(cell: Cell) -> float:
     return within(cell.damage, 0.0, 1.0) or 0.0
 
 
+def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
+    done = [cell for cell in cells if cell.state == "measured"]
+    return sorted(done, key=lambda cell: -_damage(cell))
+
+
 def _measured(cells: Sequence[Cell]) -> list[Block]:
-    done = [c for c in cells if c.state == "measured"]
+    done = _worst_first(sorted(cells, key=lambda cell: (_row(cell), _column(cell))))
     if not done:
         return []
-    order = sorted(done, key=lambda c: (-_damage(c), _row(c), _column(c)))
-    rows = tuple(
-        (
-            _row(c),
-            _column(c),
-            proportion(c.damage, 3) + ("" if c.controls_hold else " !"),
-            _success(c),
-            _no_attack(c),
-            proportion(c.control, 3),
-            lower_bound(c.certified),
-            proportion(c.accuracy, 3),
-            _link(c),
-        )
-        for c in order
-    )
-    numbers = ("damage", "success", "no attack", "control", "ε certified", "accuracy")
-    titles = (*columns("attack", "method", *numbers, numbers=numbers), Column(title="run", kind="link"))
+    rows = [
+        {
+            "attack": _row(cell),
+            "method": _column(cell),
+            "damage": proportion(cell.damage, 3) + ("" if cell.controls_hold else " !"),
+            "success": _success(cell),
+            "no attack": _no_attack(cell),
+            "control": proportion(cell.control, 3),
+            "ε certified": lower_bound(cell.certified),
+            "accuracy": proportion(cell.accuracy, 3),
+            "run": _link(cell),
+        }
+        for cell in done
+    ]
     by_metric: dict[str, dict[str, None]] = {}
     for cell in done:
-        by_metric.setdefault(clean(cell.metric or MISSING), {})[clean(cell.attack)] = None
-    words = "; ".join(f"{metric} ({', '.join(attacks)})" for metric, attacks in by_metric.items())
-    return [
-        Table(caption="Cells by damage, the worst first", columns=titles, rows=rows),
-        Prose(
-            text=f"Success is: {words}. In brackets stands its interval by the records of these trainings; behind it "
-            "one over trainings, or of fewer than eight, which allow none, the least and the most. What needs no "
-            "attack is the best of the baselines, with the highest limit of any where they are measured. The control "
-            "is the same attack where there is nothing to find. Accuracy is the method's on test records, as the "
-            "attack had it trained. An exclamation mark: a control is off its value at the confidence of the "
-            "intervals, as luck alone makes some."
-        ),
-    ]
+        by_metric.setdefault(cell.metric or MISSING, {})[cell.attack] = None
+    metrics = "; ".join(f"{metric} ({', '.join(attacks)})" for metric, attacks in by_metric.items())
+    numbers = list(rows[0])[2:-1]
+    cells_table = table("Cells by damage, the worst first", rows, numbers=numbers, links=("run",))
+    return [*cells_table, words("paragraphs", "cells", metrics=metrics)]
 
 
 def _success(cell: Cell) -> str:
     """Success, its interval by records of these trainings, and one over trainings, or of few the least and the most."""
     text = f"{proportion(cell.success, 3)} ({_span(cell.low, cell.high)})"
+    trainings = number(cell.trainings)
     if cell.over_low is not None:
-        return f"{text}; {number(cell.trainings)} trainings: {_span(cell.over_low, cell.over_high)}"
+        return f"{text}; {trainings} trainings: {_span(cell.over_low, cell.over_high)}"
     if cell.trainings in (None, 1):
         return text
-    return f"{text}; {number(cell.trainings)} trainings, {_span(cell.least, cell.most)}"
+    return f"{text}; {trainings} trainings, {_span(cell.least, cell.most)}"
 
 
 def _span(low: float | None, high: float | None) -> str:
@@ -131,34 +120,24 @@ def _span(low: float | None, high: float | None) -> str:
 
 def _no_attack(cell: Cell) -> str:
     """The best baseline, and how high any of them may be."""
-    wider = cell.reference_high not in (None, cell.reference)
-    return proportion(cell.reference, 3) + (f" (to {proportion(cell.reference_high, 3)})" if wider else "")
+    best = proportion(cell.reference, 3)
+    if cell.reference_high in (None, cell.reference):
+        return best
+    return f"{best} (to {proportion(cell.reference_high, 3)})"
 
 
-def _others(cells: Sequence[Cell]) -> list[Block]:
-    blocks: list[Block] = []
-    methods = len(dict.fromkeys(map(_column, cells)))
-    for state, caption in (("failed", "Cells that failed"), ("does not apply", "Attacks that do not apply")):
-        of: dict[tuple[str, str], list[str]] = {}
-        for cell in cells:
-            if cell.state == state:
-                of.setdefault((_row(cell), _reason(cell)), []).append(_column(cell))
-        rows = tuple(
-            (row, "all" if len(names) == methods else "; ".join(names), why) for (row, why), names in of.items()
-        )
-        if rows:
-            blocks.append(Table(caption=caption, columns=columns("attack", "method", "why"), rows=rows))
-    return blocks
-
-
-def _negative_controls(found: NegativeControls) -> Prose:
-    verdict = "All are at chance" if found.hold else "They are NOT all at chance: no number here can be trusted"
-    text = (
-        f"{number(found.tests)} negative controls, tested together at a false-alarm rate of "
-        f"{number(found.false_alarm)}. {verdict}: the smallest p-value is {number(found.smallest_p)} "
-        f"({clean(found.worst)}), which among so many is one of {number(found.together_p)}."
-    )
-    return Prose(text=text)
+def _others(cells: Sequence[Cell], state: str, caption: str) -> list[Block]:
+    """Return why cells have no number, the methods of one attack that share a reason in one row."""
+    methods = len(set(map(_column, cells)))
+    of: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        if cell.state == state:
+            of.setdefault((_row(cell), _reason(cell)), []).append(_column(cell))
+    rows = [
+        {"attack": row, "method": "all" if len(names) == methods else "; ".join(names), "why": why}
+        for (row, why), names in of.items()
+    ]
+    return table(caption, rows)
 
 
 def _reason(cell: Cell) -> str:
@@ -166,17 +145,33 @@ def _reason(cell: Cell) -> str:
     reason = cell.reason or ""
     for what in (cell.attack, f"{cell.noise} noise"):
         reason = reason.removeprefix(f"{what} does not apply to {cell.method}: ")
-    return clean(reason)
+    return reason
+
+
+def _negative_controls(found: NegativeControls) -> str:
+    verdict = "They are NOT all at chance: no number here can be trusted"
+    if found.hold:
+        verdict = "All are at chance"
+    return (
+        f"{number(found.tests)} negative controls, tested together at a false-alarm rate of "
+        f"{number(found.false_alarm)}. {verdict}: the smallest p-value is {number(found.smallest_p)} "
+        f"({found.worst}), which among so many is one of {number(found.together_p)}."
+    )
 
 
 def _self_checks(checks: Sequence[SelfCheck]) -> list[Block]:
-    if not checks:
-        return []
-    words = {True: "holds", False: "FAILED", None: MISSING}
-    rows = tuple((clean(c.attack), clean(c.what), proportion(c.value, 3), words[c.holds]) for c in checks)
-    titles = columns("attack", "what", "value", "", numbers=("value",))
-    text = "Each attack where it must succeed: a matrix of low numbers means nothing if these fail."
-    return [Prose(text=text), Table(caption="Positive controls", columns=titles, rows=rows)]
+    said = {True: "holds", False: "FAILED", None: MISSING}
+    rows = [
+        {
+            "attack": check.attack,
+            "what": check.what,
+            "value": proportion(check.value, 3),
+            "": said[check.holds],
+        }
+        for check in checks
+    ]
+    blocks = table("Positive controls", rows, numbers=("value",))
+    return [words("paragraphs", "self-checks"), *blocks] if blocks else []
 
 
 def heat_map(cells: Sequence[Cell]) -> str:
@@ -185,60 +180,54 @@ def heat_map(cells: Sequence[Cell]) -> str:
     Attacks down and methods across, or the other way where there are many more methods than attacks. Attacks that
     apply to no method are left out, and so are methods to which none applies.
     """
-    worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -_damage(c))[:5]
+    worst = _worst_first(cells)[:5]
     if not worst:
         return ""
     idle = {*_never_applied(cells, _row), *_never_applied(cells, method_of)}
     shown = [c for c in cells if idle.isdisjoint((_row(c), method_of(c)))]
-    attacks, methods = list(dict.fromkeys(map(_row, shown))), list(dict.fromkeys(map(_column, shown)))
-    turned = len(methods) > max(ROOMY, len(attacks))
-    rows, across = (methods, attacks) if turned else (attacks, methods)
-    place = {(_column(c), _row(c)) if turned else (_row(c), _column(c)): c for c in shown}
+    names = [list(dict.fromkeys(map(name, shown))) for name in (_row, _column)]
+    turned = len(names[1]) > max(ROOMY, len(names[0]))
+    rows, across = reversed(names) if turned else names
 
     def paint(axes: Axes) -> None:
         size = 7.0 if len(across) <= ROOMY else 5.5
+        place = {(_row(cell), _column(cell)): cell for cell in shown}
         for y, row in enumerate(rows):
             for x, column in enumerate(across):
-                _paint_cell(axes, x, y, place.get((row, column), Cell()), size)
-        axes.set_xlim(-0.5, len(across) - 0.5)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+                cell = place.get((column, row) if turned else (row, column), Cell())
+                _paint_cell(axes, x, y, cell, size)
+        axes.set(xlim=(-0.5, len(across) - 0.5), ylim=(len(rows) - 0.5, -0.5))
         axes.set_xticks(range(len(across)), across, rotation=60, ha="right", fontsize=7.5)
         axes.set_yticks(range(len(rows)), rows, fontsize=7.5)
         axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
 
-    alt = "Damage of attacks on methods; the worst: " + "; ".join(
-        f"{_row(c)} on {_column(c)} {proportion(c.damage, 3)}" for c in worst
-    )
+    said = (f"{_row(c)} on {_column(c)} {proportion(c.damage, 3)}" for c in worst)
+    alt = f"Damage of attacks on methods; the worst: {'; '.join(said)}"
     # Columns are named along a slope below the map: the longest name sets its room.
-    names = max(0.7, 0.062 * max(len(column) for column in across))
-    return svg.draw("figure-matrix", alt, 0.6 + names + (0.2 if turned else 0.24) * len(rows), paint)
+    room = max(0.7, 0.062 * max(map(len, across)))
+    return svg.draw("figure-matrix", alt, 0.6 + room + (0.2 if turned else 0.24) * len(rows), paint)
 
 
 def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
     """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
-    from matplotlib.patches import Rectangle
-
     damage = within(cell.damage, 0.0, 1.0) if cell.state == "measured" else None
-    if damage is not None:
-        axes.add_patch(Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0))
     failed = cell.state == "failed"
-    certain = damage is not None and cell.clear is True
-    link = MISSING if damage is None else _link(cell)
+    text = "×" if failed else "–"
+    if damage is not None:
+        left, top = x - 0.48, y - 0.48
+        svg.rectangle(axes, left, top, 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0)
+        # Two decimals without the leading zero, or a whole 1.
+        text = "1" if damage >= 0.995 else f"{damage:.2f}".removeprefix("0")
+    bold = failed or (damage is not None and cell.clear is True)
     axes.text(
         x,
         y,
-        ("×" if failed else "–") if damage is None else _two_decimals(damage),
+        text,
         ha="center",
         va="center",
         fontsize=size,
         color=svg.ON_ACCENT if (damage or 0.0) > DARK else svg.INK,
-        fontweight="bold" if certain or failed else "normal",
-        url=None if link == MISSING else link,
+        fontweight="bold" if bold else "normal",
+        url=None if damage is None else _link(cell),
     )
-
-
-def _two_decimals(value: float) -> str:
-    """Two decimals without the leading zero, or a whole 1."""
-    return "1" if value >= 0.995 else f"{value:.2f}".removeprefix("0")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +14,12 @@ from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from dpzv_audit.store import write_atomically
 from reports.ci import to_junit, to_sarif
 from reports.content import report_content
-from reports.model import Block, Code, Column, Picture, Prose, Report, Section, Table
-from reports.text import MISSING, markdown
+from reports.document import Block, Code, Column, Picture, Report, Table
+from reports.text import MISSING, clean, markdown
 from reports.verification import Drawings
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
 
 FORMATS = ("html", "md", "json", "junit", "sarif")
 VERDICT_FORMATS = {"junit": "junit.xml", "sarif": "claims.sarif"}
@@ -29,6 +29,7 @@ VERDICT_FORMATS = {"junit": "junit.xml", "sarif": "claims.sarif"}
 @cache
 def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("reports"),
@@ -36,19 +37,76 @@ def _template() -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
     )
-    kinds = {"table": Table, "picture": Picture, "prose": Prose, "code": Code}
+    kinds = {"table": Table, "picture": Picture, "code": Code}
     for name, kind in kinds.items():
         environment.tests[name] = lambda block, kind=kind: isinstance(block, kind)
+    # A drawing is markup made here, with every text in it escaped; all else is escaped by the template.
+    environment.filters["drawn"] = Markup
     return environment.get_template("report.html")
 
 
 def to_html(report: Report) -> str:
     """Return the report as one HTML page without script, network or other files."""
-    from markupsafe import Markup
+    return _template().render(report=report)
 
-    # A drawing is markup made here, with every text in it escaped; all else is escaped by the template.
-    return _template().render(report=report, markup=Markup)
+
+def to_markdown(report: Report) -> str:
+    """Return the report as GitHub-flavoured Markdown; text of the result shows literally, never as markup."""
+    parts = [f"# {markdown(report.title)}"]
+    if report.verdict is not None:
+        word, meaning = markdown(report.verdict.word), markdown(report.verdict.meaning)
+        parts.append(f"**Verdict: {word}.** {meaning}")
+    if report.lead:
+        parts.append(markdown(report.lead))
+    if report.tiles:
+        values = (f"**{markdown(tile.value)}**" for tile in report.tiles)
+        notes = (markdown(tile.note) or " " for tile in report.tiles)
+        labels = [Column(title=tile.label) for tile in report.tiles]
+        parts.append("\n".join((*_heading(labels), _line(values), _line(notes))))
+    for section in report.sections:
+        parts.append(f"## {markdown(section.title)}")
+        parts += map(_block, section.blocks)
+    parts.append(f"*{markdown(report.kind)} by dpzv-audit, drawn from result.json.*")
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Table():
+            note = f" ({markdown(block.note)})" if block.note else ""
+            rows = (_row(block, index) for index in range(len(block.rows)))
+            title = f"**{markdown(block.caption)}**{note}"
+            return "\n".join((title, "", *_heading(block.columns), *rows))
+        case Picture():
+            return f"![{markdown(block.alt)}]({block.name}.svg)\n\n*{markdown(block.caption)}*"
+        case Code():
+            ticks = max(map(len, re.findall("`+", block.text)), default=0)
+            mark = "`" * max(3, ticks + 1)
+            return f"{mark}json\n{block.text}\n{mark}"
+    return markdown(block)
+
+
+def _heading(columns: Collection[Column]) -> tuple[str, str]:
+    rules = (" ---: " if column.kind == "number" else " --- " for column in columns)
+    return _line(markdown(column.title) for column in columns), f"|{'|'.join(rules)}|"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _row(table: Table, index: int) -> str:
+    cells = []
+    for text, column in zip(table.rows[index], table.columns, strict=True):
+        shown = markdown(text)
+        if column.kind == "link" and text != MISSING:
+            shown = f"[report]({text})"
+        elif index in table.strong and column.kind != "code":
+            shown = f"**{shown}**"
+        cells.append(shown)
+    return _line(cells)
 
 
 def render_html(result: Mapping[str, object]) -> str:
@@ -76,7 +134,10 @@ def check_formats(result: Mapping[str, object], place: str, formats: Collection[
 
 
 def write_report(
-    folder: Path, formats: Collection[str] = ("html", "md"), *, drawings: Drawings | None = None
+    folder: Path,
+    formats: Collection[str] = ("html", "md"),
+    *,
+    drawings: Drawings | None = None,
 ) -> list[Path]:
     """Draw `folder`/result.json again and return the files that hold the report, each written atomically.
 
@@ -96,79 +157,13 @@ def write_report(
         texts["report.html"] = to_html(report)
     if "md" in formats:
         texts["report.md"] = to_markdown(report)
-        pictures = [b for section in report.sections for b in section.blocks if isinstance(b, Picture)]
-        texts |= {f"{p.name}.svg": p.svg for p in pictures}
+        blocks = (block for section in report.sections for block in section.blocks)
+        texts |= {f"{block.name}.svg": block.svg for block in blocks if isinstance(block, Picture)}
     if isinstance(result, VerifyResult):
-        texts |= {VERDICT_FORMATS["junit"]: to_junit(result, timings)} if "junit" in formats else {}
-        texts |= {VERDICT_FORMATS["sarif"]: to_sarif(result)} if "sarif" in formats else {}
+        if "junit" in formats:
+            texts[VERDICT_FORMATS["junit"]] = to_junit(result, timings)
+        if "sarif" in formats:
+            texts[VERDICT_FORMATS["sarif"]] = to_sarif(result)
     # All are drawn before any is written.
     files = [write_atomically(folder / name, text) for name, text in texts.items()]
     return [*files, folder / RESULT_FILE] if "json" in formats else files
-
-
-def _cell(text: str, column: Column, strong: bool) -> str:
-    if not text:
-        return " "
-    if column.kind == "link" and text != MISSING:
-        return f"[report]({text})"
-    shown = markdown(text)
-    return f"**{shown}**" if strong and column.kind != "code" else shown
-
-
-def _table(table: Table) -> str:
-    header = "| " + " | ".join(markdown(column.title) for column in table.columns) + " |"
-    rule = "|" + "|".join(" ---: " if column.kind == "number" else " --- " for column in table.columns) + "|"
-    rows = (
-        "| "
-        + " | ".join(
-            _cell(cell, column, index in table.strong) for cell, column in zip(row, table.columns, strict=True)
-        )
-        + " |"
-        for index, row in enumerate(table.rows)
-    )
-    note = f" ({markdown(table.note)})" if table.note else ""
-    return "\n".join((f"**{markdown(table.caption)}**{note}", "", header, rule, *rows))
-
-
-def _fence(text: str) -> str:
-    longest, run = 0, 0
-    for character in text:
-        run = run + 1 if character == "`" else 0
-        longest = max(longest, run)
-    mark = "`" * max(3, longest + 1)
-    return f"{mark}json\n{text}\n{mark}"
-
-
-def _block(block: Block) -> str:
-    match block:
-        case Table():
-            return _table(block)
-        case Picture():
-            return f"![{markdown(block.alt)}]({block.name}.svg)\n\n*{markdown(block.caption)}*"
-        case Prose():
-            return markdown(block.text)
-        case Code():
-            return _fence(block.text)
-
-
-def _section(section: Section) -> str:
-    return "\n\n".join((f"## {markdown(section.title)}", *(_block(block) for block in section.blocks)))
-
-
-def _tiles(report: Report) -> str:
-    header = "| " + " | ".join(markdown(tile.label) for tile in report.tiles) + " |"
-    values = "| " + " | ".join(f"**{markdown(tile.value)}**" for tile in report.tiles) + " |"
-    notes = "| " + " | ".join(markdown(tile.note) or " " for tile in report.tiles) + " |"
-    return "\n".join((header, "|" + " --- |" * len(report.tiles), values, notes))
-
-
-def to_markdown(report: Report) -> str:
-    """Return the report as GitHub-flavoured Markdown; text of the result shows literally, never as markup."""
-    parts = [f"# {markdown(report.title)}"]
-    if report.verdict is not None:
-        parts.append(f"**Verdict: {markdown(report.verdict.word)}.** {markdown(report.verdict.meaning)}")
-    parts += [markdown(report.lead)] if report.lead else []
-    parts += [_tiles(report)] if report.tiles else []
-    parts += [_section(section) for section in report.sections]
-    parts.append(f"*{markdown(report.kind)} by dpzv-audit, drawn from result.json.*")
-    return "\n\n".join(parts) + "\n"

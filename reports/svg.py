@@ -15,7 +15,6 @@ from reports.text import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
 
 # Each colour of a figure has one meaning; the dark page gives the same meaning another colour. The light
 # colours stand in the drawing itself, so that a program without style sheets still draws all of it.
@@ -107,16 +106,33 @@ def _tidy(source: str, name: str, alt: str) -> str:
     return f"{head}>\n<style>{_dark_rules()}</style>\n{rest}".strip() + "\n"
 
 
-def plain_ticks(*axes: Axis) -> None:
-    """Label logarithmic axes with plain numbers: the default writes powers as mathematics, shown here as its source."""
-    for axis in axes:
+def logarithmic(axes: Axes, *, both: bool = False) -> None:
+    """Set a logarithmic horizontal axis, or both, with plain numbers: the default writes powers as mathematics."""
+    axes.set_xscale("log")
+    if both:
+        axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis)[: 1 + both]:
         axis.set_major_formatter(lambda value, _: f"{value:,g}")
         axis.set_minor_formatter(lambda value, _: "")
+
+
+def curve_axes(axes: Axes, across: str, up: str, *, handles: float = 2.6, **more: Any) -> None:
+    """Name the axes of curves, draw level lines behind, and set the legend above, where it hides no line."""
+    axes.set(xlabel=across, ylabel=up, **more)
+    axes.grid(axis="y")
+    legend_above(axes, handles=handles)
 
 
 def legend_above(axes: Axes, *, handles: float = 2.6, **more: Any) -> None:
     """Set the legend above the axes, where it hides no line, with handles of that length."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=handles, ncols=1, **more)
+
+
+def rectangle(axes: Axes, left: float, top: float, width: float, height: float, **look: Any) -> None:
+    """Add a rectangle to the axes."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle((left, top), width, height, **look))
 
 
 def tradeoff_axes(axes: Axes) -> None:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from dpzv_audit.findings import Verdict, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
-from reports import model
-from reports.figures import epsilon_figure, success_figure, tradeoff_figure
-from reports.model import Block, Code, Prose, Report, Section, Table, Tile, columns, picture
+from reports import document
+from reports.curves import tradeoff_figure
+from reports.document import Block, Code, Picture, Report, Section, Tile, pairs, section, table, words
+from reports.figures import epsilon_figure, success_figure
 from reports.privacy import bound_blocks
-from reports.text import MISSING, clean, lower_bound, number, percent, to_json, upper_bound, verdict_words, words
+from reports.text import lower_bound, number, percent, to_json, upper_bound, verdict_words
 
 MOST_SECTIONS = 200
 """Claims with a section of their own; those that failed the gate come first, the table names all."""
 MOST_PICTURES = 40
 ORDER: tuple[Verdict, ...] = ("refuted", "overclaimed", "inconclusive", "supported")
-MEANINGS: Mapping[Verdict, str] = {
-    "refuted": "The measured lower bound, or the attack's success, lies above the claim at the stated confidence.",
-    "overclaimed": "Nothing refuted it, but no sound upper bound against this adversary supports it.",
-    "supported": "A sound upper bound lies at or below the claim, and nothing refuted it.",
-    "inconclusive": "There is no theory to lean on, and the audit did not refute it. That is not a proof.",
-}
 
 
 class Drawings(Protocol):
@@ -39,30 +34,27 @@ class Drawings(Protocol):
 
 def verification_content(result: VerifyResult, drawings: Drawings | None = None) -> Report:
     """Return what a report on a claims file shows; `drawings` keeps its figures."""
-    claims = result.claims
     ranked = sorted(
-        enumerate(claims, start=1), key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict), pair[0])
+        enumerate(result.claims, start=1),
+        key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict)),
     )
-    sections = [
-        _claim_section(place, claim, drawings, pictured=rank < MOST_PICTURES)
-        for rank, (place, claim) in enumerate(ranked[:MOST_SECTIONS])
-    ]
+    sections = _overview(result)
+    for rank, (place, claim) in enumerate(ranked[:MOST_SECTIONS]):
+        pictures = _picture(place, claim, drawings) if rank < MOST_PICTURES else []
+        sections += section(f"claim-{place}", claim.name, _claim_blocks(claim, pictures))
     worst = gravest(result)
+    meaning = f"The gravest verdict is “{worst}”. {words('claims', worst)}"
+    if result.interrupted:
+        meaning += words("claims", "interrupted")
+    verdict = document.Verdict(word=word_of(result), meaning=meaning, alarming=result.failed)
+    counts = {verdict: number(result.summary.get(verdict, 0)) for verdict in ORDER}
     return Report(
         kind=VerifyResult.KIND,
-        title=clean(result.claims_file).rpartition("/")[2],
-        lead=clean(result.sentence),
-        verdict=model.Verdict(
-            word=word_of(result),
-            meaning=f"The gravest verdict is “{worst}”. {MEANINGS[worst]}"
-            + (" The run was interrupted: the evidence is partial." if result.interrupted else ""),
-            alarming=result.failed,
-        ),
-        tiles=tuple(
-            Tile(label=verdict, value=number(result.summary.get(verdict, 0)), note="", strong=verdict == "refuted")
-            for verdict in ORDER
-        ),
-        sections=(_overview(result), *sections, _repeat(result)),
+        title=result.claims_file.rpartition("/")[2],
+        lead=result.sentence,
+        verdict=verdict,
+        tiles=tuple(Tile(label=k, value=v, note="", strong=k == "refuted") for k, v in counts.items()),
+        sections=(*sections, *_repeat(result)),
     )
 
 
@@ -76,41 +68,49 @@ def gravest(result: VerifyResult) -> Verdict:
     return next((verdict for verdict in ORDER if result.summary.get(verdict)), "inconclusive")
 
 
-def _overview(result: VerifyResult) -> Section:
+def _overview(result: VerifyResult) -> list[Section]:
     claims = result.claims
-    numbers = ("claimed", "measured", "proved", "p over the file")
-    table = Table(
-        caption="Every claim of the file",
-        columns=columns("claim", "verdict", *numbers, numbers=numbers),
-        rows=tuple(row_of(claim) for claim in claims),
-        strong=frozenset(i for i, claim in enumerate(claims) if claim.verdict == "refuted"),
-        note=f"a true claim is refuted with probability at most {number(result.level)} over all of them (Holm)",
+    rows = [row_of(claim) for claim in claims]
+    level = number(result.level)
+    blocks = table(
+        "Every claim of the file",
+        rows,
+        numbers=("claimed", "measured", "proved", "p over the file"),
+        strong=(i for i, claim in enumerate(claims) if claim.verdict == "refuted"),
+        note=f"a true claim is refuted with probability at most {level} over all of them (Holm)",
     )
-    blocks: list[Block] = [table]
     if result.missing:
-        names = ", ".join(clean(name) for name in result.missing[:20])
-        more = "" if len(result.missing) <= 20 else f" and {len(result.missing) - 20} more"
-        blocks.append(Prose(text=f"Incomplete evidence, marked *: {names}{more}."))
-    if result.noise is not None:
-        blocks.append(Prose(text=clean(result.noise.words)))
+        names, more = ", ".join(result.missing[:20]), len(result.missing) - 20
+        rest = f" and {more} more" if more > 0 else ""
+        blocks.append(f"Incomplete evidence, marked *: {names}{rest}.")
+    if result.noise is not None and result.noise.words:
+        blocks.append(result.noise.words)
     if len(claims) > MOST_SECTIONS:
-        blocks.append(Prose(text=f"Below are the {MOST_SECTIONS} gravest; result.json holds all {len(claims):,}."))
-    return Section(anchor="verdicts", title="Verdicts", blocks=tuple(blocks))
+        blocks.append(f"Below are the {MOST_SECTIONS} gravest; result.json holds all {len(claims):,}.")
+    return section("verdicts", "Verdicts", blocks)
 
 
-def row_of(claim: ClaimResult) -> tuple[str, ...]:
+def row_of(claim: ClaimResult) -> dict[str, str | None]:
     """Return a claim as a row: name, verdict, claimed, measured, proved, p-value over the file."""
+    measured = proved = None
     if claim.form == "attack":
         claimed = f"≤ {percent(claim.claimed)}"
-        measured = _share(claim.attack.success) if claim.rates else MISSING
-        proved = MISSING
+        measured = _share(claim.attack.success) if claim.rates else None
     else:
         claimed = f"ε ≤ {number(claim.claimed)}"
-        measured = MISSING if claim.epsilon_lower is None else f"ε ≥ {lower_bound(claim.epsilon_lower)}"
-        proved = MISSING if claim.upper is None else f"ε ≤ {upper_bound(float(f'{claim.upper:.9g}'))}"
-    mark = " *" if claim.missing else ""
-    p_value = "1" if claim.adjusted_p_value >= 1 else f"{claim.adjusted_p_value:.1e}"
-    return (clean(claim.name), words_of(claim) + mark, claimed, measured, proved, p_value)
+        if claim.epsilon_lower is not None:
+            measured = f"ε ≥ {lower_bound(claim.epsilon_lower)}"
+        if claim.upper is not None:
+            proved = f"ε ≤ {upper_bound(float(f'{claim.upper:.9g}'))}"
+    p_value = claim.adjusted_p_value
+    return {
+        "claim": claim.name,
+        "verdict": words_of(claim) + (" *" if claim.missing else ""),
+        "claimed": claimed,
+        "measured": measured,
+        "proved": proved,
+        "p over the file": "1" if p_value >= 1 else f"{p_value:.1e}",
+    }
 
 
 def words_of(claim: ClaimResult) -> str:
@@ -118,108 +118,95 @@ def words_of(claim: ClaimResult) -> str:
     return verdict_words(claim.verdict, claim.verdict_given)
 
 
-def _share(value: float | None) -> str:
-    return MISSING if value is None else percent(round(value, 4))
+def _share(value: float | None) -> str | None:
+    return None if value is None else percent(round(value, 4))
 
 
-def _claim_section(place: int, claim: ClaimResult, drawings: Drawings | None, *, pictured: bool) -> Section:
+def _claim_blocks(claim: ClaimResult, pictures: list[Block]) -> list[Block]:
     verdict = words_of(claim)
-    blocks: list[Block] = [Prose(text=f"{verdict[0].upper()}{verdict[1:]}: {clean(claim.sentence)}")]
+    blocks: list[Block] = [f"{verdict[0].upper()}{verdict[1:]}: {claim.sentence}"]
     if claim.source:
-        blocks.append(Prose(text=f"Source: {clean(claim.source)}"))
-    if pictured:
-        blocks += _picture(place, claim, drawings)
+        blocks.append(f"Source: {claim.source}")
+    blocks += pictures
     blocks += _looks(claim)
     blocks += bound_blocks(claim.bounds, claim.upper, None)
-    blocks += _attack_table(claim)
-    gaps = claim.gap.split(",")
-    rows = tuple((clean(name), clean(text)) for name, text in claim.explanations.items() if name in gaps)
-    if rows:
-        blocks.append(Table(caption="Proof gaps", columns=columns("gap", "what it means"), rows=rows))
-    blocks.append(_settings(claim))
-    return Section(anchor=f"claim-{place}", title=clean(claim.name), blocks=tuple(blocks))
+    blocks += _rates(claim)
+    named = claim.gap.split(",")
+    gaps = {name: text for name, text in claim.explanations.items() if name in named}
+    blocks += pairs("Proof gaps", ("gap", "what it means"), gaps)
+    return blocks + _settings(claim)
 
 
 def _picture(place: int, claim: ClaimResult, drawings: Drawings | None) -> list[Block]:
     """Return the picture that decides a claim: trade-off curves, else epsilons on one scale, else success."""
-    draw: Callable[[], str]
+    draw: Callable[..., str]
+    shown: tuple[Any, ...]
     if claim.form == "attack":
-        attack, name = claim.attack, "figure-success"
+        attack, kind, draw = claim.attack, "success", success_figure
         baselines = {"the claimed limit": claim.claimed, **attack.baselines}
         shown = (str(claim.claim.get("attack")), attack.success, baselines, attack.controls)
-        caption = "Success of the attack beside the claimed limit, guessing, and its controls."
-        draw = lambda: success_figure(*shown)  # noqa: E731
-        subject: object = shown
     elif claim.tradeoff is not None:
-        subject, name = claim.tradeoff.model_dump(), "figure-tradeoff"
-        caption = (
-            "What a test can do that tells the two neighbouring worlds apart. Lower is less private: a claim allows no "
-            "test below its curve. The band is for the eye; the verdict rests on the tests below."
-        )
-        draw = lambda: tradeoff_figure(claim.tradeoff)  # noqa: E731
+        kind, draw = "tradeoff", tradeoff_figure
+        shown = (claim.tradeoff,)
     else:
-        subject = numbers = (claim.claimed, claim.epsilon_lower, claim.upper)
-        name, caption = "figure-epsilon", "The claim and what theory and the audit say of it, on one scale."
-        draw = lambda: epsilon_figure(*numbers)  # noqa: E731
+        kind, draw = "epsilon", epsilon_figure
+        shown = (claim.claimed, claim.epsilon_lower, claim.upper)
     # A drawing is of what it shows, and of the evidence, which says with which code it was gathered.
-    key = hashlib.sha256(json.dumps(to_jsonable([claim.evidence_key, name, subject])).encode()).hexdigest()
+    subject = json.dumps(to_jsonable([claim.evidence_key, kind, shown]))
+    key = hashlib.sha256(subject.encode()).hexdigest()
     drawing = None if drawings is None else drawings.drawing(key)
     if drawing is None:
-        drawing = draw()
+        drawing = draw(*shown)
         if drawings is not None and drawing:
             drawings.keep_drawing(key, drawing)
-    own = f"claim-{place}-{name.removeprefix('figure-')}"
-    return picture(own, drawing.replace(name, own), caption)
+    own = f"claim-{place}-{kind}"
+    drawing = drawing.replace(f"figure-{kind}", own)
+    return [Picture(name=own, svg=drawing, caption=words("captions", f"claim-{kind}"))] if drawing else []
 
 
 def _looks(claim: ClaimResult) -> list[Block]:
-    if not claim.looks:
-        return []
-    numbers = ("p", "of alpha", "ε at least", "most it could show")
-    rows = tuple(
-        (
-            words(look.stage),
-            words(look.estimator),
-            f"{look.p_value:.1e}" if look.p_value < 1 else "1",
-            percent(look.weight) if look.weight else "gates nothing",
-            lower_bound(look.epsilon_lower),
-            lower_bound(look.ceiling),
-            clean(look.assumes) or "nothing",
-            clean(look.rule),
-        )
+    rows = [
+        {
+            "look": look.stage,
+            "test": look.estimator,
+            "p": f"{look.p_value:.1e}" if look.p_value < 1 else "1",
+            "of alpha": percent(look.weight) if look.weight else "gates nothing",
+            "ε at least": lower_bound(look.epsilon_lower),
+            "most it could show": lower_bound(look.ceiling),
+            "assumes": look.assumes or "nothing",
+            "rule": look.rule,
+        }
         for look in claim.looks
-    )
+    ]
     note = f"bounds at an error of {number(claim.level)} times each look's share"
     if claim.split:
-        shares = "; ".join(f"{clean(name)} {percent(share)}" for name, share in claim.split.items())
+        shares = "; ".join(f"{name} {percent(share)}" for name, share in claim.split.items())
         note += f"; alpha was shared out before anything was drawn: {shares}"
-    titles = columns("look", "test", *numbers, "assumes", "rule", numbers=numbers)
-    return [Table(caption="Tests of the claim", columns=titles, rows=rows, note=note)]
+    numbers = ("p", "of alpha", "ε at least", "most it could show")
+    return table("Tests of the claim", rows, numbers=numbers, note=note)
 
 
-def _attack_table(claim: ClaimResult) -> list[Block]:
+def _rates(claim: ClaimResult) -> list[Block]:
     if not claim.rates:
         return []
     attack = claim.attack
     found = {"the attack": attack.success}
-    found |= {f"baseline: {clean(name)}": value for name, value in attack.baselines.items()}
-    found |= {f"control: {clean(name).replace('_', ' ')}": value for name, value in attack.controls.items()}
-    rows = tuple((what, _share(value)) for what, value in found.items())
-    titles = columns("what", "success", numbers=("success",))
+    found |= {f"baseline: {name}": value for name, value in attack.baselines.items()}
+    found |= {f"control: {name.replace('_', ' ')}": value for name, value in attack.controls.items()}
+    shares = {what: _share(value) for what, value in found.items()}
     note = f"p = {claim.p_value:.1e} by an e-process over {len(claim.rates)} blocks of trainings"
-    return [Table(caption="Success of the attack", columns=titles, rows=rows, note=note)]
+    return pairs("Success of the attack", ("what", "success"), shares, kind="number", note=note)
 
 
-def _settings(claim: ClaimResult) -> Table:
-    rows = [(clean(key), to_json(value)) for key, value in claim.claim.items() if value not in (None, [])]
-    rows += [(f"in full: {clean(key)}", to_json(value)) for key, value in claim.facts.items()]
-    rows += [("line of the claims file", number(claim.line)), ("evidence", clean(claim.evidence_key))]
-    titles = columns("key", "value", code=("value",))
-    return Table(caption="The claim as it was put to the test", columns=titles, rows=tuple(rows))
+def _settings(claim: ClaimResult) -> list[Block]:
+    found = {key: to_json(value) for key, value in claim.claim.items() if value not in (None, [])}
+    found |= {f"in full: {key}": to_json(value) for key, value in claim.facts.items()}
+    found |= {"line of the claims file": number(claim.line), "evidence": claim.evidence_key}
+    return pairs("The claim as it was put to the test", ("key", "value"), found, kind="code")
 
 
-def _repeat(result: VerifyResult) -> Section:
+def _repeat(result: VerifyResult) -> list[Section]:
     found = result.to_json()
     facts = {key: found[key] for key in ("command_line", "versions", "seed", "alpha") if key in found}
-    intro = Prose(text="Evidence follows from the claim, the seed, the code and the data: the same give the same.")
-    return Section(anchor="repeat", title="To repeat it", blocks=(intro, Code(text=to_json(facts, indent=2))))
+    blocks: list[Block] = [words("paragraphs", "evidence"), Code(text=to_json(facts, indent=2))]
+    return section("repeat", "To repeat it", blocks)

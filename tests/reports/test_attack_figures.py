@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from dpzv_audit.results import read
-from reports.figures import GRADIENTS, gradient_figure, records_figure
+from reports.curves import GRADIENTS, gradient_figure
+from reports.figures import records_figure
 from reports.svg import ACCENT, label_of
 
 

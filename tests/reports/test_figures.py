@@ -22,7 +22,7 @@ def epsilon_figure(result: dict[str, Any]) -> str:
 
 
 def tradeoff_figure(result: dict[str, Any]) -> str:
-    return figures.tradeoff_figure(read(result)[0].tradeoff)
+    return curves.tradeoff_figure(read(result)[0].tradeoff)
 
 
 def accuracy_figure(result: dict[str, Any]) -> str:
@@ -38,7 +38,7 @@ def bytes_figure(result: dict[str, Any]) -> str:
 def staleness_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
     assert isinstance(trained, TrainResult)
-    return "" if trained.staleness is None else curves.staleness_figure(trained.staleness.distribution)
+    return "" if trained.staleness is None else figures.staleness_figure(trained.staleness.distribution)
 
 
 FIGURES = {

@@ -1,9 +1,9 @@
 """The matrix's section: what is left out of the heat map, links that stay inside the folder, and grouped reasons."""
 
 from dpzv_audit.results import Cell, MatrixResult
-from reports.matrix import ROOMY, section
+from reports.document import Picture, Table
+from reports.matrix import ROOMY, matrix_section
 from reports.matrix import heat_map as drawn
-from reports.model import Picture, Table
 from reports.render import render_markdown
 
 CELL = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None}
@@ -40,7 +40,8 @@ def heat_map(known):
 
 
 def blocks_of(known):
-    return section(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]])).blocks
+    (section,) = matrix_section(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]]))
+    return section.blocks
 
 
 def tables(known):

@@ -7,7 +7,7 @@ import pytest
 
 from dpzv_audit.cli import main
 from dpzv_audit.results import read
-from reports.model import Picture
+from reports.document import Picture
 from reports.verification import verification_content
 
 
