@@ -409,9 +409,10 @@ def quantise(values: Tensor, bits: int | None) -> Tensor:
     return read
 
 
-def message_bits(values: int, bits: int | None) -> int:
-    """Bits of a message of so many numbers: 32 each, or a header and `bits` each."""
-    return 32 * values if bits is None else HEADER_BITS + bits * values
+def quantised(values: Tensor, bits: int | None) -> tuple[Tensor, int | None]:
+    """What the receiver reads of `values` (K, ...) in `bits` a value, and the bits of a message, None where 32 each."""
+    size = None if bits is None else HEADER_BITS + bits * values[0].numel()
+    return quantise(values, bits), size
 
 
 QUANTILES = (0.1, 0.5, 0.9, 0.99)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mechanisms.core.channel import SERVER, Channel, Message, message_bits, quantise
+from mechanisms.core.channel import SERVER, Channel, Message, quantised
 from mechanisms.core.config import TrainingConfig, check_sizes
 from mechanisms.core.context import ClientBehaviour, GradientBehaviour, RunContext, Streams, Turn
 from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
@@ -113,11 +113,12 @@ class Federation:
         return rows.view(*batch.ids.shape, *rows.shape[1:])
 
     def upload(self, number: int, round_: int, batch: Batch, rows: Tensor, bits: int | None = None) -> Tensor:
-        """Send embeddings (K, B, width) or (K, e, B, width) of `batch` from client `number`, in `bits` in all.
+        """Send embeddings (K, B, width) or (K, e, B, width) of `batch` from client `number`, in `bits` a value.
 
         What a replica would send for padding must not reach the table's row that all replicas share.
         """
-        message = Message(round_, number, SERVER, "embeddings", batch.cleared(rows), batch.members, bits, batch.sizes)
+        sent, size = quantised(batch.cleared(rows), bits)
+        message = Message(round_, number, SERVER, "embeddings", sent, batch.members, size, batch.sizes)
         return self.channel.send(message)
 
     def deviation(self, number: int, round_: int, own_round: int, batch: Batch) -> Tensor | None:
@@ -188,8 +189,7 @@ class Federation:
                 rows = table.new_zeros(self.stack, self.records, self.width)
             else:
                 rows = protect(self._own_records(self.embed_all(client, client.features)))
-            sent = quantise(rows, bits)
-            size = None if bits is None else message_bits(sent[0].numel(), bits)
+            sent, size = quantised(rows, bits)
             table[:, :, number - 1] = self.channel.send(Message(-1, number, SERVER, "table", sent, bits=size))
         rows = table.flatten(2).flatten(0, 1)
         # The scratch row at the end takes what padded places write and is never counted.

@@ -111,33 +111,18 @@ def serialized(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None
     return bytes(save(dict(tensors), None if metadata is None else dict(metadata)))
 
 
-class TwoSided:
-    """Storage for the 2K models w_k + scale u_k and w_k - scale u_k of K models w_k, used again every round."""
+class Moved:
+    """Storage for 2K models, each of K models w_k moved by two multiples of u_k, used again every round."""
 
     def __init__(self, parameters: ParameterStack) -> None:
         self._parameters = parameters
         self.stack = ParameterStack.empty(parameters.layout, 2 * len(parameters.flat), parameters.flat)
-        self._plus, self._minus = self.stack.flat.unflatten(0, (-1, 2)).unbind(1)
+        self._halves = self.stack.flat.unflatten(0, (-1, 2)).unbind(1)
 
-    def around(self, direction: Tensor, scale: float) -> ParameterStack:
-        """The 2K models around the present parameters along `direction` (K, d): plus and minus of each in turn."""
-        torch.add(self._parameters.flat, direction, alpha=scale, out=self._plus)
-        torch.sub(self._parameters.flat, direction, alpha=scale, out=self._minus)
-        return self.stack
-
-
-class OneSided:
-    """Storage for the 2K models w_k and w_k + scale u_k of K models w_k, used again every round."""
-
-    def __init__(self, parameters: ParameterStack) -> None:
-        self._parameters = parameters
-        self.stack = ParameterStack.empty(parameters.layout, 2 * len(parameters.flat), parameters.flat)
-        self._base, self._moved = self.stack.flat.unflatten(0, (-1, 2)).unbind(1)
-
-    def toward(self, direction: Tensor, scale: float) -> ParameterStack:
-        """The 2K models at and beside the present parameters along `direction` (K, d): base and moved in turn."""
-        self._base.copy_(self._parameters.flat)
-        torch.add(self._parameters.flat, direction, alpha=scale, out=self._moved)
+    def along(self, direction: Tensor, first: float, second: float) -> ParameterStack:
+        """The 2K models w_k + `first` u_k and w_k + `second` u_k of `direction` (K, d): the two of each in turn."""
+        for half, scale in zip(self._halves, (first, second), strict=True):
+            torch.add(self._parameters.flat, direction, alpha=scale, out=half)
         return self.stack
 
 
@@ -166,25 +151,3 @@ def step_along(
         parameters.add_(buffer, alpha=-rate)
     else:
         parameters.addcmul_(direction, scalar.unsqueeze(1), value=-rate)
-
-
-class AveragedSteps:
-    """Steps of a stack of models along estimates scalar * direction, each of `count` successive ones averaged.
-
-    With `count` 1 every estimate is a step. What is averaged so far is `total`, (K, d), empty where `count` is 1.
-    """
-
-    def __init__(self, parameters: Tensor, buffer: Tensor, *, count: int, rate: float, momentum: float) -> None:
-        self._parameters, self._buffer = parameters, buffer
-        self._count, self._rate, self._momentum = count, rate, momentum
-        self.total = torch.zeros_like(parameters) if count > 1 else parameters.new_empty(0)
-
-    def add(self, number: int, direction: Tensor, scalar: Tensor) -> None:
-        """Take estimate `number`, from 0: `direction` (K, d) times `scalar` (K,); step where `count` are together."""
-        if self._count == 1:
-            step_along(self._parameters, self._buffer, direction, scalar, self._rate, self._momentum)
-            return
-        self.total.addcmul_(direction, scalar.unsqueeze(1), value=1.0 / self._count)
-        if (number + 1) % self._count == 0:
-            momentum_step(self._parameters, self._buffer, self.total, self._rate, self._momentum)
-            self.total.zero_()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -25,8 +25,7 @@ from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.config import ProtectedConfig, active_clients, check_plan, participations_of
 from mechanisms.core.context import Deployment, RunContext
-from mechanisms.core.data import TrainingData, dtype_of
-from mechanisms.core.federation import Federation
+from mechanisms.core.data import dtype_of
 from mechanisms.core.grid import ROW_BITS, Grid, truncated_steps
 from mechanisms.core.method import Games, Protection
 from mechanisms.core.noise import NoiseOrigin, gaussian
@@ -238,25 +237,3 @@ def calibrated(config: P, *, records: int, clients: int, seed: int) -> P:
             f" with dp {config.dp}, must be another setting: {answer.reason}", "calibration", config.calibration
         )
     return config.model_copy(update={"dp_sigma": float(answer.value)})
-
-
-class BaselineRun(Generic[P]):
-    """One stack of K trainings in progress, a round at a time, with noise calibrated; see `core.method.Run`."""
-
-    def __init__(self, data: TrainingData, config: P, context: RunContext) -> None:
-        clients = len(data.features)
-        self.config = calibrated(config, records=data.records, clients=clients, seed=context.seed)
-        self.federation = Federation(data, self.config, context)
-        self._active = active_clients(config, clients, context.seed)
-        self._noise = ChannelNoise(self.config, context)
-        self.round = 0
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.core.method.Run.own_tensors`."""
-        return {"noise-draws": self._noise.draws}
-
-    def skip_to(self, rounds: int) -> None:
-        """See `mechanisms.core.method.Run.skip_to`."""
-        self.round = rounds
-        for _ in range(rounds):
-            next(self._active)

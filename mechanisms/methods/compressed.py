@@ -10,14 +10,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Self
 
-import torch
 from pydantic import Field, model_validator
 
 from dpzv_audit.limits import MOST_LOCAL_STEPS
-from mechanisms.core.channel import SERVER, Message, message_bits, quantise
 from mechanisms.core.config import BaselineConfig, Bits, refuse_schedule
+from mechanisms.core.context import RunContext
+from mechanisms.core.data import TrainingData
 from mechanisms.core.method import MethodSpec
-from mechanisms.core.protection import BaselineRun, channel_games, channel_protection, channel_releases
+from mechanisms.core.protection import channel_games, channel_protection, channel_releases
+from mechanisms.core.rounds import FirstOrderRun
 
 
 class CompressedConfig(BaselineConfig):
@@ -46,47 +47,15 @@ class SplitConfig(CompressedConfig):
     server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
 
 
-class CompressedRun(BaselineRun[CompressedConfig]):
-    """Compressed VFL, and split learning, which is the case without compression; see `BaselineRun`."""
-
-    def step(self) -> None:
-        """Run the next round: embeddings up, gradients down, everybody steps."""
-        fed, config = self.federation, self.config
-        batch = fed.clients[0].next_batch(1, fed.steps_per_pass)
-        for other in fed.clients[1:]:
-            other.rounds += 1
-        inputs = [fed.inputs(client, batch) for client in fed.clients]
-        received, outputs, pullbacks = [], [], []
-        for number, (client, features) in enumerate(zip(fed.clients, inputs, strict=True), start=1):
-            output, pullback = client.evaluator.forward_with_pullback(client.parameters, features)
-            output = batch.cleared(output)
-            sent = quantise(batch.cleared(self._noise.embeddings(output)), config.forward_bits)
-            bits = None if config.forward_bits is None else message_bits(sent[0].numel(), config.forward_bits)
-            received.append(fed.upload(number, self.round, batch, sent, bits))
-            outputs.append(output)
-            pullbacks.append(pullback)
-        labels = fed.data.batch_labels(batch)
-        server_gradient, at_rows = fed.server_gradients(torch.cat(received, 2), labels, batch.weights)
-        fed.step_server(server_gradient)
-        for number, client in enumerate(fed.clients, start=1):
-            part = batch.cleared(self._noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
-            message = Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
-            answer = fed.channel.send(message)
-            output, pullback = outputs[number - 1], pullbacks[number - 1]
-            for local in range(config.local_steps):
-                if local:
-                    output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs[number - 1])
-                    output = batch.cleared(output)
-                client_gradient, _ = pullback(self._noise.through_clip(output, answer), at_inputs=False)
-                fed.step_client(number, client_gradient)
-        self.round += 1
+def _run(data: TrainingData, config: CompressedConfig, context: RunContext) -> FirstOrderRun:
+    return FirstOrderRun(data, config, context, bits=config.forward_bits, local_steps=config.local_steps)
 
 
 SPLIT = MethodSpec(
     name="split",
     summary="split learning: synchronous, first order, per-record gradients go down",
     config=SplitConfig,
-    run=CompressedRun,
+    run=_run,
     released=channel_releases,
     protection=channel_protection,
     games=channel_games,

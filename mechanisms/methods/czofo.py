@@ -14,12 +14,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
-from mechanisms.core.channel import SERVER, Message, message_bits, quantise
+from mechanisms.core.channel import SERVER, Message, quantised
 from mechanisms.core.config import BaselineConfig, Bits, refuse_gradient
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.method import Differences, MethodSpec
-from mechanisms.core.protection import BaselineRun, channel_games, channel_protection, channel_releases
+from mechanisms.core.protection import channel_games, channel_protection, channel_releases
+from mechanisms.core.rounds import BaselineRun
 from mechanisms.core.servers import cross_entropy
 from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
 
@@ -69,14 +70,11 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
     def step(self) -> None:
         """Run the next round."""
         fed, config = self.federation, self.config
-        number = next(self._active)
+        (number,), own_round, batch = self.turn()
         client = fed.clients[number - 1]
-        own_round = client.rounds
-        batch = client.next_batch(1, fed.steps_per_pass)
         output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
-        sent = quantise(self._noise.embeddings(output), config.forward_bits)
-        bits = message_bits(sent[0].numel(), config.forward_bits)
-        rows = fed.refresh(number, batch, fed.upload(number, self.round, batch, sent, bits))
+        sent = fed.upload(number, self.round, batch, self._noise.embeddings(output), config.forward_bits)
+        rows = fed.refresh(number, batch, sent)
 
         directions = self._directions_of(number, own_round, batch)
         fed.channel.note(number, self.round, "direction", directions)
@@ -85,8 +83,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         if fed.server.layout:
             fed.step_server(fed.server_gradients(rows, labels, batch.weights, at_inputs=False)[0])
 
-        told = quantise(differences, config.backward_bits)
-        bits = message_bits(told[0].numel(), config.backward_bits)
+        told, bits = quantised(differences, config.backward_bits)
         answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", told, batch.members, bits))
         estimate = self._estimate(answer, directions)
         client_gradient, _ = pullback(self._noise.through_clip(output, estimate), at_inputs=False)

@@ -39,9 +39,10 @@ from mechanisms.core.grid import GRADIENT_BITS, SCALAR_BITS, Grid, nearest_steps
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
 from mechanisms.core.models import dimension
 from mechanisms.core.noise import ClipRule, GaussianNoise, clip
-from mechanisms.core.parameters import AveragedSteps, TwoSided, shift_in_place
+from mechanisms.core.parameters import shift_in_place
+from mechanisms.core.rounds import ZerothOrderParty
 from mechanisms.core.servers import clipped_gradient_steps, clipped_gradient_sum, loss_differences
-from mechanisms.core.streams import Batch, Directions
+from mechanisms.core.streams import Batch
 
 
 class DPZVConfig(AsyncConfig):
@@ -226,18 +227,8 @@ class ServerTrainer:
         self._classes = federation.data.classes
         d = dimension(federation.server.layout)
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
-        self._two_sided = TwoSided(federation.server_parameters)
-        joint = self.update == "joint-zo"
-        self._steps = AveragedSteps(
-            federation.server_parameters.flat,
-            federation.server_momentum,
-            count=config.directions if joint else 1,
-            rate=config.server_rate,
-            momentum=config.server_momentum,
-        )
-        self._directions = Directions(
-            "sphere", d, party=SERVER, purpose=Purpose.SERVER_DIRECTIONS, **federation.streams
-        )
+        count = config.directions if self.update == "joint-zo" else 1
+        self._party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
         std = config.server_noise_multiplier * config.server_clip if self.update == "dp-sgd" else 0.0
         whole = config.noise == "grid" and std > 0.0
         # A Poisson batch of so many that it matters never has twice the records it is expected to have.
@@ -259,7 +250,7 @@ class ServerTrainer:
     @property
     def averaged(self) -> Tensor:
         """What joint-zo has averaged since its last step, (K, d_0); empty where every estimate is a step."""
-        return self._steps.total
+        return self._party.total
 
     def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
         """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
@@ -271,7 +262,8 @@ class ServerTrainer:
             return loss_differences(server.pair_logits(parameters, rows, uploads, slot), labels)
         pair = rows.unsqueeze(1).repeat(1, 2, 1, 1)
         pair[..., slot] = uploads
-        moved = self._two_sided.around(self._directions.at(round_), self._config.server_smoothing)
+        smoothing = self._config.server_smoothing
+        moved = self._party.moved(round_, smoothing, -smoothing)
         return loss_differences(server.forward(moved, pair.flatten(0, 1)).reshape(len(rows), -1, self._classes), labels)
 
     def step(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None, scalar: Tensor) -> None:
@@ -280,9 +272,7 @@ class ServerTrainer:
             return
         fed, config = self._fed, self._config
         if self.update == "joint-zo":
-            ratio = config.smoothing / config.server_smoothing
-            direction = self._directions.at(round_)
-            self._steps.add(round_, direction, scalar * ratio)
+            self._party.step(round_, scalar * (config.smoothing / config.server_smoothing))
             return
         if self.update == "sgd":
             gradient, _ = fed.server_gradients(rows, labels, weights, at_inputs=False)
@@ -295,13 +285,14 @@ class ServerTrainer:
     def _zeroth_order_gradient(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """The server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
         smoothing = self._config.server_smoothing
-        direction = self._directions.at(round_)
-        moved = self._two_sided.around(direction, smoothing)
+        moved = self._party.moved(round_, smoothing, -smoothing)
         logits = self._fed.server.forward(moved, rows.repeat_interleave(2, 0))
         differences = loss_differences(logits.reshape(len(rows), -1, self._classes), labels)
         if weights is not None:
             differences = differences * weights
-        return direction * (differences.sum(1, keepdim=True) / (2.0 * smoothing * self._config.batch_size))
+        return self._party.directions.at(round_) * (
+            differences.sum(1, keepdim=True) / (2.0 * smoothing * self._config.batch_size)
+        )
 
     def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
@@ -331,31 +322,17 @@ class DPZVRun:
         self._context = context
         self.round = 0
         self.federation = fed = Federation(data, config, context)
-        self._directions = [
-            Directions("sphere", client.parameters.flat.shape[1], party=number, **fed.streams)
-            for number, client in enumerate(fed.clients, start=1)
-        ]
         self._channel = ScalarChannel(config, self.plan.sigma, context)
         self._server = ServerTrainer(fed, config)
-        in_place = config.perturbation == "in-place"
-        self._two_sided = [] if in_place else [TwoSided(client.parameters) for client in fed.clients]
-        self._steps = [
-            AveragedSteps(
-                client.parameters.flat,
-                client.momentum,
-                count=config.directions,
-                rate=config.client_rate,
-                momentum=config.momentum,
-            )
-            for client in fed.clients
-        ]
+        numbers = range(1, len(fed.clients) + 1)
+        self._parties = [ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in numbers]
         self._scale = 1.0 / ((2.0 if config.difference == "central" else 1.0) * config.smoothing)
         self._counts = torch.zeros(fed.stack * fed.records + 1, dtype=torch.int32, device=fed.device)
         fed.fill_table(context.behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
-        averaged = {f"client-{m}-averaged": steps.total for m, steps in enumerate(self._steps, start=1)}
+        averaged = {f"client-{m}-averaged": party.total for m, party in enumerate(self._parties, start=1)}
         return {"participations": self._counts, "server-averaged": self._server.averaged, **averaged}
 
     def skip_to(self, rounds: int) -> None:
@@ -386,12 +363,13 @@ class DPZVRun:
 
         # Client: a step along the direction it chose (eq. 9).
         if honest and config.client_rate > 0:
-            self._client_step(client, number, own_round, answer)
+            self._client_step(number, own_round, answer)
         self.round += 1
 
     def _embed_twice(self, client: ClientState, number: int, own_round: int, batch: Batch) -> Tensor:
         """h+ and h- (eq. 6), shape (K, 2, B, width)."""
-        fed, smoothing, directions = self.federation, self.config.smoothing, self._directions[number - 1]
+        fed, smoothing, party = self.federation, self.config.smoothing, self._parties[number - 1]
+        directions = party.directions
         fed.channel.note(number, self.round, "direction", lambda: directions.at(own_round))
         if self.config.perturbation == "in-place":
             inputs = fed.inputs(client, batch)
@@ -401,8 +379,7 @@ class DPZVRun:
             minus = client.evaluator.forward(client.parameters, inputs)
             shift_in_place(client.parameters, directions, own_round, smoothing)
             return torch.stack((plus, minus), 1)
-        direction = directions.at(own_round)
-        return fed.embed_pair(client, batch, self._two_sided[number - 1].around(direction, smoothing))
+        return fed.embed_pair(client, batch, party.moved(own_round, smoothing, -smoothing))
 
     def _serve(self, number: int, batch: Batch, uploads: Tensor) -> Tensor:
         """Refresh the table with the mean of h+ and h-, compute the scalar (K,), update the server."""
@@ -433,13 +410,13 @@ class DPZVRun:
             self._counts.index_add_(0, batch.places, weights.flatten().to(torch.int32))
         return None if weights is None else weights.to(self.federation.dtype)
 
-    def _client_step(self, client: ClientState, number: int, own_round: int, scalar: Tensor) -> None:
+    def _client_step(self, number: int, own_round: int, scalar: Tensor) -> None:
         """w_m <- w_m - eta_m Delta u (eq. 9), with momentum; the average of q such estimates every q own rounds."""
-        config, directions = self.config, self._directions[number - 1]
+        config, party = self.config, self._parties[number - 1]
         if config.perturbation == "in-place" and config.momentum == 0.0:
-            shift_in_place(client.parameters, directions, own_round, scalar.unsqueeze(1) * -config.client_rate)
-            return
-        self._steps[number - 1].add(own_round, directions.at(own_round), scalar)
+            shift_in_place(party.parameters, party.directions, own_round, scalar.unsqueeze(1) * -config.client_rate)
+        else:
+            party.step(own_round, scalar)
 
 
 def _first_occurrences(ids: Tensor) -> Tensor:

@@ -15,18 +15,15 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import ProtectedConfig, refuse_gradient, refuse_schedule
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
-from mechanisms.core.federation import ClientState
 from mechanisms.core.method import Differences, MethodSpec
-from mechanisms.core.models import dimension
-from mechanisms.core.parameters import OneSided, step_along
-from mechanisms.core.protection import BaselineRun, channel_games, channel_protection, channel_releases
+from mechanisms.core.protection import channel_games, channel_protection, channel_releases
+from mechanisms.core.rounds import BaselineRun, ZerothOrderParty
 from mechanisms.core.servers import cross_entropy
-from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
+from mechanisms.core.streams import Batch, DirectionKind, dimension_factor
 
 
 class ZerothOrderConfig(ProtectedConfig):
@@ -75,19 +72,8 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
     def __init__(self, data: TrainingData, config: ZerothOrderConfig, context: RunContext) -> None:
         super().__init__(data, config, context)
         fed = self.federation
-        self._directions = [
-            Directions(config.direction, dimension(client.evaluator.layout), party=number, **fed.streams)
-            for number, client in enumerate(fed.clients, start=1)
-        ]
-        self._perturbed = [OneSided(client.parameters) for client in fed.clients]
-        self._server_directions = Directions(
-            config.direction,
-            dimension(fed.server.layout),
-            party=SERVER,
-            purpose=Purpose.SERVER_DIRECTIONS,
-            **fed.streams,
-        )
-        self._server_perturbed = OneSided(fed.server_parameters)
+        numbers = range(1, len(fed.clients) + 1)
+        self._parties = [ZerothOrderParty(fed, number, config.direction) for number in (SERVER, *numbers)]
         # All clients send every batch in the synchronous methods: nothing is ever read from a table.
         if not config.synchronous:
             fed.fill_table(context.behaviours, protect=self._noise.embeddings)
@@ -95,28 +81,16 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
     def step(self) -> None:
         """Run the next round: one client, or all of them."""
         fed = self.federation
-        numbers = range(1, len(fed.clients) + 1) if self.config.synchronous else [next(self._active)]
-        # In the synchronous methods all clients work on one batch, which client 1 draws.
-        drawer = fed.clients[numbers[0] - 1]
-        own_round = drawer.rounds
-        deviate = fed.context.behaviours
-        repeats = max((b.first_pass_repeats for m, b in deviate.items() if m in numbers), default=1)
-        batch = drawer.next_batch(repeats, fed.steps_per_pass)
-        for other in numbers[1:]:
-            fed.clients[other - 1].rounds += 1
+        numbers, own_round, batch = self.turn()
         uploads, deviating = {}, set()
         for number in numbers:
             pair = fed.deviation(number, self.round, own_round, batch)
             if pair is not None:
                 deviating.add(number)
             else:
-                own = self._embed_twice(fed.clients[number - 1], number, own_round, batch)
-                pair = self._noise.embeddings(batch.cleared(own))
+                pair = self._noise.embeddings(batch.cleared(self._embed_twice(number, own_round, batch)))
             uploads[number] = fed.upload(number, self.round, batch, pair)
-        if self.config.synchronous:
-            rows = torch.cat([pair[:, 0] for pair in uploads.values()], 2)
-        else:
-            rows = fed.refresh(numbers[0], batch, uploads[numbers[0]][:, 0])
+        rows = self.rows(numbers, batch, [pair[:, 0] for pair in uploads.values()])
         labels = fed.data.batch_labels(batch)
         losses = {
             number: self._losses(rows, pair, labels, fed.slots[number - 1], batch) for number, pair in uploads.items()
@@ -125,16 +99,15 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         for number, pair in losses.items():
             answer = fed.channel.send(Message(self.round, SERVER, number, "losses", pair, batch.members))
             if number not in deviating:
-                self._client_step(fed.clients[number - 1], number, own_round, answer)
+                self._step(number, own_round, answer)
         self.round += 1
 
-    def _embed_twice(self, client: ClientState, number: int, own_round: int, batch: Batch) -> Tensor:
+    def _embed_twice(self, number: int, own_round: int, batch: Batch) -> Tensor:
         """h(w) and h(w + mu u), shape (K, 2, B, width)."""
-        fed = self.federation
-        direction = self._directions[number - 1].at(own_round)
-        fed.channel.note(number, self.round, "direction", direction)
-        moved = self._perturbed[number - 1].toward(direction, self.config.smoothing)
-        return fed.embed_pair(client, batch, moved)
+        fed, party = self.federation, self._parties[number]
+        fed.channel.note(number, self.round, "direction", party.directions.at(own_round))
+        models = party.moved(own_round, 0.0, self.config.smoothing)
+        return fed.embed_pair(fed.clients[number - 1], batch, models)
 
     def _losses(self, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
         """The two batch losses, (K, 2)."""
@@ -152,27 +125,19 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         fed, config = self.federation, self.config
         if not fed.server.layout or config.server_rate == 0:
             return
-        parameters = fed.server_parameters
         if config.server_first_order:
             fed.step_server(fed.server_gradients(rows, labels, batch.weights, at_inputs=False)[0])
             return
-        direction = self._server_directions.at(self.round)
-        moved = self._server_perturbed.toward(direction, config.smoothing)
+        moved = self._parties[SERVER].moved(self.round, 0.0, config.smoothing)
         losses = cross_entropy(fed.server.forward(moved, rows.repeat_interleave(2, 0)), labels.repeat_interleave(2, 0))
-        pair = self._mean(losses.unflatten(0, (-1, 2)), batch)
-        scalar = self._scalar(pair, direction.shape[1])
-        step_along(parameters.flat, fed.server_momentum, direction, scalar, config.server_rate, config.server_momentum)
+        self._step(SERVER, self.round, self._mean(losses.unflatten(0, (-1, 2)), batch))
 
-    def _client_step(self, client: ClientState, number: int, own_round: int, losses: Tensor) -> None:
-        """Step by phi/mu (L(w + mu u) - L(w)) u (paper 002, eq. 3), from the two losses received."""
-        config = self.config
-        direction = self._directions[number - 1].at(own_round)
-        scalar = self._scalar(losses, direction.shape[1])
-        step_along(client.parameters.flat, client.momentum, direction, scalar, config.client_rate, config.momentum)
-
-    def _scalar(self, losses: Tensor, d: int) -> Tensor:
+    def _step(self, number: int, round_: int, losses: Tensor) -> None:
+        """Step by phi/mu (L(w + mu u) - L(w)) u (paper 002, eq. 3), from the two losses (K, 2)."""
+        party = self._parties[number]
         first, second = losses.unbind(1)
-        return torch.sub(second, first) * (dimension_factor(self.config.direction, d) / self.config.smoothing)
+        phi = dimension_factor(self.config.direction, party.parameters.flat.shape[1])
+        party.step(round_, torch.sub(second, first) * (phi / self.config.smoothing))
 
 
 def _differences(config: ZerothOrderConfig) -> Differences:

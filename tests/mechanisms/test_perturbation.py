@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from mechanisms.core.models import MLP, layout_of
-from mechanisms.core.parameters import ParameterStack, TwoSided, momentum_step, shift_in_place, step_along
+from mechanisms.core.parameters import Moved, ParameterStack, momentum_step, shift_in_place, step_along
 from mechanisms.core.replicas import evaluator_for
 from mechanisms.core.streams import Directions
 
@@ -15,11 +15,11 @@ def parameters():
 
 
 def test_two_sided_holds_every_replica_moved_both_ways(parameters):
-    two_sided = TwoSided(parameters)
+    storage = Moved(parameters)
     direction = torch.randn(2, 8, dtype=torch.float64)
     before = parameters.flat.clone()
     for scale in (0.1, 0.3):
-        moved = two_sided.around(direction, scale)
+        moved = storage.along(direction, scale, -scale)
         expected = torch.cat([before + sign * scale * direction for sign in (1, -1)])
         distances = (moved.flat.unsqueeze(1) - expected.unsqueeze(0)).abs().amax(2)
         assert moved.flat.shape == expected.shape

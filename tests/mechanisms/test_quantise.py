@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.core.channel import BITS, HEADER_BITS, Message, message_bits, quantise
+from mechanisms.core.channel import BITS, HEADER_BITS, Message, quantise, quantised
 
 numbers = st.lists(st.floats(-1e6, 1e6).map(lambda x: round(x, 6)), min_size=1, max_size=40)
 
@@ -95,13 +95,14 @@ def test_what_was_given_is_not_written_to():
 @settings(derandomize=True, deadline=None)
 @given(st.integers(1, 10**6), st.sampled_from(BITS))
 def test_a_message_costs_a_header_and_its_bits_in_whole_bytes(values, bits):
-    assert message_bits(values, None) == 32 * values
-    assert message_bits(values, bits) == HEADER_BITS + bits * values
-    message = Message(0, 1, 0, "embeddings", torch.zeros(2, 1), None, message_bits(values, bits))
+    read, size = quantised(torch.zeros(1, 1).expand(1, values), bits)
+    assert size == HEADER_BITS + bits * values
+    message = Message(0, 1, 0, "embeddings", read, None, size)
     assert message.nbytes == 8 + (bits * values + 7) // 8
 
 
 def test_a_full_message_costs_the_same_with_and_without_its_bits_stated():
-    payload = torch.zeros(3, 5, 4)
-    stated = Message(0, 1, 0, "embeddings", payload, None, message_bits(20, None))
+    payload, size = quantised(torch.zeros(3, 5, 4), None)
+    assert size is None
+    stated = Message(0, 1, 0, "embeddings", payload, None, 32 * 20)
     assert stated.nbytes == Message(0, 1, 0, "embeddings", payload).nbytes == 80

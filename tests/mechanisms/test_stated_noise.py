@@ -17,12 +17,13 @@ from mechanisms import METHODS
 from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec, Protection, no_noise
 from mechanisms.core.noise import gaussian
-from mechanisms.methods.vafl import SPEC, VAFLRun
+from mechanisms.core.rounds import FirstOrderRun
+from mechanisms.methods.vafl import SPEC
 
 DEPLOYMENT = Deployment(records=100, clients=3)
 
 
-class NoisyRun(VAFLRun):
+class NoisyRun(FirstOrderRun):
     """Planted: adds noise to a model that everybody sees, and tells nobody."""
 
     def step(self):

@@ -253,7 +253,7 @@ def test_client_and_server_directions_share_no_stream(start_run):
     with torch.no_grad():
         run.step()
     own = next(value for *_, name, value in log.notes if name == "direction")
-    servers = run._server_directions.at(0)
+    servers = run._parties[0].directions.at(0)
     shared = min(own.shape[1], servers.shape[1])
     assert not torch.isclose(own[:, :shared], servers[:, :shared]).any()
     assert {party for party, *_ in log.notes} == {1}, "no party knows the server's directions"
