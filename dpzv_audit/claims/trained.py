@@ -20,8 +20,7 @@ from dpzv_audit.files import confined_to
 from dpzv_audit.findings import Interval
 from dpzv_audit.games.fitted import FittedScore, fit_score
 from dpzv_audit.games.outcome import Trials
-from dpzv_audit.games.planted import planted_named
-from dpzv_audit.games.planted.cases import Planted
+from dpzv_audit.games.planted import Planted, planted_named
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import DrawnTrials
 from dpzv_audit.training_defaults import defaults_for

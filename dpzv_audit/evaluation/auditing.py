@@ -30,7 +30,7 @@ from dpzv_audit.games.fitted import WORDS, fitted_facts
 from dpzv_audit.games.game import CANARIES, SCORES, Game
 from dpzv_audit.games.mechanism import MechanismTrials
 from dpzv_audit.games.outcome import GameScores, GaussianPart, outcome_of, scores_of
-from dpzv_audit.games.planted.cases import Planted
+from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.simulated import DrawnTrials, SimulatedTrials
 from dpzv_audit.games.worst_case import play_one_run

@@ -10,13 +10,21 @@ from dpzv_audit.evidence.bounding import lower_bounds
 from dpzv_audit.evidence.verdict import largest_gating
 from dpzv_audit.games.fitted import WORDS, fit_score, fit_size, fitted_scores
 from dpzv_audit.games.outcome import GameScores
-from dpzv_audit.games.planted import PLANTED, views
+from dpzv_audit.games.planted import (
+    PLANTED,
+    VIEW_ROUNDS,
+    early_stop,
+    noise_by_label,
+    sign_correlation,
+    sound_view,
+    uniform_noise,
+)
 
 BUGS = {
-    "noise-by-label": views.noise_by_label,
-    "uniform-noise": views.uniform_noise,
-    "sign-correlation": views.sign_correlation,
-    "early-stop": views.early_stop,
+    "noise-by-label": noise_by_label,
+    "uniform-noise": uniform_noise,
+    "sign-correlation": sign_correlation,
+    "early-stop": early_stop,
 }
 ALPHA = 1e-3
 
@@ -55,7 +63,7 @@ def test_a_bug_is_refuted_in_18_of_20_seeds(name):
 )
 def test_the_choice_refutes_no_true_claim(seeds, pairs):
     """The channel as designed at its own epsilon of 1, alpha 1e-3: of 200 more than 3 come with probability 5.5e-5."""
-    found = refuted(views.sound_view, range(seeds), pairs=pairs)
+    found = refuted(sound_view, range(seeds), pairs=pairs)
     assert found <= stats.binom.ppf(1 - 1e-4, seeds, ALPHA)
 
 
@@ -76,14 +84,14 @@ def test_a_linear_leak_gets_a_linear_score_and_the_same_bound():
 
 def test_the_choice_looks_at_the_fitting_part_alone():
     """Other held-out views leave the chosen score as it was, to the last bit; so does a repeat."""
-    inside, outside = both(views.sign_correlation, np.random.default_rng(0), 600)
+    inside, outside = both(sign_correlation, np.random.default_rng(0), 600)
     cut = fit_size(600)
     _, _, first = fitted_scores(inside, outside)
     _, _, again = fitted_scores(
         np.concatenate([inside[:cut], 5.0 + inside[cut:]]), np.concatenate([outside[:cut], -outside[cut:]])
     )
     alone = fit_score(inside[:cut], outside[:cut])
-    probe = np.random.default_rng(1).normal(size=(50, views.ROUNDS))
+    probe = np.random.default_rng(1).normal(size=(50, VIEW_ROUNDS))
     assert first.kind == again.kind == alone.kind != "linear"
     assert first.held_out_loss == again.held_out_loss == alone.held_out_loss
     np.testing.assert_array_equal(first.score(probe), again.score(probe))
@@ -114,21 +122,19 @@ class Views:
 
 
 def test_verify_fits_a_score_to_views_and_names_it():
-    found = verify_claim(mechanism=Views(views.early_stop), epsilon=1.0, delta=1e-5)
+    found = verify_claim(mechanism=Views(early_stop), epsilon=1.0, delta=1e-5)
     assert found.verdict == "refuted"
     facts = found.entry.facts
     assert facts["fitted_score"].startswith("boosted: ")
     assert facts["fitted_on"] == "400 further runs in each world"
     assert "linear 0." in facts["chosen_by"]
-    true = verify_claim(mechanism=Views(views.sound_view), epsilon=1.0, delta=1e-5, max_trials=2000)
+    true = verify_claim(mechanism=Views(sound_view), epsilon=1.0, delta=1e-5, max_trials=2000)
     assert true.verdict == "inconclusive"
 
 
 def test_a_view_that_is_vouched_to_be_gaussian_gets_a_linear_score():
     """No other score of a Gaussian view is Gaussian."""
-    found = verify_claim(
-        mechanism=Views(views.sound_view), epsilon=1.0, delta=1e-5, exactly_gaussian=True, max_trials=1000
-    )
+    found = verify_claim(mechanism=Views(sound_view), epsilon=1.0, delta=1e-5, exactly_gaussian=True, max_trials=1000)
     assert found.entry.facts["fitted_score"].startswith("linear: ")
     assert found.verdict == "inconclusive"
 

@@ -7,7 +7,7 @@ from scipy.special import bdtrc
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics import audit_scores, can_refute
 from dpzv_audit.statistics.assumptions import permuted
-from dpzv_audit.statistics.wealth import FIRST, LikelihoodRatioTest, _largest
+from dpzv_audit.statistics.wealth import ESTIMATED, LikelihoodRatioTest, _largest
 
 
 def pairs(seed: int, mu: float, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +39,7 @@ def test_the_result_does_not_depend_on_the_cuts_and_shift_and_scale_drop_out():
     moved = LikelihoodRatioTest([0.5, 1.0], keep_path=True)
     moved.update(1e6 - 1e3 * x, 1e6 - 1e3 * y)
     assert moved.path == pytest.approx(whole.path, abs=1e-5)
-    assert np.all(whole.path[:FIRST] == 0.0)
+    assert np.all(whole.path[:ESTIMATED] == 0.0)
     assert np.all(whole.path[:, 0] >= whole.path[:, 1] - 1e-9)
 
 
@@ -88,7 +88,7 @@ def test_the_estimator_searches_the_largest():
     assert test.refuted.tolist() == [True, False]
     assert 0.75 < bound.mu_lower < 1.0
     assert can_refute(bound)
-    assert bound.looks == 4000 - FIRST
+    assert bound.looks == 4000 - ESTIMATED
 
 
 def test_constant_and_few_scores_prove_nothing():

@@ -1,0 +1,587 @@
+"""Mechanisms that are wrong on purpose, and right ones: what an audit is worth is that it tells them apart.
+
+Most are of one scalar channel: noise, sensitivity and clip of Delta = (1/B) sum_i clip_C(delta_i) + N(0, s^2). The
+design they all claim: B = 32 of D = 256 records, C = 1, one client, four passes (32 rounds), labels replaced, noise for
+(1, 1e-5) against known batches. The canary's difference is far above C in "in" and far below -C in "out", and the
+others contribute nothing, so a scalar with the canary is +-C/B and noise. A mechanism runs `n` times in one world:
+`sign` is 1 in "in" and -1 in "out".
+
+Of those that answer with views, no linear score tells: the adversary gets the canary's rounds of the same channel, one
+per pass, and must fit a score. The means of the rounds, all that a linear score can see, say no more than the claim
+allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import islice
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpzv_audit.accounting import Release, calibrate, sigma_from_paper, sigma_sound, upper_bounds
+from dpzv_audit.data import load
+from dpzv_audit.errors import unknown_name
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
+from dpzv_audit.games.game import Canary, Game, GameAdversary
+from dpzv_audit.games.outcome import Trials
+from dpzv_audit.games.real import RealTrials
+from dpzv_audit.games.simulated import Draw, DrawnTrials, SimulatedTrials
+from dpzv_audit.games.transcript import Floats, Sampling, mixture_score
+from mechanisms.core.context import Deployment
+from mechanisms.core.streams import cyclic
+from mechanisms.methods.dpzv import DPZVConfig, scalar_release
+
+RECORDS, BATCH, CLIP, PASSES = 256, 32, 1.0, 4
+STEPS = RECORDS // BATCH
+ROUNDS = PASSES * STEPS
+EPSILON, DELTA = 1.0, 1e-5
+UNIT = CLIP / BATCH
+VIEW_ROUNDS = 32
+FEW_ROUNDS = 8
+"""Rounds of the uniform noise: each end of its range is seen in its largest and least round alone."""
+_SUM = "sum of the scalars of batches with the canary"
+_SCALARS_ALONE = "likelihood ratio of the scalars alone"
+_WITHOUT = "likelihood ratio of the rounds without the canary, played again"
+_LARGE = 1000.0
+"""A loss difference far beyond the clip, in units of C."""
+_SHARE = 0.8
+"""Of the noise that is due, what the first label gets."""
+_AGREE = 0.75
+_CANARY_ROUNDS, _READINGS = 5, 200
+"""Rounds of the other client with the canary, and rounds after each that read its model."""
+_STOP = 2.0
+"""Model at which training stops, in standard deviations of a round's noise."""
+
+
+@cache
+def sigma_of(rounds: int) -> float:
+    """Return the noise's standard deviation that (1, 1e-5) takes against `rounds` known rounds with the canary."""
+    return sigma_sound(EPSILON, DELTA, clip=CLIP, batch_size=BATCH, participations=rounds, neighbours="replace-label")
+
+
+SIGMA = sigma_of(PASSES)
+CLAIMED = Release(
+    batch_size=BATCH,
+    dataset_size=RECORDS,
+    rounds=ROUNDS,
+    clip=CLIP,
+    sigma=SIGMA,
+    sampler="shuffled",
+    server_update="joint-zo",
+    participations=PASSES,
+)
+
+
+def claimed_view(rounds: int) -> Release:
+    """Return the claimed release where the canary is in `rounds` rounds, one per pass."""
+    return replace(CLAIMED, rounds=rounds * STEPS, participations=rounds, sigma=sigma_of(rounds))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mechanism that is there: the claim, what its maker accounts for, and the games that are played on it.
+
+    `release` is what the configuration says is released: the upper bounds are of it. Games by name; they share the
+    error of the verdict.
+    """
+
+    epsilon: float
+    delta: float
+    release: Release
+    games: dict[str, Trials]
+
+
+Build = Callable[[int], Case]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """A mechanism that is wrong on purpose, or right, and the verdicts that are right for it.
+
+    `build` takes the seed. `runs` in each world suffice for the verdict at 95%; `score` says what the adversary, who
+    has read the code, computes from its view.
+    """
+
+    name: str
+    summary: str
+    build: Build
+    expected: tuple[Verdict, ...] = ("refuted",)
+    adversary: AdversaryName = "client"
+    neighbours: NeighbourRelation = "replace-label"
+    score: str = _SUM
+    runs: int = 10_000
+
+    def upper_bounds(self, case: Case) -> list[UpperBound]:
+        """Return what accountants say of the release as its maker describes it; of the bug they know nothing."""
+        return upper_bounds(
+            case.release,
+            delta=case.delta,
+            adversaries=[self.adversary],
+            neighbours=[self.neighbours],
+            accountants=("gdp-exact", "rdp", "prv"),
+            enough=case.epsilon,
+        )
+
+
+class _Facts(TypedDict, total=False):
+    """What a mechanism may say beside its name and summary, see `Planted`."""
+
+    expected: tuple[Verdict, ...]
+    adversary: AdversaryName
+    neighbours: NeighbourRelation
+    score: str
+    runs: int
+
+
+_FITTED: _Facts = {
+    "score": "fitted to the canary's rounds on separate runs: linear, quadratic or boosted",
+    "runs": 2_000,
+}
+_FITTED_RIGHT: _Facts = {**_FITTED, "expected": ("supported",)}
+PLANTED: dict[str, Planted] = {}
+
+
+def planted(summary: str, **facts: Unpack[_Facts]) -> Callable[[Build], Build]:
+    """Enter the decorated function, which builds the case of a seed, as a mechanism of its own name."""
+
+    def enter(build: Build) -> Build:
+        name = build.__name__.replace("_", "-")
+        PLANTED[name] = Planted(name=name, summary=summary, build=build, **facts)
+        return build
+
+    return enter
+
+
+def drawn(
+    number: int, summary: str, release: Release = CLAIMED, *, gaussian: bool = False, **facts: Unpack[_Facts]
+) -> Callable[[Draw], Draw]:
+    """Enter the decorated function as a mechanism that claims `release`, with streams of that `number`.
+
+    `gaussian`: a fixed number of rounds of Gaussian noise.
+    """
+
+    def enter(draw: Draw) -> Draw:
+        def build(seed: int) -> Case:
+            return Case(EPSILON, DELTA, release, {"": DrawnTrials(draw, number, seed, gaussian)})
+
+        build.__name__ = draw.__name__  # type: ignore[attr-defined]
+        planted(summary, **facts)(build)
+        return draw
+
+    return enter
+
+
+def planted_named(name: str, *, what: str = "mechanism planted:NAME", also: tuple[str, ...] = ()) -> Planted:
+    """Return the planted mechanism called `name`; `InputError` suggesting the nearest known one otherwise.
+
+    `what` is how the user said it, a key or a flag, and `also` what else it may be.
+    """
+    if name not in PLANTED:
+        raise unknown_name(what, name, (*also, *PLANTED))
+    return PLANTED[name]
+
+
+def held(generator: np.random.Generator, n: int) -> NDArray[np.bool_]:
+    """Which rounds hold the canary, (T, n): one in each pass, at random."""
+    place = generator.integers(STEPS, size=(PASSES, n)) + STEPS * np.arange(PASSES)[:, None]
+    mask = np.zeros((ROUNDS, n), dtype=bool)
+    np.put_along_axis(mask, place, True, axis=0)
+    return mask
+
+
+def _scalars(
+    generator: np.random.Generator, n: int, shift: float, sigma: float | Floats = SIGMA
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return scalars (T, n), N(shift, sigma^2) in the rounds with the canary, and which these are."""
+    mask = held(generator, n)
+    return shift * mask + sigma * generator.standard_normal(mask.shape), mask
+
+
+def _sums(generator: np.random.Generator, n: int, shift: float, sigma: float = SIGMA) -> Floats:
+    """Sums of the canary's rounds, (n,)."""
+    scalars, mask = _scalars(generator, n, shift, sigma)
+    return np.asarray((scalars * mask).sum(0))
+
+
+def _model(scalars: Floats) -> Floats:
+    """One parameter moved by the scalars, (T, n)."""
+    return np.asarray(np.cumsum(0.1 * scalars, axis=0))
+
+
+def _views(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Views (n, rounds) as designed."""
+    return np.asarray(sign * UNIT + sigma_of(VIEW_ROUNDS) * generator.standard_normal((n, VIEW_ROUNDS)))
+
+
+@drawn(0, "noise scaled for B times the sensitivity too little", gaussian=True)
+def noise_over_b(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """The noise is divided by B with the sum."""
+    return _sums(generator, n, sign * UNIT, SIGMA / BATCH)
+
+
+@drawn(1, "sensitivity C/B instead of 2C/B for replaced labels", gaussian=True)
+def sensitivity_halved(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Noise for a sensitivity of C/B, where a replaced label moves the scalar by 2C/B."""
+    return _sums(generator, n, sign * UNIT, SIGMA / 2.0)
+
+
+@drawn(2, "noise seed reused every round", score="mean of the canary's rounds less the mean of the others")
+def noise_reused(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """One noise for all rounds: the mean of the canary's rounds less that of the others has none."""
+    mask = held(generator, n)
+    scalars = sign * UNIT * mask + SIGMA * generator.standard_normal(n)
+    return np.asarray((scalars * mask).sum(0) / mask.sum(0) - (scalars * ~mask).sum(0) / (~mask).sum(0))
+
+
+@drawn(3, "noise seed shared with the client", score="sum of the canary's rounds less the noise, drawn again")
+def noise_shared(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """The noise comes from the seed that gives the client its batches: it draws the same and subtracts."""
+    mask = held(generator, n)
+    noise = SIGMA * generator.standard_normal(mask.shape)
+    scalars = sign * UNIT * mask + noise
+    return np.asarray(((scalars - noise) * mask).sum(0))
+
+
+@drawn(4, "clipping after averaging")
+def clip_after_average(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """clip_C of the mean instead of the mean of clipped differences: one record moves it by 2C."""
+    return _sums(generator, n, sign * float(np.clip(_LARGE * CLIP / BATCH, -CLIP, CLIP)))
+
+
+@drawn(5, "one-sided clip with an unbounded loss", replace(CLAIMED, clip_rule="paper-one-sided"))
+def one_sided_clip(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """min(delta, C) as eq. 8 is printed: a loss difference far below -C goes through whole."""
+    return _sums(generator, n, UNIT if sign > 0.0 else -_LARGE * UNIT)
+
+
+@drawn(6, "noise added once an epoch", score="mean of the canary's rounds without noise")
+def noise_once(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Noise in the first round of each epoch alone: the canary's other rounds have none."""
+    noisy = np.arange(ROUNDS)[:, None] % STEPS == 0
+    scalars, mask = _scalars(generator, n, sign * UNIT, SIGMA * noisy)
+    bare = mask & ~noisy
+    clear = (scalars * bare).sum(0) / np.maximum(bare.sum(0), 1)
+    return np.asarray(np.where(bare.any(0), clear, (scalars * mask).sum(0) / PASSES))
+
+
+def _poisson(
+    records: int,
+    batch: int,
+    rounds: int,
+    *,
+    claim: tuple[float, float],
+    neighbours: NeighbourRelation,
+    sample_rate: float | None = None,
+) -> Release:
+    """Return Poisson sampling with padded messages, calibrated for a claim of (epsilon, delta) to an eavesdropper."""
+    release = Release(
+        batch_size=batch,
+        dataset_size=records,
+        rounds=rounds,
+        clip=1.0,
+        sigma=1.0,
+        sampler="poisson",
+        sample_rate=sample_rate,
+        server_update="joint-zo",
+        padded=True,
+    )
+    epsilon, delta = claim
+    found = calibrate(
+        release, unknown="sigma", epsilon=epsilon, delta=delta, adversary="eavesdropper", neighbours=neighbours
+    ).release
+    assert found is not None
+    return found
+
+
+@cache
+def _public_rate() -> Release:
+    """Poisson sampling at a public rate of 1/2, for (2, 0.01) and `add-remove`."""
+    return _poisson(128, 64, 16, claim=(2.0, 0.01), neighbours="add-remove", sample_rate=0.5)
+
+
+def _actual_divisor(
+    generator: np.random.Generator, n: int, sign: float, *, others: float, canary: float, shift: float
+) -> Floats:
+    """Means over the batch as it is, others at `others` C and the canary, in "in", at `canary` C; the ids are secret.
+
+    `shift` is what the canary adds to a batch of the expected size, in units of C/B; without it a mean is `others`.
+    """
+    release = _public_rate()
+    sampling = Sampling(sampler="poisson", records=128, batch_size=64, active=(1,) * release.rounds, sample_rate=0.5)
+    shape = (release.rounds, n)
+    number = generator.binomial(sampling.records - 1, sampling.rate, size=shape)
+    joined = (generator.random(shape) < sampling.rate) & (sign > 0.0)
+    size = np.maximum(number + joined, 1)
+    scalars = (others * number + canary * joined) / size + release.sigma * generator.standard_normal(shape)
+    mean = shift / sampling.batch_size
+    return mixture_score(scalars - others, sampling, sigma=release.sigma, mean_in=mean, mean_out=0.0)
+
+
+divisor_others_saturated = partial(_actual_divisor, others=1.0, canary=-1.0, shift=-2.0)
+"""Others at +C, canary at -C: present, it moves the mean by 2C over the size, nearly twice the claimed C/B."""
+divisor_others_zero = partial(_actual_divisor, others=0.0, canary=1.0, shift=1.0)
+"""Others at 0, canary at +C: it moves the mean by C over the size, which shows nothing."""
+
+
+@planted(
+    "Poisson sampling whose divisor is the actual batch size",
+    adversary="eavesdropper",
+    neighbours="add-remove",
+    score=f"{_SCALARS_ALONE}, others at +C and at 0",
+    runs=20_000,
+)
+def actual_divisor(seed: int) -> Case:
+    """The divisor is the size of the batch instead of its expectation; only the others at +C show it."""
+    games: dict[str, Trials] = {
+        "others at +C": DrawnTrials(divisor_others_saturated, 20, seed),
+        "others at 0": DrawnTrials(divisor_others_zero, 21, seed),
+    }
+    return Case(2.0, 0.01, _public_rate(), games)
+
+
+def _read_off(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Client 1 reads client 2's released-only model off its own, canary-free, scalars.
+
+    Client 2 has the canary in five rounds, each of which moves its one parameter by -gain * Delta * u with u = +-1 from
+    a public seed. After each, client 1 has 200 rounds: the embeddings in the table, and so every record's difference,
+    depend on that parameter. What a reading changes gives Delta back, and their sum is the score. z is 1, so all five
+    releases have mu = sqrt(5) = 2.236; client 1's own rounds have mu = 0.
+    """
+    unit, sigma, gain = UNIT, 2.0 * UNIT, 2.0
+    model, seen, total = np.zeros(n), np.zeros(n), np.zeros(n)
+    for _ in range(_CANARY_ROUNDS):
+        direction = generator.choice([-1.0, 1.0], size=n)
+        model -= gain * (sign * unit + sigma * generator.standard_normal(n)) * direction
+        # The mean of the readings' scalars clip_C(model) + noise, with C = 1.
+        read = np.clip(model, -1.0, 1.0) + sigma / np.sqrt(_READINGS) * generator.standard_normal(n)
+        total -= (read - seen) * direction / gain
+        seen = read
+    return total
+
+
+@planted(
+    "a bound from one client's own rounds (two clients, canary only in the other's batches)",
+    score="the other client's scalars, read off its model in canary-free rounds",
+)
+def own_rounds(seed: int) -> Case:
+    """A bound from client 1's own rounds, none of which holds the canary, claims next to nothing is released."""
+    release = Release(
+        batch_size=BATCH,
+        dataset_size=160,
+        rounds=_CANARY_ROUNDS * _READINGS,
+        clip=CLIP,
+        sigma=2.0 * UNIT,
+        sampler="shuffled",
+        server_update="joint-zo",
+        clients=2,
+        own_rounds_only=True,
+    )
+    return Case(0.5, 1e-5, release, {"": DrawnTrials(_read_off, 22, seed)})
+
+
+@drawn(7, "one record repeated in a batch by a malicious client, no cap", adversary="malicious-client")
+def repeated_record(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """A malicious client fills every batch of the canary with the canary: B times the sensitivity."""
+    return _sums(generator, n, sign * BATCH * UNIT)
+
+
+@drawn(
+    8,
+    "training losses released beside the scalars, unnoised",
+    replace(CLAIMED, data_dependent_side=True),
+    score="sum of the logged losses less what the model explains",
+)
+def losses_released(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """The mean training loss of each round is logged beside the scalar.
+
+    The others' loss is a function of the model, which the released scalars move: whoever reads the log subtracts it.
+    """
+    scalars, mask = _scalars(generator, n, sign * UNIT)
+    others = np.log1p(np.exp(-_model(scalars)))
+    logged = others + (5.0 if sign > 0.0 else 0.1) * mask / BATCH
+    return np.asarray((logged - others).sum(0))
+
+
+@drawn(
+    9,
+    "best-checkpoint choice released beside the scalars, unnoised",
+    replace(CLAIMED, data_dependent_side=True),
+    score="how far the chosen model is above the mean of all",
+)
+def best_checkpoint(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Which round's model had the least training loss is published: the canary's loss decides it.
+
+    The model w is moved by the released scalars; the canary's loss falls with w in "in" and rises in "out", the others'
+    does not depend on it. The score is how far the chosen model is above the mean of all.
+    """
+    model = _model(_scalars(generator, n, sign * UNIT)[0])
+    chosen = np.argmin(np.log1p(np.exp(-sign * model)), axis=0)
+    return np.asarray(model[chosen, np.arange(n)] - model.mean(0))
+
+
+@drawn(11, "noise scaled by what it protects: x 0.8 with one label", claimed_view(VIEW_ROUNDS), **_FITTED)
+def noise_by_label(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """The noise is scaled by the batch's own spread: 0.8 of what is due where the canary has its first label."""
+    return UNIT + _SHARE * _views(generator, n, 0.0) if sign > 0.0 else _views(generator, n, sign)
+
+
+@drawn(12, "uniform noise of the variance that Gaussian noise should have", claimed_view(FEW_ROUNDS), **_FITTED)
+def uniform_noise(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Uniform noise of the right variance: a round beyond the range of one label's noise proves the other."""
+    half = np.sqrt(3.0) * sigma_of(FEW_ROUNDS)
+    return np.asarray(sign * UNIT + generator.uniform(-half, half, (n, FEW_ROUNDS)))
+
+
+@drawn(13, "signs of the noise correlated between rounds, as the label says", claimed_view(VIEW_ROUNDS), **_FITTED)
+def sign_correlation(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Every second round's noise has the sign of the one before, mostly, or mostly not, as the canary's label says.
+
+    Each round by itself has exactly the noise that is due.
+    """
+    agree = _AGREE if sign > 0.0 else 1.0 - _AGREE
+    noise = generator.standard_normal((n, VIEW_ROUNDS))
+    alike = np.where(generator.random((n, VIEW_ROUNDS // 2)) < agree, 1.0, -1.0)
+    noise[:, 1::2] = alike * np.sign(noise[:, ::2]) * np.abs(noise[:, 1::2])
+    return np.asarray(sign * UNIT + sigma_of(VIEW_ROUNDS) * noise)
+
+
+@drawn(14, "early stop on the private loss", replace(claimed_view(VIEW_ROUNDS), data_dependent_side=True), **_FITTED)
+def early_stop(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """Training stops when the canary's own loss is low enough, a choice without noise; rounds after it are 0.
+
+    The model is the sum of the released scalars; the canary's loss falls with it in "in" and rises in "out".
+    """
+    scalars = _views(generator, n, sign)
+    low = sign * np.cumsum(scalars, axis=1) > _STOP * sigma_of(VIEW_ROUNDS)
+    stopped = np.cumsum(low, axis=1) > 0
+    after = np.concatenate([np.zeros((n, 1), dtype=bool), stopped[:, :-1]], axis=1)
+    return np.where(after, 0.0, scalars)
+
+
+@planted(
+    "shuffled batches accounted as Poisson",
+    expected=("overclaimed",),
+    adversary="eavesdropper",
+    score=_SCALARS_ALONE,
+    runs=5_000,
+)
+def shuffled_as_poisson(seed: int) -> Case:
+    """Shuffled batches, noise from the PRV bound of Poisson sampling, padded, at (1, 1e-3) with secret ids."""
+    believed = _poisson(1280, 128, 100, claim=(1.0, 1e-3), neighbours="replace-label")
+    return _simulated(replace(believed, sampler="shuffled", padded=False), seed)
+
+
+@planted("paper calibration against client (theorem 5.1), full size")
+def theorem_5_1(seed: int) -> Case:
+    """The paper's formula at the size of its figure, for (1, 1e-3), against one client of seven."""
+    return _simulated(_by_the_paper(clients=7), seed, "client")
+
+
+@planted("server trained on true labels, state canary", adversary="colluding-clients", score=_WITHOUT, runs=200)
+def server_state(seed: int) -> Case:
+    """DPZV with noise that is right for known ids, whose server takes SGD steps on true labels: (0.5, 1e-5).
+
+    The canary has features a thousand times as large, and only rounds that do not hold it are scored.
+    """
+    return _trained(seed, 0.5, canary="state", server_update="sgd", server_rate=0.05)
+
+
+@planted(
+    "server moved by released scalars alone, state canary",
+    expected=("supported",),
+    adversary="colluding-clients",
+    score=_WITHOUT,
+    runs=50,
+)
+def joint_zo_state(seed: int) -> Case:
+    """The same canary where the server steps by the released scalar alone: the same rounds say nothing."""
+    return _trained(seed, 0.5, canary="state", **_STILL)
+
+
+@planted(
+    "dpzv-sound with sound calibration",
+    expected=("supported",),
+    adversary="colluding-clients",
+    score="likelihood ratio of the scalars, played again",
+    runs=200,
+)
+def dpzv_sound(seed: int) -> Case:
+    """`dpzv-sound` with its defaults and a worst-case canary against all clients together: (1, 1e-5)."""
+    return _trained(seed, 1.0, clip=1.0, client_rate=1e-3, **_STILL)
+
+
+@drawn(10, "the scalar channel as designed", expected=("supported",), gaussian=True)
+def sound(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """As designed."""
+    return _sums(generator, n, sign * UNIT)
+
+
+@drawn(
+    15,
+    "the scalar channel as designed, its score fitted to the view",
+    claimed_view(VIEW_ROUNDS),
+    **_FITTED_RIGHT,
+)
+def sound_view(generator: np.random.Generator, n: int, sign: float) -> Floats:
+    """As designed."""
+    return _views(generator, n, sign)
+
+
+@planted(
+    "paper calibration, secret ids, epsilon 1, replace",
+    expected=("overclaimed", "supported"),
+    adversary="eavesdropper",
+    score=_SCALARS_ALONE,
+    runs=1_000,
+)
+def paper_secret_ids(seed: int) -> Case:
+    """The paper's formula at the same size, against an eavesdropper of padded Poisson batches: nearly right."""
+    return _simulated(replace(_by_the_paper(), sampler="poisson", padded=True), seed)
+
+
+def _by_the_paper(clients: int = 1) -> Release:
+    """Return the release with the paper's noise for (1, 1e-3) at the size of its figure."""
+    records, rounds = 60_000, 46_900
+    return Release(
+        batch_size=128,
+        dataset_size=records,
+        rounds=rounds,
+        clip=10.0,
+        sigma=sigma_from_paper(1.0, 1e-3, clip=10.0, dataset_size=records, rounds=rounds),
+        sampler="shuffled",
+        server_update="joint-zo",
+        clients=clients,
+    )
+
+
+def _simulated(release: Release, seed: int, adversary: GameAdversary = "eavesdropper") -> Case:
+    """Return the game on simulated transcripts of `release`, for a claim of (1, 1e-3)."""
+    config = DPZVConfig(
+        batch_size=release.batch_size,
+        clip=release.clip,
+        epsilon=1.0,
+        delta=1e-3,
+        server_update="joint-zo",
+        sampler=release.sampler,
+    )
+    assert release.dataset_size is not None
+    active = tuple(islice(cyclic(release.clients), release.rounds))
+    sampling = Sampling.of(config, release.dataset_size, active)
+    trials = SimulatedTrials(Game(config=config, adversary=adversary), sampling, release.sigma, seed)
+    return Case(1.0, 1e-3, release, {"": trials})
+
+
+_STILL: dict[str, Any] = {"server_update": "joint-zo", "server_rate": 1e-3, "momentum": 0.0, "server_momentum": 0.0}
+"""The server steps by the released scalar alone."""
+
+
+def _trained(seed: int, epsilon: float, *, canary: Canary = "worst-case", **settings: Any) -> Case:
+    """Return the game of real trainings on digits against all clients together, with noise for (`epsilon`, 1e-5)."""
+    config = DPZVConfig(epsilon=epsilon, epochs=4, calibration="sound", **settings)
+    trials = RealTrials(Game(config=config, canary=canary, adversary="colluding-clients"), load("digits"), seed)
+    deployment = Deployment(records=trials.sampling.records, clients=len(trials.plan.rounds_by_client))
+    return Case(epsilon, config.delta, scalar_release(config, trials.plan, deployment), {"": trials})
