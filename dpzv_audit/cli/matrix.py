@@ -14,16 +14,15 @@ from dpzv_audit.cli.output import (
     print_table,
     progress_reporter,
     repeatable_command_line,
+    table_of,
 )
 from dpzv_audit.errors import AuditError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.table import Table
-
-    from dpzv_audit.cli.matrix_cells import CellTask
-    from dpzv_audit.results import Cell, SelfCheck
+    from dpzv_audit.cli.matrix_cells import Outcome
+    from dpzv_audit.results import Cell
     from mechanisms import MethodSpec
 
 ALL = "all"
@@ -79,7 +78,7 @@ def matrix(
     """
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.cli.matrix_cells import CELL_FILE, CellTask, check_task, clear_cell, run_cell, run_cell_apart
+    from dpzv_audit.cli.matrix_cells import CELL_FILE, Cells, CellTask, check_task, clear_cell
     from dpzv_audit.store import hold
     from mechanisms import METHODS
 
@@ -121,8 +120,8 @@ def matrix(
         with output.progress() as bars:
             done = progress_reporter(bars).stage("cells", len(tasks))
             with kept_for_resume(folder, CELL_FILE):
-                found = _run_all(tasks, run_cell if jobs == 1 else run_cell_apart, jobs, done)
-        _finish(output, folder, tasks, found, shared)
+                found = Cells(tasks, done).carried_out(jobs)
+        _finish(output, folder, found, shared)
 
 
 def _claims(method: MethodSpec, claimed: list[float], channels: list[str]) -> list[tuple[str | None, float | None]]:
@@ -155,39 +154,17 @@ def _epsilons(given: str) -> list[float]:
     return list(dict.fromkeys(values))
 
 
-def _run_all(tasks: list[Any], run_cell: Any, jobs: int, done: Any) -> list[Cell]:
-    """Cells in the order of `tasks`; each process takes the next cell that is left."""
-    from contextlib import closing
-
-    from joblib import Parallel, delayed
-
-    from dpzv_audit.store import remove_abandoned
-
-    found: list[Cell] = []
-    try:
-        with closing(Parallel(n_jobs=jobs, return_as="generator")(delayed(run_cell)(task) for task in tasks)) as cells:
-            for cell in cells:
-                found.append(cell)
-                done(len(found))
-    finally:
-        remove_abandoned(Path(tasks[0].folder))  # workers that were ended in the middle of a cell left it
-    return found
-
-
-def _finish(
-    output: Output, folder: Path, tasks: Sequence[CellTask], found: Sequence[Cell], shared: Mapping[str, Any]
-) -> None:
+def _finish(output: Output, folder: Path, found: Sequence[Outcome], shared: Mapping[str, Any]) -> None:
     from dpzv_audit.evaluation.matrix import matrix_result
     from dpzv_audit.runs import environment, json_text
     from dpzv_audit.store import private_folder, write_atomically
     from reports.render import write_report
 
-    cells = [cell for task, cell in zip(tasks, found, strict=True) if not task.positive]
-    checks = [cell for task, cell in zip(tasks, found, strict=True) if task.positive]
+    cells = [one.cell for one in found if one.check is None]
     facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}
     result = matrix_result(
         cells,
-        [_self_check(c) for c in checks],
+        [one.check for one in found if one.check is not None],
         dataset=shared["data"].name,
         seeds=shared["seeds"],
         seed=shared["seed"],
@@ -199,13 +176,13 @@ def _finish(
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
     output.result(stored.model_copy(update={"run": str(folder)}))
-    _table(output, cells)
+    _show(output, cells)
     output.say(result.sentence)
     output.noise(result.noise)
-    failed = [c for c in found if c.state == "failed"]
+    failed = [one.cell for one in found if one.cell.state == "failed"]
     for cell in failed[:NAMED_FAILURES]:
         output.say(f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}")
-    output.path(str(folder))
+    output.path(folder)
     if failed:
         raise AuditError(
             f"{len(failed)} of {len(found)} cells and self-checks failed, each with its reason in "
@@ -219,51 +196,28 @@ def _finish(
         )
 
 
-def _self_check(cell: Cell) -> SelfCheck:
-    """A positive control for the report; one that these data do not allow neither holds nor fails."""
-    from dpzv_audit.cli.matrix_cells import ControlCell
-    from dpzv_audit.results import SelfCheck
-
-    if cell.state != "measured" or not isinstance(cell, ControlCell):
-        holds = False if cell.state == "failed" else None
-        return SelfCheck(attack=cell.attack, what=cell.reason or "", value=None, expected=None, holds=holds)
-    return SelfCheck(attack=cell.attack, what=cell.what, value=cell.value, expected=cell.expected, holds=cell.holds)
-
-
-def _table(output: Output, cells: Sequence[Cell]) -> None:
-    """Damage by attack and method on the terminal, or the worst cells alone where that is too wide for it."""
-    from rich.table import Table
-
-    methods = {(c.method, c.noise, c.epsilon): _named(c) for c in cells}
-    attacks = {(c.attack, c.adversary): _attacked(c) for c in cells}
-    place = {(c.attack, c.adversary, c.method, c.noise, c.epsilon): _shown(c) for c in cells}
-    table = Table(title="damage: 0 what needs no attack, 1 a perfect one", title_justify="left")
+def _show(output: Output, cells: Sequence[Cell]) -> None:
+    """Print damage by attack and method, or the worst cells alone where that is too wide for the terminal."""
+    place = {(_attacked(c), _named(c)): _shown(c) for c in cells}
+    attacks, methods = (list(dict.fromkeys(names)) for names in zip(*place, strict=True))
     # Whichever there are fewer of stands across: a terminal is narrow.
-    across, down = (methods, attacks) if len(methods) <= len(attacks) else (attacks, methods)
-    table.add_column("attack, adversary" if down is attacks else "method", no_wrap=True)
-    for name in across.values():
-        table.add_column(name, justify="right", no_wrap=True)
-    for key, name in down.items():
-        row = [place[(*key, *other) if down is attacks else (*other, *key)] for other in across]
-        table.add_row(name, *row)
+    turned = len(methods) > len(attacks)
+    across, down = (attacks, methods) if turned else (methods, attacks)
+    first = "method" if turned else "attack, adversary"
+    table = table_of(
+        {first: "name", **dict.fromkeys(across, "number")}, "damage: 0 what needs no attack, 1 a perfect one"
+    )
+    for name in down:
+        table.add_row(name, *(place[(other, name) if turned else (name, other)] for other in across))
     console = output.console
-    wide = console.measure(table, options=console.options.update(max_width=10_000)).maximum > console.width
-    print_table(console, _worst(cells) if wide else table)
-
-
-def _worst(cells: Sequence[Cell]) -> Table:
-    """The cells of most damage, one a row."""
-    from rich.table import Table
-
-    worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -(c.damage or 0.0))[:WORST]
-    words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
-    table = Table(title=words, title_justify="left")
-    for title in ("attack, adversary", "method", "damage"):
-        number = title == "damage"
-        table.add_column(title, justify="right" if number else "left", no_wrap=number)
-    for cell in worst:
-        table.add_row(_attacked(cell), _named(cell), _shown(cell))
-    return table
+    unbounded = console.options.update(max_width=10_000)
+    if console.measure(table, options=unbounded).maximum > console.width:
+        worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -(c.damage or 0.0))[:WORST]
+        words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
+        table = table_of({"attack, adversary": "text", "method": "text", "damage": "number"}, words)
+        for cell in worst:
+            table.add_row(_attacked(cell), _named(cell), _shown(cell))
+    print_table(console, table)
 
 
 def _attacked(cell: Cell) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
@@ -18,23 +17,23 @@ from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evaluation import AuditPlan, attack_result
 from dpzv_audit.evaluation.matrix import measured_cell
-from dpzv_audit.results import AttackResult, Cell
+from dpzv_audit.execution.executor import carry_out, workers_from
+from dpzv_audit.findings import to_jsonable
+from dpzv_audit.results import Cell, SelfCheck
 from dpzv_audit.runs import environment, slug, write_run
-from dpzv_audit.signals import leave_to_parent
-from dpzv_audit.store import Store, checksummed, private_folder
+from dpzv_audit.store import Store, checksummed, private_folder, remove_abandoned
 from mechanisms import method_named
 from reports.render import write_report
 
 CELL_FILE = "cell.json"
 
 
-class ControlCell(Cell):
-    """The positive control of an attack as a cell: what it is, what it found and what it must find."""
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell; of an attack's positive control also what it gave."""
 
-    what: str = ""
-    value: float | None = None
-    expected: float | None = None
-    holds: bool | None = None
+    cell: Cell
+    check: SelfCheck | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +66,82 @@ class CellTask:
         facts = {key: str(value) for key, value in asdict(self).items() if key != "folder"}
         return slug("-".join([*parts, "control"] if self.positive else parts), limit=80) + "-" + run_key(facts)[:6]
 
+    @property
+    def named(self) -> Cell:
+        """The cell without what is to be found."""
+        return Cell(
+            attack=self.attack,
+            adversary=self.adversary,
+            method=self.method,
+            noise=self.noise,
+            epsilon=self.epsilon,
+        )
+
+    def check(
+        self, what: str, holds: bool | None, value: float | None = None, expected: float | None = None
+    ) -> SelfCheck | None:
+        """Return the self-check that this is, where it is one."""
+        if not self.positive:
+            return None
+        return SelfCheck(attack=self.attack, what=what, value=value, expected=expected, holds=holds)
+
+    def unmeasured(self, state: str, reason: str) -> Outcome:
+        """Return a cell without a number: the attack `does not apply`, or something `failed`, and why."""
+        words = " ".join(reason.split())
+        cell = self.named.model_copy(update={"state": state, "reason": words})
+        return Outcome(cell, self.check(words, False if state == "failed" else None))
+
+
+class Cells:
+    """Cells as tasks of the executor, by their number; `shown` is told how many are done."""
+
+    def __init__(self, tasks: Sequence[CellTask], shown: Callable[[int], None]) -> None:
+        self._tasks, self._shown = tasks, shown
+        self._waiting = list(reversed(range(len(tasks))))
+        self._found: dict[int, Outcome] = {}
+
+    def left(self) -> bool:
+        """Return whether a cell waits."""
+        return bool(self._waiting)
+
+    def take(self) -> int | None:
+        """Take the next cell."""
+        return self._waiting.pop() if self._waiting else None
+
+    def arguments(self, task: int) -> tuple[CellTask]:
+        """Return what `run_cell` is called with."""
+        return (self._tasks[task],)
+
+    def ends(self, task: int) -> None:
+        """A cell may take as long as it takes."""
+
+    def done(self, task: int, result: Outcome) -> None:
+        """Take what became of a cell."""
+        self._found[task] = result
+        self._shown(len(self._found))
+
+    def give_up(self, task: int) -> None:
+        """Never called: no cell ends by the clock."""
+
+    def again(self, task: int) -> None:
+        """Put back a cell whose worker died, unless it was given up."""
+        if task not in self._found:
+            self._waiting.append(task)
+
+    def failed(self, task: int, error: BaseException, *, deaths: int = 0) -> None:
+        """Raise what `run_cell` lets through; a cell on which workers die is one that failed."""
+        if not deaths:
+            raise error
+        self.done(task, self._tasks[task].unmeasured("failed", f"its process died {deaths} times"))
+
+    def carried_out(self, jobs: int) -> list[Outcome]:
+        """Run all cells in so many processes; return what became of them, in the order of the tasks."""
+        try:
+            carry_out(self, workers_from(jobs, None, None), run_cell)
+        finally:
+            remove_abandoned(Path(self._tasks[0].folder))  # workers that were ended in the middle of a cell left it
+        return [self._found[task] for task in range(len(self._tasks))]
+
 
 def check_task(task: CellTask) -> None:
     """`InputError` where the options that all cells share are wrong, before any of them runs."""
@@ -74,55 +149,50 @@ def check_task(task: CellTask) -> None:
         _setting(task)
 
 
-def run_cell(task: CellTask) -> Cell:
+def run_cell(task: CellTask) -> Outcome:
     """The cell of `task`: read back where it is finished, else run; a failure is a cell that says so.
 
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """
-    named = Cell(
-        attack=task.attack, adversary=task.adversary, method=task.method, noise=task.noise, epsilon=task.epsilon
-    )
-    kept = stored_cell(Path(task.folder) / task.name / CELL_FILE, named, positive=task.positive)
+    folder = Path(task.folder)
+    kept = stored_cell(folder / task.name / CELL_FILE, task.named)
     if kept is not None:
         return kept
     clear_cell(task)
+    result = None
     try:
-        result = None if task.positive else _result(task)
-        cell = _positive(task, named) if result is None else measured_cell(named, result, _report_of(task))
+        spec, setting = attack_named(task.attack), _setting(task)
+        if task.positive:
+            found = spec.positive_control(setting)
+            check = task.check(found.what, found.holds, found.value, found.expected)
+            outcome = Outcome(task.named.model_copy(update={"state": "measured"}), check)
+        else:
+            result = attack_result(spec, setting, AuditPlan(runs=0, confidence=task.confidence))
+            outcome = Outcome(measured_cell(task.named, result, f"{folder.name}/{task.name}/report.html"))
     except DoesNotApply as error:
-        result, cell = None, _unmeasured(named, "does not apply", error.said(str, flag))
+        outcome = task.unmeasured("does not apply", error.said(str, flag))
     except AuditError as error:
-        return _unmeasured(named, "failed", error.said(str, flag))
+        return task.unmeasured("failed", error.said(str, flag))
     except Exception as error:
-        return _unmeasured(named, "failed", f"{type(error).__name__}: {error}")
+        return task.unmeasured("failed", f"{type(error).__name__}: {error}")
     # The folder appears whole or not at all, so a cell that was killed leaves nothing that looks finished.
     with suppress(OSError):  # a disk that refuses is named below
-        for folder in (Path(task.folder).parent, Path(task.folder)):
-            private_folder(folder)
-    with write_run(Path(task.folder), task.name) as run:
+        for made in (folder.parent, folder):
+            private_folder(made)
+    with write_run(folder, task.name) as run:
         if result is not None:
             run.write_json("result.json", result)
             run.write_json("environment.json", environment([]))
             write_report(run.path)
-        run.write_text(CELL_FILE, checksummed({**cell.to_json(), "positive": task.positive}))
-    return cell
+        run.write_text(CELL_FILE, checksummed(to_jsonable(outcome)))
+    return outcome
 
 
-def run_cell_apart(task: CellTask) -> Cell:
-    """`run_cell` in a worker, which leaves signals to its parent."""
-    leave_to_parent()
-    return run_cell(task)
-
-
-def stored_cell(path: Path, named: Cell, *, positive: bool) -> Cell | None:
+def stored_cell(path: Path, named: Cell) -> Outcome | None:
     """Return the finished cell at `path`, the one that is `named`; None where there is none, or a damaged one."""
-    kept = Store(path.parent).read(path.name, dict, again="the cell is run again")
-    if kept is None or not {**named.to_json(), "positive": positive}.items() <= kept.items():
-        return None
-    try:
-        return (ControlCell if positive else Cell).model_validate({k: v for k, v in kept.items() if k != "positive"})
-    except ValidationError:
-        return None
+    kept = Store(path.parent).read(path.name, Outcome, again="the cell is run again")
+    same = kept is not None and named.to_json().items() <= kept.cell.to_json().items()
+    return kept if same else None
 
 
 def clear_cell(task: CellTask) -> None:
@@ -130,11 +200,6 @@ def clear_cell(task: CellTask) -> None:
     folder = Path(task.folder)
     for left in (folder / task.name, *folder.glob(f".{task.name}-*.partial")):
         shutil.rmtree(left, ignore_errors=True)
-
-
-def _report_of(task: CellTask) -> str:
-    """The cell's report as seen from the matrix's folder."""
-    return f"{Path(task.folder).name}/{task.name}/report.html"
 
 
 def _setting(task: CellTask) -> AttackSetting:
@@ -177,21 +242,3 @@ def _check_channel(method: str, noise: str) -> None:
         method_named(method).configure(dp=noise, epsilon=1.0)
     except InputError as error:
         raise DoesNotApply(f"{noise} noise does not apply to {method}: {error.words}") from error
-
-
-def _result(task: CellTask) -> AttackResult:
-    """The attack's result, without an audit: a matrix shows what each attack finds."""
-    plan = AuditPlan(runs=0, confidence=task.confidence)
-    return attack_result(attack_named(task.attack), _setting(task), plan)
-
-
-def _positive(task: CellTask, named: Cell) -> Cell:
-    """The attack where it must succeed: the same whatever the method."""
-    found = attack_named(task.attack).positive_control(_setting(task))
-    facts = {"what": found.what, "value": found.value, "expected": found.expected, "holds": found.holds}
-    return ControlCell(**named.to_json(), state="measured").model_copy(update=facts)
-
-
-def _unmeasured(named: Cell, state: str, reason: str) -> Cell:
-    """A cell without a number: the attack does not apply, or something failed, and why."""
-    return named.model_copy(update={"state": state, "reason": " ".join(reason.split())})

@@ -267,6 +267,20 @@ FOLDED_WIDTH = 24
 """Words up to this long, as `unbounded-participation`, stay whole: folded ones are harder to read than longer lines."""
 
 
+def table_of(columns: Mapping[str, str], title: str | None = None, *, rule: bool = False, **look: Any) -> Table:
+    """Return an empty table of `columns`: each a `number`, a `name` that is never folded, or `text`.
+
+    `rule` draws a line below the names of the columns alone; `look` are further options of rich's table.
+    """
+    from rich.box import HEAVY_HEAD, SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD if rule else HEAVY_HEAD, **look)
+    for name, kind in columns.items():
+        table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "text")
+    return table
+
+
 def print_table(console: Console, table: Table) -> None:
     """Print `table` with columns as wide as they must be, even if that is wider than the terminal.
 

@@ -44,7 +44,7 @@ def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
     part.parent.mkdir()
     for path in (cell, part):
         path.write_bytes(content)
-    assert stored_cell(cell, Cell(), positive=False) is None
+    assert stored_cell(cell, Cell()) is None
     assert caplog.messages[0].startswith(f"{cell}: is damaged: {says}")
     assert caplog.messages[0].endswith("; the cell is run again")
     with pytest.raises(InputError) as caught:

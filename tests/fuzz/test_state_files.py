@@ -109,11 +109,11 @@ def test_stored_chunks_count_as_absent_where_they_are_damaged(withstands):
 
 def test_stored_cells_count_as_absent_where_they_are_damaged(withstands):
     named = Cell(attack="a", adversary="client", method="dpzv", epsilon=None)
-    cell = checksummed({**named.to_json(), "positive": False, "state": "does not apply", "reason": "no"}).encode()
+    cell = checksummed({"cell": {**named.to_json(), "state": "does not apply", "reason": "no"}, "check": None}).encode()
 
     def read(path):
-        found = stored_cell(path, named, positive=False)
-        assert found is None or found.attack == "a"
+        found = stored_cell(path, named)
+        assert found is None or found.cell.attack == "a"
 
     withstands(read, cell, name="cell.json")
 
