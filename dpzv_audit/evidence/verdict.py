@@ -152,7 +152,12 @@ class Theory:
 
     @property
     def gap(self) -> str:
-        """The proof gap where no bound is sound: of the bound that comes nearest to it, the one with the fewest."""
+        """The proof gap where no bound is sound: that of the bound which comes nearest to it, with the fewest gaps.
+
+        That is the gap of the exact Gaussian bound wherever this accounts for the release, in `audit` and `verify`
+        alike; where it does not, as of secret Poisson batches under `add-remove`, another accountant's says more than
+        "no-accountant".
+        """
         if self.unaccounted or not self.applies or self.tightest:
             return self.unaccounted
         gaps = [bound.gap for bound in self.bounds if bound.gap and "no-accountant" not in bound.gap]
