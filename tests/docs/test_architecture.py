@@ -42,7 +42,9 @@ def test_a_claim_passes_the_files_of_the_page_from_toml_to_sarif_and_no_other(tm
     listed = re.findall(r"^\d+\. `([^`]+)`", PAGE.partition("## A claim's path")[2], re.MULTILINE)
     file = tmp_path / "claims.toml"
     config = "batch_size = 16\nepochs = 1"
-    file.write_text(f"[[claim]]\nname = 'one'\nmethod = 'dpzv'\nepsilon = 2.0\nrecords = 64\n[claim.config]\n{config}\n")
+    file.write_text(
+        f"[[claim]]\nname = 'one'\nmethod = 'dpzv'\nepsilon = 2.0\nrecords = 64\n[claim.config]\n{config}\n"
+    )
     outputs = [f"--{kind}={tmp_path / kind}" for kind in ("sarif", "junit", "ledger")]
     passed = set()
 
