@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.data.embedded import read_breast_cancer, read_digits
-from dpzv_audit.data.images import CifarFiles, declared_idx_files, read_cifar10, read_idx_images
+from dpzv_audit.data.images import CifarFiles, declared_idx_files, read_cifar10, read_digits, read_idx_images
 from dpzv_audit.data.mfeat import read_mfeat
 from dpzv_audit.data.spec import DataRequest, DataSpec, Partition, RemoteFile, Source, declared, declared_spec
-from dpzv_audit.data.table import PublishedTable, load_csv, read_published_set
+from dpzv_audit.data.table import PublishedTable, load_csv, read_breast_cancer, read_published_set
 from dpzv_audit.data.text import read_amazon_polarity, read_imdb
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.data.views import load_views, read_eth80, read_modelnet40

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.files import CHUNK
@@ -68,7 +68,11 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
         raise InputError(f"{folder}: cannot be written to ({error.strerror}); must be a folder to write to") from error
     try:
         with os.fdopen(handle, "wb") as target:
-            _receive(file, target, folder, progress(file.name, file.size))
+            advance, done = progress(file.name, file.size), 0
+            for chunk in _received(file, folder):
+                done += len(chunk)
+                target.write(chunk)
+                advance(min(done, file.size))
             target.flush()
             os.fsync(target.fileno())
         os.chmod(temporary, 0o644)  # as other files: the temporary one is made for its owner alone
@@ -80,9 +84,13 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:
     return path
 
 
-def _receive(file: RemoteFile, target: IO[bytes], folder: Path, advance: Callable[[int], None]) -> None:
+def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
+    """Yield the bytes of `file` as they come; `AuditError` where they end early, go on or are others."""
     import http.client
     import urllib.error
+
+    def failed(what: str) -> AuditError:
+        return AuditError(f"{file.url} {what}; put the original {file.name} into {folder} yourself")
 
     digest = hashlib.new(file.algorithm, usedforsecurity=False)
     done = 0
@@ -92,34 +100,18 @@ def _receive(file: RemoteFile, target: IO[bytes], folder: Path, advance: Callabl
             while done <= file.size and (chunk := response.read(min(CHUNK, file.size + 1 - done))):
                 done += len(chunk)
                 digest.update(chunk)
-                _write(target, chunk, folder / file.name)
-                advance(min(done, file.size))
+                yield chunk
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is the server's answer as well, with the connection behind it
-        raise _failed(file, folder, f"cannot be downloaded ({_reason(error)})") from error
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        words = " ".join(str(reason).split()) or type(error).__name__
+        raise failed(f"cannot be downloaded ({words})") from error
     if done != file.size:
         what = "more" if done > file.size else f"only {done} bytes"
-        raise _failed(file, folder, f"sent {what} instead of {file.size} bytes")
+        raise failed(f"sent {what} instead of {file.size} bytes")
     if digest.hexdigest() != file.digest:
-        found = f"{file.algorithm} is {digest.hexdigest()}, must be {file.digest}"
-        raise _failed(file, folder, f"sent another file: {found}")
-
-
-def _write(target: IO[bytes], chunk: bytes, path: Path) -> None:
-    try:
-        target.write(chunk)
-    except OSError as error:
-        raise AuditError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-def _failed(file: RemoteFile, folder: Path, what: str) -> AuditError:
-    return AuditError(f"{file.url} {what}; put the original {file.name} into {folder} yourself")
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-    return " ".join(str(reason).split()) or type(error).__name__
+        raise failed(f"sent another file: {file.algorithm} is {digest.hexdigest()}, must be {file.digest}")
 
 
 def _opener(first: str) -> OpenerDirector:

@@ -14,15 +14,25 @@ import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import TarLimits, file_digest, read_bounded, read_tar_members, unreadable
+from dpzv_audit.data.files import TarLimits, file_digest, read_bounded, read_tar_members
 from dpzv_audit.data.spec import DataRequest, Source, declared
-from dpzv_audit.data.vertical import Blocks, Records, VerticalDataset, equal_runs, patches, row_strips, scaled
+from dpzv_audit.data.vertical import (
+    Records,
+    VerticalDataset,
+    array_digest,
+    column_blocks,
+    equal_runs,
+    patches,
+    row_strips,
+    scaled,
+    split_records,
+)
 from dpzv_audit.errors import InputError
-from dpzv_audit.files import open_plain
 
 GZIP_MARK = b"\x1f\x8b"
 GZIP_WBITS = 16 + zlib.MAX_WBITS
@@ -92,13 +102,13 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     "strips" are of 28 / clients rows, blocks (N, 1, 28 / clients, 28); "runs" are equal runs of the flattened image,
     blocks (N, 784 / clients). Raises `InputError` for a missing folder or file, and for one that is not the original.
     """
-    count, digests = request.clients, {}
+    folder, count, digests = request.folder, request.clients, {}
     parts = (files.train_images, files.train_labels, files.test_images, files.test_labels)
-    if not any((request.folder / f"{part.name}{end}").is_file() for part in parts for end in (".gz", "")):
-        raise request.spec.missing(request.folder / f"{files.train_images.name}.gz")
+    if not any((folder / f"{part.name}{end}").is_file() for part in parts for end in (".gz", "")):
+        raise request.spec.missing(folder / f"{files.train_images.name}.gz")
 
     def read(file: IdxFile) -> npt.NDArray[np.uint8]:
-        array, digests[find_idx(request.folder, file).name] = read_idx(request.folder, file)
+        array, digests[find_idx(folder, file).name] = read_idx(folder, file)
         return array
 
     def records(images: IdxFile, labels: IdxFile) -> Records:
@@ -107,16 +117,14 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
         return Records(features=scaled(divide(read(images), count), PIXEL_MAXIMUM), labels=values)
 
     height, width = files.train_images.shape[1:]
+    held = f"{height * width // count} of the {height * width} flattened pixels each"
     if request.partition == "strips":
         held = f"{height // count} of the {height} image rows each"
-    else:
-        held = f"{height * width // count} of the {height * width} flattened pixels each"
-    return VerticalDataset(
-        name=request.spec.name,
-        train=records(files.train_images, files.train_labels),
-        test=records(files.test_images, files.test_labels),
+    return request.dataset(
+        records(files.train_images, files.train_labels),
+        records(files.test_images, files.test_labels),
         classes=10,
-        partition=f"{count} clients, {request.partition}: {held}",
+        held=held,
         digests=digests,
         columns=width,  # a run of whole rows is a picture; one that ends within a row is not
     )
@@ -130,16 +138,13 @@ def read_idx(folder: Path, expected: IdxFile) -> tuple[npt.NDArray[np.uint8], st
     At most one byte more than the right size is ever decompressed.
     """
     path = find_idx(folder, expected)
-    stored = _read_bounded(path, expected)
-    gzipped = stored.startswith(GZIP_MARK)
-    content = _decompress(path, stored, expected) if gzipped else stored
-    _check_content(path, content, expected)
-    right = expected.md5_gzip if gzipped else expected.md5_plain
-    if right is None:
-        raise _wrong(path, "is unpacked, and only the gzipped file has a published md5", expected)
-    found = hashlib.md5(stored, usedforsecurity=False).hexdigest()
-    if found != right:
-        raise _wrong(path, f"md5 is {found}, must be {right}", expected)
+    # gzip never makes a file more than 0.1% longer, so whatever passes this limit is another file
+    stored = read_bounded(path, expected.size + expected.size // 100 + 4096)
+    try:
+        content = _checked(stored, expected)
+    except ValueError as error:
+        right = f"put the original {expected.name}.gz (md5 {expected.md5_gzip}) in its place"
+        raise InputError(f"{path}: {error}; {right}") from error
     data = np.frombuffer(content, dtype=np.uint8, offset=len(expected.header))
     return data.reshape(expected.shape), hashlib.sha256(stored).hexdigest()
 
@@ -154,52 +159,41 @@ def find_idx(folder: Path, expected: IdxFile) -> Path:
     raise InputError(f"{found}; put the original {expected.name}.gz there{source}")
 
 
-def _read_bounded(path: Path, expected: IdxFile) -> bytes:
-    # gzip never makes a file more than 0.1% longer, so whatever passes this limit is another file
-    limit = expected.size + expected.size // 100 + 4096
-    try:
-        with open_plain(path) as file:
-            stored = file.read(limit + 1)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if len(stored) > limit:
-        raise _wrong(path, f"has more than {limit} bytes, must have about {expected.size} at most", expected)
-    return stored
-
-
-def _decompress(path: Path, stored: bytes, expected: IdxFile) -> bytes:
-    right = f"must unpack to {expected.size} bytes"
-    stream = zlib.decompressobj(wbits=GZIP_WBITS)
-    try:
-        content = stream.decompress(stored, expected.size + 1)
-    except zlib.error as error:
-        raise _wrong(path, f"is a corrupted gzip stream ({error}), {right}", expected) from error
-    if len(content) <= expected.size and not stream.eof:
-        found = f"is truncated: its gzip stream of {len(stored)} bytes has no end"
-        raise _wrong(path, f"{found}, {right}", expected)
-    return content
-
-
-def _check_content(path: Path, content: bytes, expected: IdxFile) -> None:
+def _checked(stored: bytes, expected: IdxFile) -> bytes:
+    """Return the content of a file, unpacked; `ValueError` says why it is not the `expected` one."""
+    content, md5 = stored, expected.md5_plain
+    if stored.startswith(GZIP_MARK):
+        content, md5 = _decompress(stored, expected.size), expected.md5_gzip
     magic = int.from_bytes(content[:4], "big")
     sizes = content[4 : len(expected.header)]
     found = struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4])
     if len(content) >= 4 and magic != expected.magic:
-        raise _wrong(path, f"magic number is 0x{magic:08x}, must be 0x{expected.magic:08x}", expected)
+        raise ValueError(f"magic number is 0x{magic:08x}, must be 0x{expected.magic:08x}")
     if len(content) >= len(expected.header) and found != expected.shape:
-        raise _wrong(path, f"dimensions are {_times(found)}, must be {_times(expected.shape)}", expected)
+        there, right = (" x ".join(map(str, shape)) for shape in (found, expected.shape))
+        raise ValueError(f"dimensions are {there}, must be {right}")
     if len(content) < expected.size:
-        raise _wrong(path, f"is truncated: {len(content)} bytes, must be {expected.size}", expected)
+        raise ValueError(f"is truncated: {len(content)} bytes, must be {expected.size}")
     if len(content) > expected.size:
-        raise _wrong(path, f"goes on after its last record, must have {expected.size} bytes", expected)
+        raise ValueError(f"goes on after its last record, must have {expected.size} bytes")
+    if md5 is None:
+        raise ValueError("is unpacked, and only the gzipped file has a published md5")
+    if (digest := hashlib.md5(stored, usedforsecurity=False).hexdigest()) != md5:
+        raise ValueError(f"md5 is {digest}, must be {md5}")
+    return content
 
 
-def _times(shape: tuple[int, ...]) -> str:
-    return " x ".join(str(size) for size in shape)
-
-
-def _wrong(path: Path, what: str, expected: IdxFile) -> InputError:
-    return InputError(f"{path}: {what}; put the original {expected.name}.gz (md5 {expected.md5_gzip}) in its place")
+def _decompress(stored: bytes, size: int) -> bytes:
+    """Return what `stored` unpacks to, at most one byte more than `size`."""
+    right = f"must unpack to {size} bytes"
+    stream = zlib.decompressobj(wbits=GZIP_WBITS)
+    try:
+        content = stream.decompress(stored, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"is a corrupted gzip stream ({error}), {right}") from error
+    if len(content) <= size and not stream.eof:
+        raise ValueError(f"is truncated: its gzip stream of {len(stored)} bytes has no end, {right}")
+    return content
 
 
 CIFAR_FOLDER = "cifar-10-batches-bin"
@@ -245,35 +239,36 @@ def read_cifar10(files: CifarFiles, request: DataRequest, *, subset: bool = Fals
         labels = np.concatenate([labels for labels, _ in train])
         _check_balance(request, "train", labels, len(files.train) * files.rows)
         _check_balance(request, "test", parsed[files.test][0], files.rows)
-    found, right = sum(len(labels) for labels, _ in parsed.values()), files.rows * len(files.names)
-    return VerticalDataset(
-        name="cifar10",
-        train=_records(train, kind, count),
-        test=_records([parsed[files.test]], kind, count),
+    rows, columns, held = _grid(kind, count)
+
+    def records(batches: list[Rows]) -> Records:
+        # divided before joining: the bytes of one batch at a time are in memory beside the result
+        parts = [scaled(patches(images, rows=rows, columns=columns), PIXEL_MAXIMUM) for _, images in batches]
+        features = tuple(np.concatenate([blocks[client] for blocks in parts]) for client in range(count))
+        return Records(features=features, labels=np.concatenate([labels for labels, _ in batches]))
+
+    return request.dataset(
+        records(train),
+        records([parsed[files.test]]),
         classes=CLASSES,
-        partition=_describe(kind, count),
+        held=held,
         digests=digests,
-        notes=() if found == right else (f"a subset: {found:,} of {right:,} images",),
+        complete=(files.rows * len(files.names), "images"),
     )
 
 
-Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
-
-
-def _divided(images: npt.NDArray[np.uint8], kind: str, clients: int) -> Blocks:
-    if kind == "strips":
-        return row_strips(images, clients)
-    if kind == "halves":
-        return patches(images, rows=1, columns=2)
+def _grid(kind: str, clients: int) -> tuple[int, int, str]:
+    """Return the rows and columns of patches that images are cut into, and what each client holds in words."""
     side = math.isqrt(clients)
-    return patches(images, rows=side, columns=side)
+    pixels = f"{32 // side} x {32 // side} pixels each"
+    return {
+        "strips": (clients, 1, f"{32 // clients} of the 32 image rows each"),
+        "halves": (1, 2, "32 rows x 16 columns each, left and right"),
+        "patches": (side, side, f"{side} x {side} of {pixels}"),
+    }[kind]
 
 
-def _records(batches: list[Rows], kind: str, clients: int) -> Records:
-    # divided before joining: the bytes of one batch at a time are in memory beside the result
-    parts = [scaled(_divided(images, kind, clients), PIXEL_MAXIMUM) for _, images in batches]
-    features = tuple(np.concatenate([blocks[client] for blocks in parts]) for client in range(clients))
-    return Records(features=features, labels=np.concatenate([labels for labels, _ in batches]))
+Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
 def _contents(request: DataRequest, files: CifarFiles, *, subset: bool) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -292,16 +287,14 @@ def _contents(request: DataRequest, files: CifarFiles, *, subset: bool) -> tuple
         raise missing if subset or not there else missing.placed("", "; or give ‹subset› to use what is there")
     contents = {name: read_bounded(folder / name, files.batch_bytes) for name in there}
     for name, content in contents.items():
-        if not content or len(content) % ROW_BYTES or (len(content) != files.batch_bytes and not subset):
-            raise _wrong_size(folder / name, content, files, remote.url, subset=subset)
+        if subset and (not content or len(content) % ROW_BYTES):
+            found = f"{folder / name}: is truncated: {len(content)} bytes"
+            raise InputError(f"{found}, must be whole rows of {ROW_BYTES} bytes")
+        if len(content) != files.batch_bytes and not subset:
+            right = f"must have {files.batch_bytes} ({files.rows} rows of {ROW_BYTES}); download {remote.url} again"
+            hint = "or give ‹subset› to use what is there"
+            raise InputError(f"{folder / name}: has {len(content)} bytes, {right}, {hint}")
     return contents, {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-
-
-def _wrong_size(path: Path, content: bytes, files: CifarFiles, url: str, *, subset: bool) -> InputError:
-    if subset:
-        return InputError(f"{path}: is truncated: {len(content)} bytes, must be whole rows of {ROW_BYTES} bytes")
-    found = f"{path}: has {len(content)} bytes, must have {files.batch_bytes} ({files.rows} rows of {ROW_BYTES})"
-    return InputError(f"{found}; download {url} again, or give ‹subset› to use what is there")
 
 
 def _unpacked(archive: Path, files: CifarFiles, url: str) -> dict[str, bytes]:
@@ -333,10 +326,32 @@ def _check_balance(request: DataRequest, part: str, labels: npt.NDArray[np.int64
         )
 
 
-def _describe(kind: str, clients: int) -> str:
-    if kind == "halves":
-        return "2 clients, halves: 32 rows x 16 columns each, left and right"
-    if kind == "strips":
-        return f"{clients} clients, strips: {32 // clients} of the 32 image rows each"
-    side = math.isqrt(clients)
-    return f"{clients} clients, patches: {side} x {side} of {32 // side} x {32 // side} pixels each"
+DIGIT_MAXIMUM = 16.0
+"""The largest grey value of the digits' format: a public constant, so scaling looks at no record."""
+
+DIGITS_SEED = 1797
+"""Which records train is part of a data set: it never follows a run's seed, so runs can be compared."""
+
+
+def read_digits(request: DataRequest) -> VerticalDataset:
+    """Return scikit-learn's digits (1,408 train and 389 test records, 10 classes), pixels in [0, 1].
+
+    Blocks are 8 / clients neighbouring columns of the 8 x 8 images, flattened: (N, 64 / clients).
+    """
+    from sklearn import datasets
+
+    bunch: Any = datasets.load_digits()
+    images = np.ascontiguousarray(bunch.images.astype(np.uint8))
+    labels = np.ascontiguousarray(bunch.target.astype(np.int64))
+    blocks = scaled(column_blocks(images, request.clients), DIGIT_MAXIMUM)
+    columns = 8 // request.clients
+    return request.dataset(
+        *split_records(Records(blocks, labels), seed=DIGITS_SEED),
+        classes=10,
+        held=f"{columns} of the 8 image columns each, 8 rows, flattened",
+        digests={
+            "digits/images": array_digest(images),
+            "digits/labels": array_digest(labels.astype(np.uint8)),
+        },
+        columns=columns,
+    )

@@ -61,14 +61,10 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     scaled = [scaled_view(view, kind) for view, kind in zip(views, VIEWS, strict=True)]
     starts = range(0, len(VIEWS), each)
     blocks = tuple(np.ascontiguousarray(np.hstack(scaled[start : start + each])) for start in starts)
-    train, test = split_records(Records(blocks, labels), seed=SPLIT_SEED)
-    held = "; ".join(" + ".join(kind.name for kind in VIEWS[start : start + each]) for start in starts)
-    return VerticalDataset(
-        name="mfeat",
-        train=train,
-        test=test,
+    return request.dataset(
+        *split_records(Records(blocks, labels), seed=SPLIT_SEED),
         classes=CLASSES,
-        partition=f"{request.clients} clients, views: {held}",
+        held="; ".join(" + ".join(kind.name for kind in VIEWS[start : start + each]) for start in starts),
         digests={path.name: file_digest(path)},
     )
 

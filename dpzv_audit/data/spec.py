@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter
 
 from dpzv_audit.data.files import file_digest
-from dpzv_audit.data.vertical import VerticalDataset, split_evenly
+from dpzv_audit.data.vertical import Records, VerticalDataset, split_evenly
 from dpzv_audit.errors import InputError, check_count, unknown_name
 from dpzv_audit.files import data_digest
 
@@ -101,6 +101,19 @@ class DataRequest:
         if not path.is_file():
             raise self.spec.missing(path)
         return path
+
+    def dataset(
+        self, train: Records, test: Records, held: str, *, complete: tuple[int, str] | None = None, **about: Any
+    ) -> VerticalDataset:
+        """Return the data set of `train` and `test`; `held` says what each client holds, `about` what else it is told.
+
+        `complete` are the number and the kind of all records there are: a note says where these are a subset.
+        """
+        found = len(train) + len(test)
+        if complete is not None and found != complete[0]:
+            about["notes"] = (f"a subset: {found:,} of {complete[0]:,} {complete[1]}",)
+        partition = f"{self.clients} clients, {self.partition}: {held}"
+        return VerticalDataset(name=self.spec.name, train=train, test=test, partition=partition, **about)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
 from dpzv_audit.data.files import check_size, file_digest, memory_available, unreadable
-from dpzv_audit.data.spec import DataRequest
-from dpzv_audit.data.vertical import FloatArray, LabelArray, Records, VerticalDataset, split_records
+from dpzv_audit.data.spec import DataRequest, declared
+from dpzv_audit.data.vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
 from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
 from dpzv_audit.files import first_not_utf8, open_plain
 
@@ -44,20 +44,6 @@ TOO_LARGE = f"is too large, must be at most {LARGEST:.2g} over the scale of its 
 _WORDS = "‹categories› is for columns of words, ‹drop› leaves one out"
 
 
-class Column(Protocol):
-    """How the cells of one column become features."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def width(self) -> int: ...
-
-    def encode(self, cell: str) -> Sequence[float]:
-        """Return `width` features; `ValueError`, with a reason, for a cell that has none."""
-        ...
-
-
 @dataclass(frozen=True)
 class Number:
     """A number, divided by the public constant `scale`."""
@@ -77,11 +63,9 @@ class Number:
 
     def encode(self, cell: str) -> Sequence[float]:
         """Return the number over `scale`; `ValueError` unless it is finite (in float32 too)."""
-        # float() would also take 1_000 and digits of other scripts
-        if "_" in cell or not cell.isascii():
-            raise ValueError(self._advised(NO_NUMBER, _WORDS))
         try:
-            value = float(cell)
+            # float() would also take 1_000 and digits of other scripts
+            value = float(cell if cell.isascii() and "_" not in cell else "")
         except ValueError:
             raise ValueError(self._advised(NO_NUMBER, _WORDS)) from None
         if math.isnan(value) or "inf" in cell.lower():
@@ -149,6 +133,10 @@ class Hashed:
         return features
 
 
+Column = Number | Category | Hashed
+"""How the cells of one column become `width` features; `encode` raises `ValueError`, with a reason, where none do."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """How a file is written: separator, column names (None: its first line has them), and lines to pass over.
@@ -165,11 +153,26 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Encoded rows: `blocks[name]`, float32 (N, width), for each column; label cells as they stand; line numbers."""
+    """Encoded rows of the file at `path`: `blocks[name]`, float32 (N, width), for each column; labels; line numbers."""
 
+    path: Path
     blocks: dict[str, FloatArray]
     labels: tuple[str, ...]
+    """Label cells as they stand."""
     lines: tuple[int, ...]
+
+    def records(self, groups: Sequence[Sequence[str]], classes: Mapping[str, int]) -> Records:
+        """Return a block for each group of columns, (N, sum of their widths), and the class of each row.
+
+        Raises `InputError` naming the line whose label has no class.
+        """
+        found = [classes.get(cell, -1) for cell in self.labels]
+        if -1 in found:
+            row = found.index(-1)
+            label, right = self.labels[row][:40], ", ".join(repr(name) for name in list(classes)[:20])
+            raise InputError(f"{self.path}: line {self.lines[row]} has label {label!r}, must be one of {right}")
+        blocks = (np.ascontiguousarray(np.hstack([self.blocks[name] for name in group])) for group in groups)
+        return Records(tuple(blocks), np.array(found, dtype=np.int64))
 
 
 def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> Table:
@@ -203,7 +206,8 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
         lines.extend(line for line, _ in chunk)
     if not labels:
         raise InputError(f"{path}: has no rows, must have at least one")
-    return Table({name: np.concatenate(blocks) for name, blocks in parts.items()}, tuple(labels), tuple(lines))
+    blocks = {name: np.concatenate(blocks) for name, blocks in parts.items()}
+    return Table(path, blocks, tuple(labels), tuple(lines))
 
 
 def _check_features(path: Path, rows: int, width: int, free: int | None) -> None:
@@ -221,23 +225,6 @@ def header_of(path: Path, layout: Layout) -> tuple[str, ...]:
     """Return the column names of `path`; raises what `read_table` raises for its first line."""
     check_size(path, FILE_LIMIT, advice=ADVICE)
     return tuple(next(_rows(path, layout))[1])
-
-
-def label_classes(path: Path, table: Table, classes: Mapping[str, int]) -> LabelArray:
-    """Return the class of each row, int64 (N,); `InputError` naming the line whose label has no class."""
-    found = [classes.get(cell, -1) for cell in table.labels]
-    if -1 in found:
-        row = found.index(-1)
-        right = ", ".join(repr(name) for name in list(classes)[:20])
-        raise InputError(
-            f"{path}: line {table.lines[row]} has label {table.labels[row][:40]!r}, must be one of {right}"
-        )
-    return np.array(found, dtype=np.int64)
-
-
-def join_columns(blocks: Mapping[str, FloatArray], groups: Sequence[Sequence[str]]) -> tuple[FloatArray, ...]:
-    """Return a block a group of columns, float32 (N, sum of their widths), in the order given."""
-    return tuple(np.ascontiguousarray(np.hstack([blocks[name] for name in group])) for group in groups)
 
 
 def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ...]:
@@ -349,6 +336,10 @@ class PublishedTable:
             for name in used
         )
 
+    def read(self, path: Path, groups: Sequence[Sequence[str]]) -> Records:
+        """Return the rows of `path`, a block for each of `groups`; raises what `read_table` raises."""
+        return read_table(path, self.layout, self.columns, self.label).records(groups, self.classes)
+
 
 def read_published_set(table: PublishedTable, request: DataRequest, *, subset: bool = False) -> VerticalDataset:
     """Return the rows of `table`, each client's columns as one block, float32 (N, width), 2 classes.
@@ -357,47 +348,29 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     do, or those of the published sample. Raises `InputError` naming the file, the line and the column for whatever is
     malformed, and for files that have not the published rows of each class.
     """
-    held, words = _columns_of_clients(table, request)
-    names = [name for name in table.rows if (name == table.sample) == (subset and bool(table.sample))]
+    groups: Sequence[Sequence[str]] = list(table.groups.values())
+    held = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.groups.items())
+    if request.partition == "columns":
+        groups = column_runs([column.name for column in table.columns], request.clients)
+        held = "; ".join(map(", ".join, groups))
     parts, digests = [], {}
-    for name in names:
+    for name, rows in table.rows.items():
+        if (name == table.sample) != (subset and bool(table.sample)):
+            continue
         path = request.find(name)
-        records = read_published(path, table, held)
+        records = table.read(path, groups)
         found = np.bincount(records.labels, minlength=2).tolist()
-        if found != list(table.rows[name]) and not (subset and not table.sample):
+        if found != list(rows) and not (subset and not table.sample):
             hint = f"it must be the original {name}" if table.sample else "give ‹subset› to use what is there"
-            original = f"the original has {list(table.rows[name])}; {hint}"
-            raise InputError(f"{path}: has {found} rows by class, {original}")
+            raise InputError(f"{path}: has {found} rows by class, the original has {list(rows)}; {hint}")
         parts.append(records)
         digests[name] = file_digest(path)
     total = sum(map(len, parts))
     right = sum(sum(rows) for name, rows in table.rows.items() if name != table.sample)
-    train, test = parts if len(parts) == 2 else split_records(parts[0], seed=table.split_seed)
     of_sample = "the source's sample of " if table.sample else ""
-    return VerticalDataset(
-        name=request.spec.name,
-        train=train,
-        test=test,
-        classes=2,
-        partition=words,
-        digests=digests,
-        notes=table.notes if total == right else (*table.notes, f"a subset: {of_sample}{total:,} of {right:,} rows"),
-    )
-
-
-def read_published(path: Path, table: PublishedTable, groups: tuple[tuple[str, ...], ...]) -> Records:
-    """Return the rows of `path`, a block for each of `groups`; raises what `read_table` and `label_classes` raise."""
-    read = read_table(path, table.layout, table.columns, table.label)
-    return Records(join_columns(read.blocks, groups), label_classes(path, read, table.classes))
-
-
-def _columns_of_clients(table: PublishedTable, request: DataRequest) -> tuple[tuple[tuple[str, ...], ...], str]:
-    """Return the columns of each client, and the same in words."""
-    if request.partition == "groups":
-        words = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.groups.items())
-        return tuple(table.groups.values()), f"{request.clients} clients, groups: {words}"
-    runs = column_runs([column.name for column in table.columns], request.clients)
-    return runs, f"{request.clients} clients, columns: {'; '.join(', '.join(run) for run in runs)}"
+    note = () if total == right else (f"a subset: {of_sample}{total:,} of {right:,} rows",)
+    train, test = parts if len(parts) == 2 else split_records(parts[0], seed=table.split_seed)
+    return request.dataset(train, test, held, classes=2, digests=digests, notes=(*table.notes, *note))
 
 
 SPLIT_SEED = 1
@@ -433,88 +406,57 @@ def load_csv(
     Raises `InputError` naming the file, and the line and the column where there is one, for whatever is
     malformed; a column that is in none or several groups, or that does not exist, is named too.
     """
-    layout = Layout(separator=_check_separator(separator))
-    sources = [Path(path), *([] if test is None else [Path(test)])]
+    if len(separator) != 1 or separator in '" \r\n':
+        raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
+    layout, first = Layout(separator=separator), Path(path)
+    sources = [first, *([] if test is None else [Path(test)])]
     for source in sources:
         if not source.is_file():
             found = "is no file" if source.exists() else "no such file"
             raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
-    names = header_of(sources[0], layout)
-    _check_header(sources[0], names, separator)
+    names = header_of(first, layout)
+    for mark in _SEPARATORS:
+        if len(names) == 1 and mark in names[0] and mark != separator:
+            raise InputError(f"but line 1 of {first} is cut into columns by {mark!r}", "separator", separator)
     scales = scales or {}
-    known = _known(sources[0], names, label=label, drop=drop, categories=categories, scales=scales)
-    columns = [_column(name, categories, buckets, scales) for name in known]
-    held = _groups(sources[0], known, clients, groups)
-    tables = [_read(source, layout, columns, label) for source in sources]
-    numbers = _classes(sources[0], label, [cell for table in tables for cell in table.labels], classes)
-    parts = [
-        Records(features=join_columns(table.blocks, held), labels=label_classes(source, table, numbers))
-        for source, table in zip(sources, tables, strict=True)
-    ]
-    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
-    return VerticalDataset(
-        name=f"csv:{sources[0].name}",
-        train=train,
-        test=rest,
-        classes=len(numbers),
-        partition=f"{len(held)} clients, columns: {'; '.join(', '.join(group) for group in held)}",
-        digests={
-            f"{part}/{file.name}": file_digest(file) for part, file in zip(("csv", "test"), sources, strict=False)
-        },
-        notes=_notes(columns, scales),
-        fitted=() if classes is not None else (f"the set of classes was read off the label column {label!r}",),
-    )
-
-
-def _read(path: Path, layout: Layout, columns: Sequence[Column], label: str) -> Table:
-    table = read_table(path, layout, columns, label)
-    if "" in table.labels:
-        line = table.lines[table.labels.index("")]
-        raise InputError(f"{path}: line {line}, column {label!r}: is empty, must be a label")
-    return table
-
-
-def _check_header(path: Path, names: Sequence[str], separator: str) -> None:
-    """Raise `InputError` for a header of one name that another separator would cut into several."""
-    other = next((mark for mark in _SEPARATORS if len(names) == 1 and mark != separator and mark in names[0]), None)
-    if other is not None:
-        raise InputError(f"but line 1 of {path} is cut into columns by {other!r}", "separator", separator)
-
-
-def _check_separator(separator: str) -> str:
-    if len(separator) != 1 or separator in '" \r\n':
-        raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
-    return separator
-
-
-def _known(
-    path: Path,
-    names: Sequence[str],
-    *,
-    label: str,
-    drop: Sequence[str],
-    categories: Sequence[str],
-    scales: Mapping[str, float],
-) -> list[str]:
     for what, given in (("label", [label]), ("drop", drop), ("categories", categories), ("scales", scales)):
         for name in given:
             if name not in names:
-                raise unknown_name(what, name, names, f" of {path}")
+                raise unknown_name(what, name, names, f" of {first}")
             if name == label and what != "label":
-                raise InputError(f"the label; must be another column of {path}", what, name)
-    left = [name for name in names if name != label and name not in drop]
-    if not left:
-        raise InputError(f"{path}: has no column but {', '.join(names)}, must have at least one feature")
-    both = [name for name in categories if name in scales]
-    if both:
-        raise InputError(
-            f": column {both[0]!r} is in categories and in scales, must be in one of them ({path})", "scales"
-        )
-    return left
-
-
-def _column(name: str, categories: Sequence[str], buckets: int, scales: Mapping[str, float]) -> Column:
-    return Hashed(name, buckets) if name in categories else Number(name, scales.get(name, 1.0), own=True)
+                raise InputError(f"the label; must be another column of {first}", what, name)
+    known = [name for name in names if name != label and name not in drop]
+    if not known:
+        raise InputError(f"{first}: has no column but {', '.join(names)}, must have at least one feature")
+    for name in categories:
+        if name in scales:
+            both = f": column {name!r} is in categories and in scales, must be in one of them ({first})"
+            raise InputError(both, "scales")
+    columns: list[Column] = [
+        Hashed(name, buckets) if name in categories else Number(name, scales.get(name, 1.0), own=True) for name in known
+    ]
+    held = _groups(first, known, clients, groups)
+    tables = [read_table(source, layout, columns, label) for source in sources]
+    for table in tables:
+        if "" in table.labels:
+            line = table.lines[table.labels.index("")]
+            raise InputError(f"{table.path}: line {line}, column {label!r}: is empty, must be a label")
+    numbers = _classes(first, label, [cell for table in tables for cell in table.labels], classes)
+    parts = [table.records(held, numbers) for table in tables]
+    train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
+    plain = ", ".join(name for name in known if name not in categories and name not in scales)
+    return VerticalDataset(
+        name=f"csv:{first.name}",
+        train=train,
+        test=rest,
+        classes=len(numbers),
+        partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
+        digests={
+            f"{part}/{file.name}": file_digest(file) for part, file in zip(("csv", "test"), sources, strict=False)
+        },
+        notes=(f"used as they are, for want of a scaling constant: {plain}",) if plain else (),
+        fitted=() if classes is not None else (f"the set of classes was read off the label column {label!r}",),
+    )
 
 
 def _groups(
@@ -542,7 +484,12 @@ def _groups(
 
 
 def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:
-    names = list(classes) if classes is not None else _sorted_labels(set(cells))
+    names = list(set(cells) if classes is None else classes)
+    if classes is None:
+        try:
+            names.sort(key=lambda name: (float(name), name))
+        except ValueError:
+            names.sort()
     if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES:
         values = "1 distinct value" if len(set(names)) == 1 else f"{len(set(names))} distinct values"
         found = f"{path}: label column {label!r} has {values}"
@@ -550,13 +497,28 @@ def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str
     return {name: number for number, name in enumerate(names)}
 
 
-def _sorted_labels(names: set[str]) -> list[str]:
-    try:
-        return sorted(names, key=lambda name: (float(name), name))
-    except ValueError:
-        return sorted(names)
+CANCER_SEED = 569
+"""Which records train is part of a data set: it never follows a run's seed, so runs can be compared."""
 
 
-def _notes(columns: Sequence[Column], scales: Mapping[str, float]) -> tuple[str, ...]:
-    plain = [column.name for column in columns if isinstance(column, Number) and column.name not in scales]
-    return (f"used as they are, for want of a scaling constant: {', '.join(plain)}",) if plain else ()
+def read_breast_cancer(request: DataRequest) -> VerticalDataset:
+    """Return scikit-learn's breast cancer (448 train, 121 test records, 2 classes: 0 malignant, 1 benign).
+
+    Blocks are 30 / clients neighbouring columns, in [0, 1]: (N, 30 / clients).
+    """
+    from sklearn import datasets
+
+    bunch: Any = datasets.load_breast_cancer()
+    source = np.ascontiguousarray(bunch.data, dtype=np.float64)
+    labels = np.ascontiguousarray(bunch.target, dtype=np.int64)
+    scales = declared("breast-cancer", "scales", tuple[float, ...])
+    blocks = equal_runs((source / np.array(scales)).astype(np.float32), request.clients)
+    return request.dataset(
+        *split_records(Records(blocks, labels), seed=CANCER_SEED),
+        classes=2,
+        held=f"{30 // request.clients} of the 30 columns each",
+        digests={
+            "breast-cancer/data": array_digest(source),
+            "breast-cancer/target": array_digest(labels.astype(np.uint8)),
+        },
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dpzv_audit.data.files import TarLimits, check_size, file_digest, read_tar_members, unreadable
 from dpzv_audit.data.spec import DataRequest
@@ -28,8 +27,8 @@ from dpzv_audit.data.vertical import (
     VerticalDataset,
     equal_runs,
     fixed_order,
-    fixed_split,
     split_evenly,
+    split_records,
 )
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.files import open_plain
@@ -102,35 +101,22 @@ def choose_tokenizer(tokenizer: Tokenizer | None, *, clients: int, length: int, 
     return chosen
 
 
-def token_runs(ids: TokenArray, clients: int) -> tuple[npt.NDArray[np.int64], ...]:
-    """Cut ids (N, length) into `clients` equal runs of neighbouring tokens: blocks (N, length / clients)."""
-    return tuple(block.astype(np.int64, copy=False) for block in equal_runs(ids, clients))
-
-
 def text_dataset(
-    request: DataRequest,
-    tokenizer: Tokenizer,
-    train: tuple[TokenArray, LabelArray],
-    test: tuple[TokenArray, LabelArray],
-    *,
-    complete: int,
-    digests: dict[str, str],
+    request: DataRequest, tokenizer: Tokenizer, parts: Iterable[Records], *, complete: int, digests: dict[str, str]
 ) -> VerticalDataset:
-    """Return ids (N, length) and labels (N,) of reviews in two classes as a data set of runs of tokens.
+    """Return ids (N, length) of train and test reviews in two classes as a data set of equal runs of tokens.
 
     A note says where there are other than `complete` reviews.
     """
-    count, found = request.clients, len(train[1]) + len(test[1])
-    runs = f"{tokenizer.length // count} of {tokenizer.length} tokens each; {tokenizer.name}"
-    return VerticalDataset(
-        name=request.spec.name,
-        train=Records(token_runs(train[0], count), train[1]),
-        test=Records(token_runs(test[0], count), test[1]),
+    train, test = (Records(equal_runs(part.features[0], request.clients), part.labels) for part in parts)
+    return request.dataset(
+        train,
+        test,
+        f"{tokenizer.length // request.clients} of {tokenizer.length} tokens each; {tokenizer.name}",
         classes=2,
-        partition=f"{count} clients, runs: {runs}",
         digests=digests,
         vocabulary=tokenizer.vocabulary,
-        notes=() if found == complete else (f"a subset: {found:,} of {complete:,} reviews",),
+        complete=(complete, "reviews"),
     )
 
 
@@ -236,7 +222,7 @@ def read_imdb(
     path = _archive(request, subset=subset)
     reviews = _reviews(path)
 
-    def part(name: str) -> tuple[TokenArray, LabelArray]:
+    def part(name: str) -> Records:
         found = sorted(key for key in reviews if key[0] == name)
         if len(found) != complete and not subset:
             raise InputError(f"{path}: has {len(found)} {name} reviews, the original has {complete}")
@@ -244,10 +230,10 @@ def read_imdb(
             raise InputError(f"{path}: has no aclImdb/{name}/pos or neg/ID_RATING.txt, must have some")
         keys = [found[place] for place in fixed_order(len(found), seed=IMDB_SEED)]
         labels = np.array([key[1] == "pos" for key in keys], dtype=np.int64)
-        return chosen.encode([reviews[key] for key in keys]), labels
+        return Records((chosen.encode([reviews[key] for key in keys]),), labels)
 
-    digests = {path.name: file_digest(path)}
-    return text_dataset(request, chosen, part("train"), part("test"), complete=2 * complete, digests=digests)
+    parts, digests = map(part, ("train", "test")), {path.name: file_digest(path)}
+    return text_dataset(request, chosen, parts, complete=2 * complete, digests=digests)
 
 
 def _archive(request: DataRequest, *, subset: bool) -> Path:
@@ -268,8 +254,7 @@ def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
     reviews: dict[tuple[str, str, int], str] = {}
     for name, content in read_tar_members(path, lambda name: REVIEW.fullmatch(name) is not None, LIMITS):
         match = REVIEW.fullmatch(name)
-        if match is None:
-            continue
+        assert match is not None
         if int(match["rating"]) not in RATINGS[match["side"]]:
             raise InputError(f"{path}: {name!r} has rating {match['rating']}, which is not {match['side']}")
         try:
@@ -315,21 +300,18 @@ def read_amazon_polarity(
         raise request.spec.missing(test_path).placed("", "; or give ‹subset›, whose test is a part of train")
     digests = {}
 
-    def read(path: Path, right: int) -> tuple[TokenArray, LabelArray]:
+    def read(path: Path, right: int) -> Records:
         ids, labels = read_fasttext(path, chosen)
         if not subset and len(labels) != right:
             found = f"{path}: has {len(labels)} lines, the original has {right}"
             raise InputError(f"{found}; give ‹subset› to use what is there")
         digests[path.name] = file_digest(path)
-        return ids, labels
+        return Records((ids,), labels)
 
     train = read(train_path, TRAIN_LINES)
-    if test_path.is_file():
-        test = read(test_path, TEST_LINES)
-    else:
-        rows = fixed_split(len(train[1]), seed=AMAZON_SEED)
-        train, test = ((train[0][part], train[1][part]) for part in rows)
-    return text_dataset(request, chosen, train, test, complete=TRAIN_LINES + TEST_LINES, digests=digests)
+    there = test_path.is_file()
+    parts = (train, read(test_path, TEST_LINES)) if there else split_records(train, seed=AMAZON_SEED)
+    return text_dataset(request, chosen, parts, complete=TRAIN_LINES + TEST_LINES, digests=digests)
 
 
 def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelArray]:
@@ -344,31 +326,28 @@ def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelAr
     lines = _lines(path)
     while chunk := list(islice(lines, CHUNK)):
         ids.append(tokenizer.encode([text for _, text in chunk]))
-        labels.extend(label for label, _ in chunk)
+        labels.extend(LABELS[label] for label, _ in chunk)
     if not labels:
         raise InputError(f"{path}: is empty, must have a line a review: __label__1 title: text")
     return np.concatenate(ids), np.array(labels, dtype=np.int64)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each line."""
     number = 0
     try:
         with open_plain(path) as file:
             while line := file.readline(LINE_LIMIT + 1):
                 number += 1
-                yield _parse(path, number, line)
+                at = f"{path}: line {number}"
+                if len(line) > LINE_LIMIT:
+                    raise InputError(f"{at} has more than {LINE_LIMIT} bytes, must have {LINE_LIMIT} at most")
+                label, _, text = line.decode("utf-8").rstrip("\r\n").partition(" ")
+                if label not in LABELS or not text.strip():
+                    found = ascii(line[:30].decode("utf-8", "replace").strip())
+                    raise InputError(f"{at} starts {found}, must be __label__1 or __label__2, a space and text")
+                yield label, text
+    except UnicodeDecodeError as error:
+        raise InputError(f"{at} is no UTF-8 text ({error.reason})") from error
     except OSError as error:
         raise unreadable(path, error) from error
-
-
-def _parse(path: Path, number: int, line: bytes) -> tuple[int, str]:
-    if len(line) > LINE_LIMIT:
-        raise InputError(f"{path}: line {number} has more than {LINE_LIMIT} bytes, must have {LINE_LIMIT} at most")
-    try:
-        label, _, text = line.decode("utf-8").rstrip("\r\n").partition(" ")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: line {number} is no UTF-8 text ({error.reason})") from error
-    if label not in LABELS or not text.strip():
-        found = ascii(line[:30].decode("utf-8", "replace").strip())
-        raise InputError(f"{path}: line {number} starts {found}, must be __label__1 or __label__2, a space and text")
-    return LABELS[label], text

@@ -148,6 +148,11 @@ def check_array(name: str, array: npt.NDArray[Any], *dtypes: type[np.generic]) -
         raise InputError(f"{name} is not C-contiguous, must be (numpy.ascontiguousarray makes it so)")
 
 
+def array_digest(array: npt.NDArray[Any]) -> str:
+    """Return the SHA-256 of the bytes of `array`, in hexadecimal digits."""
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
 Blocks = tuple[npt.NDArray[Any], ...]
 
 

@@ -291,12 +291,11 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
         return Records(features=blocks, labels=np.repeat(labels[objects], each))
 
     held = f"{each} of the 16 ring views each" if kind == "views" else f"one view each, {each} turns an object"
-    return VerticalDataset(
-        name="eth80",
-        train=records(train),
-        test=records(test),
+    return request.dataset(
+        records(train),
+        records(test),
         classes=CLASSES,
-        partition=f"{count} clients, {kind}: {held}, {colour}, {size} x {size} pixels; split by object",
+        held=f"{held}, {colour}, {size} x {size} pixels; split by object",
         digests={path.name: file_digest(path)},
     )
 

@@ -12,8 +12,8 @@ from attacks.core.contract import AttackSetting
 from attacks.core.run import attacked_run
 from dpzv_audit.cli.flags import TrainingFlags
 from dpzv_audit.cli.options import DataFlags, choose, dataset_defaults
-from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained, token_runs
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained
+from dpzv_audit.data.vertical import Records, VerticalDataset, equal_runs
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.data import TrainingData
@@ -64,7 +64,7 @@ def dataset(folder):
     parts = []
     for count, seed in ((16, 0), (6, 1)):
         rows, labels = texts(count, seed)
-        parts.append(Records(token_runs(tokenizer.encode(rows), CLIENTS), labels))
+        parts.append(Records(equal_runs(tokenizer.encode(rows), CLIENTS), labels))
     return VerticalDataset("texts", *parts, 2, "3 clients, runs", {}, vocabulary=tokenizer.vocabulary)
 
 

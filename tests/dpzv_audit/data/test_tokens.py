@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpzv_audit.data import load
-from dpzv_audit.data.text import HashTokenizer, choose_tokenizer, token_runs, word_id
+from dpzv_audit.data.text import HashTokenizer, choose_tokenizer, word_id
+from dpzv_audit.data.vertical import equal_runs
 from dpzv_audit.errors import InputError
 
 TEN = HashTokenizer(length=10, vocabulary=1000)
@@ -51,7 +52,7 @@ def test_ids_spread_over_the_vocabulary():
 @pytest.mark.parametrize("clients", [1, 2, 5])
 def test_runs_reassemble_the_text(clients):
     ids = TEN.encode(["one two three four five six seven", "eight nine"])
-    runs = token_runs(ids, clients)
+    runs = equal_runs(ids, clients)
     assert [run.shape for run in runs] == [(2, 10 // clients)] * clients
     np.testing.assert_array_equal(np.hstack(runs), ids)
     assert all(run.flags.c_contiguous and run.dtype == np.int64 for run in runs)
