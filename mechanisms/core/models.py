@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -60,35 +61,31 @@ def after_stem(width: int) -> list[nn.Module]:
     return layers
 
 
-class ResNet18(nn.Module):
-    """ResNet-18 (He et al. 2016, table 1) for small images: a 3x3 stem without pooling, group norm throughout."""
-
-    def __init__(self, input_channels: int, outputs: int, width: int = 64) -> None:
-        super().__init__()
-        self.features = nn.Sequential(stem(input_channels, width), *after_stem(width))
-        self.head = nn.Linear(8 * width, outputs)
+class Mean(nn.Module):
+    """The mean of each channel's map."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, input_channels, h, w) to (n, outputs)."""
-        outputs: Tensor = self.head(self.features(images).mean((2, 3)))
-        return outputs
+        """(n, channels, h, w) to (n, channels)."""
+        return images.mean((2, 3))
 
 
-class AfterStem(nn.Module):
-    """ResNet-18 past its first convolution, on the clients' feature maps side by side (paper 002, section VI-B)."""
+class SideBySide(nn.Module):
+    """Feature maps of the clients beside each other as one (paper 002, section VI-B)."""
 
-    def __init__(self, clients: int, channels: int, height: int, width: int, outputs: int) -> None:
+    def __init__(self, clients: int, channels: int, height: int, width: int) -> None:
         super().__init__()
         self._shape = (clients, channels, height, width)
-        self.features = nn.Sequential(*after_stem(channels))
-        self.head = nn.Linear(8 * channels, outputs)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """(n, clients * channels * height * width), a flattened map a client, to (n, outputs)."""
+        """(n, clients * channels * height * width), a flattened map a client, to (n, channels, h, clients * w)."""
         maps = rows.unflatten(1, self._shape).transpose(1, 3).transpose(1, 2)
         # (n, channels, height, clients, width): the parts of a row of pixels lie beside each other.
-        outputs: Tensor = self.head(self.features(maps.flatten(3)).mean((2, 3)))
-        return outputs
+        return maps.flatten(3)
+
+
+def with_head(features: nn.Module, channels: int, outputs: int) -> dict[str, nn.Module]:
+    """Named layers: `features`, the mean of each of their `channels`, a linear layer."""
+    return {"features": features, "mean": Mean(), "head": nn.Linear(channels, outputs)}
 
 
 class TokenBag(nn.Module):
@@ -201,66 +198,59 @@ class MLP:
 
 
 @dataclass(frozen=True)
-class StripCNN:
-    """Two convolutions (3x3, padding 1) with ReLU and 2x2 max pooling, then a linear layer to the embedding.
+class ConvNet:
+    """Two stages of convolutions (3x3, padding 1) with ReLU and 2x2 max pooling, then a linear layer.
 
-    For strips of `height` x `width` pixels (paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28;
-    channels are our choice).
+    For inputs of `height` x `width` pixels and `input_channels`; `channels` are those of the stages.
     """
 
     height: int
     width: int
     embedding: int
-    channels: tuple[int, int] = (8, 16)
-    input_channels: int = 1
+    channels: tuple[int, int]
+    input_channels: int
+    part: ClassVar[str]
+    per_stage: ClassVar[int]
 
     def module(self) -> nn.Module:
         """The model as a torch module that takes (n, input_channels, height, width)."""
+        size = f"{self.height} x {self.width}"
         if self.height < 4 or self.width < 4:
-            raise InputError(f"a strip of {self.height} x {self.width} is too small for two poolings; at least 4 x 4")
-        first, second = self.channels
-        return nn.Sequential(
-            nn.Conv2d(self.input_channels, first, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(first, second, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(second * (self.height // 4) * (self.width // 4), self.embedding),
-        )
+            raise InputError(f"a {self.part} of {size} is too small for two poolings; at least 4 x 4")
+        layers: list[nn.Module] = []
+        before = self.input_channels
+        for channels in self.channels:
+            for _ in range(self.per_stage):
+                layers += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU()]
+                before = channels
+            layers.append(nn.MaxPool2d(2))
+        last = before * (self.height // 4) * (self.width // 4)
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(last, self.embedding))
 
 
 @dataclass(frozen=True)
-class PatchCNN:
-    """Four convolutions (3x3, padding 1) with ReLU, 2x2 max pooling after the second and the fourth, a linear layer.
+class StripCNN(ConvNet):
+    """One convolution a stage (paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28; channels are ours)."""
 
-    For patches of `height` x `width` (paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10; channels
-    are our choice).
-    """
+    channels: tuple[int, int] = (8, 16)
+    input_channels: int = 1
+    part = "strip"
+    per_stage = 1
 
-    height: int
-    width: int
-    embedding: int
-    input_channels: int = 3
+
+@dataclass(frozen=True)
+class PatchCNN(ConvNet):
+    """Two convolutions a stage (paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10)."""
+
     channels: tuple[int, int] = (16, 32)
-
-    def module(self) -> nn.Module:
-        """The model as a torch module that takes (n, input_channels, height, width)."""
-        if self.height < 4 or self.width < 4:
-            raise InputError(f"a patch of {self.height} x {self.width} is too small for two poolings; at least 4 x 4")
-        first, second = self.channels
-        layers: list[nn.Module] = []
-        for before, after in ((self.input_channels, first), (first, first), (first, second), (second, second)):
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
-        layers.insert(4, nn.MaxPool2d(2))
-        last = second * (self.height // 4) * (self.width // 4)
-        return nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(last, self.embedding))
+    input_channels: int = 3
+    part = "patch"
+    per_stage = 2
 
 
 @dataclass(frozen=True)
 class ResNet:
-    """ResNet-18 with group norm, for images of any size (papers 001, 002, 003)."""
+    """ResNet-18 (He et al. 2016, table 1) with group norm and a 3x3 stem without pooling (papers 001, 002, 003)."""
 
     embedding: int
     input_channels: int = 3
@@ -268,7 +258,9 @@ class ResNet:
 
     def module(self) -> nn.Module:
         """The model as a torch module that takes (n, input_channels, height, width)."""
-        return ResNet18(self.input_channels, self.embedding, self.base_width)
+        width = self.base_width
+        features = nn.Sequential(stem(self.input_channels, width), *after_stem(width))
+        return nn.Sequential(OrderedDict(with_head(features, 8 * width, self.embedding)))
 
 
 @dataclass(frozen=True)
@@ -295,7 +287,9 @@ class ResNetRest:
 
     def module(self) -> nn.Module:
         """The model as a torch module that takes (n, clients * channels * height * width)."""
-        return AfterStem(self.clients, self.channels, self.height, self.width, self.classes)
+        maps = SideBySide(self.clients, self.channels, self.height, self.width)
+        rest = with_head(nn.Sequential(*after_stem(self.channels)), 8 * self.channels, self.classes)
+        return nn.Sequential(OrderedDict({"maps": maps, **rest}))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,14 +16,72 @@ from mechanisms.core.replicas import Evaluator, FusedMLP, Pullback, evaluator_fo
 _FORMED_BITS = 24
 
 
-class Server(Evaluator, Protocol):
-    """An evaluator that maps rows (S, n, M * width) of the clients' embeddings side by side to logits."""
+class Server:
+    """Maps rows (S, n, M * width) of the clients' embeddings side by side to logits; an `Evaluator`.
+
+    With an `evaluator` by a top model, otherwise as the sum of the clients' outputs ("model without split"): no
+    parameters, nothing to train. With `softmax` its outputs are probabilities, on which the losses below take a second
+    softmax: the public code of paper 003 computes its loss on MNIST that way; the paper does not.
+    """
+
+    def __init__(self, evaluator: Evaluator | None, *, clients: int = 1, softmax: bool = False) -> None:
+        self.layout: Layout = () if evaluator is None else evaluator.layout
+        self._evaluator = evaluator
+        self._clients = clients
+        self._softmax = softmax
+
+    @property
+    def fused(self) -> FusedMLP | None:
+        """Its evaluator where that is a fused MLP, whose per-record gradients need not be formed."""
+        return self._evaluator if isinstance(self._evaluator, FusedMLP) and not self._softmax else None
+
+    def _logits(self, parameters: ParameterStack, rows: Tensor) -> Tensor:
+        if self._evaluator is not None:
+            return self._evaluator.forward(parameters, rows)
+        summed: Tensor = rows.unflatten(2, (self._clients, -1)).sum(2)
+        return summed
+
+    def _outputs(self, logits: Tensor) -> Tensor:
+        return torch.softmax(logits, 2) if self._softmax else logits
+
+    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
+        """See `Evaluator.forward`."""
+        return self._outputs(self._logits(parameters, inputs))
+
+    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+        """See `Evaluator.forward_with_pullback`."""
+        logits, inner = self._logits_with_pullback(parameters, inputs)
+        if not self._softmax:
+            return logits, inner
+        outputs = self._outputs(logits)
+
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+            centred = gradient - (gradient * outputs).sum(2, keepdim=True)
+            return inner(outputs * centred, at_inputs=at_inputs)
+
+        return outputs, pullback
+
+    def _logits_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
+        if self._evaluator is not None:
+            return self._evaluator.forward_with_pullback(parameters, inputs)
+
+        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+            return gradient.new_empty(gradient.shape[0], 0), gradient.repeat(1, 1, self._clients)
+
+        return self._logits(parameters, inputs), pullback
 
     def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
         """Logits (K, 2B, classes) of `rows` (K, B, M * width) with `slot` replaced by either of `uploads`.
 
-        `uploads` (K, 2, B, width) are evaluated one after the other: first the B rows of h+, then those of h-.
+        `uploads` (K, 2, B, width) are evaluated one after the other: first the B rows of h+, then those of h-. Both
+        evaluations share the parameters, so they go as one batch of 2B rows; of a sum, what others add is summed once.
         """
+        if self._evaluator is None:
+            others = self._logits(parameters, rows).sub_(rows[..., slot])
+            return self._outputs((others.unsqueeze(1) + uploads).flatten(1, 2))
+        pair = torch.cat((rows, rows), 1)
+        pair.unflatten(1, (2, -1))[..., slot] = uploads
+        return self.forward(parameters, pair)
 
     def moved_logits(
         self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
@@ -33,114 +90,20 @@ class Server(Evaluator, Protocol):
 
         `shifts` (K, q, B, width) are scaled by `scale`; all go through the server in one batched product.
         """
-
-
-class TopModel:
-    """A top model on the concatenated embeddings, evaluated by any evaluator."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.layout = evaluator.layout
-        self._evaluator = evaluator
-        self.forward = evaluator.forward
-        self.forward_with_pullback = evaluator.forward_with_pullback
-
-    def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
-        """See `Server.pair_logits`. Both evaluations share the parameters, so they go as one batch of 2B rows."""
-        replicas, batch, width = rows.shape
-        pair = torch.cat((rows, rows), 1)
-        pair.view(replicas, 2, batch, width)[..., slot] = uploads
-        return self.forward(parameters, pair)
-
-    @property
-    def fused(self) -> FusedMLP | None:
-        """Its evaluator where that is a fused MLP, whose per-record gradients need not be formed."""
-        return self._evaluator if isinstance(self._evaluator, FusedMLP) else None
-
-    def moved_logits(
-        self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
-    ) -> Tensor:
-        """See `Server.moved_logits`."""
+        if self._evaluator is None:
+            base = self._logits(parameters, rows).unsqueeze(1)
+            return self._outputs(torch.cat((base, torch.add(base, shifts, alpha=scale)), 1).flatten(1, 2))
         if isinstance(self._evaluator, FusedMLP):
-            return self._evaluator.forward_moved(parameters, rows, shifts, slot, scale)
+            return self._outputs(self._evaluator.forward_moved(parameters, rows, shifts, slot, scale))
         stacked = rows.unsqueeze(1).repeat(1, shifts.shape[1] + 1, 1, 1)
         stacked[:, 1:, :, slot].add_(shifts, alpha=scale)
         return self.forward(parameters, stacked.flatten(1, 2))
 
 
-class SumServer:
-    """Logits are the sum of the clients' outputs ("model without split"): no parameters, nothing to train."""
-
-    layout: Layout = ()
-
-    def __init__(self, clients: int) -> None:
-        self._clients = clients
-
-    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
-        """See `Evaluator.forward`."""
-        replicas, rows, width = inputs.shape
-        return inputs.view(replicas, rows, self._clients, width // self._clients).sum(2)
-
-    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
-        """See `Evaluator.forward_with_pullback`."""
-
-        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
-            return gradient.new_empty(gradient.shape[0], 0), gradient.repeat(1, 1, self._clients)
-
-        return self.forward(parameters, inputs), pullback
-
-    def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
-        """See `Server.pair_logits`: what the others add is summed once."""
-        others = self.forward(parameters, rows).sub_(rows[..., slot])
-        return (others.unsqueeze(1) + uploads).flatten(1, 2)
-
-    def moved_logits(
-        self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
-    ) -> Tensor:
-        """See `Server.moved_logits`."""
-        base = self.forward(parameters, rows).unsqueeze(1)
-        return torch.cat((base, torch.add(base, shifts, alpha=scale)), 1).flatten(1, 2)
-
-
-class SoftmaxServer:
-    """A server whose outputs are probabilities, on which the losses below take a second softmax.
-
-    The public code of paper 003 computes its loss on MNIST that way; the paper does not.
-    """
-
-    def __init__(self, server: Server) -> None:
-        self.layout = server.layout
-        self._server = server
-
-    def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
-        """See `Evaluator.forward`."""
-        return torch.softmax(self._server.forward(parameters, inputs), 2)
-
-    def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
-        """See `Evaluator.forward_with_pullback`."""
-        logits, inner = self._server.forward_with_pullback(parameters, inputs)
-        outputs = torch.softmax(logits, 2)
-
-        def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
-            centred = gradient - (gradient * outputs).sum(2, keepdim=True)
-            return inner(outputs * centred, at_inputs=at_inputs)
-
-        return outputs, pullback
-
-    def pair_logits(self, parameters: ParameterStack, rows: Tensor, uploads: Tensor, slot: slice) -> Tensor:
-        """See `Server.pair_logits`."""
-        return torch.softmax(self._server.pair_logits(parameters, rows, uploads, slot), 2)
-
-    def moved_logits(
-        self, parameters: ParameterStack, rows: Tensor, shifts: Tensor, slot: slice, scale: float
-    ) -> Tensor:
-        """See `Server.moved_logits`."""
-        return torch.softmax(self._server.moved_logits(parameters, rows, shifts, slot, scale), 2)
-
-
 def server_of(model: Architecture | None, config: TrainingConfig, *, clients: int, stack: int, device: str) -> Server:
     """The server that evaluates `model`, or sums where it is None, for stacks of about `stack` replicas."""
-    server: Server = SumServer(clients) if model is None else TopModel(evaluator_for(model, stack=stack, device=device))
-    return SoftmaxServer(server) if config.softmax_outputs else server
+    evaluator = None if model is None else evaluator_for(model, stack=stack, device=device)
+    return Server(evaluator, clients=clients, softmax=config.softmax_outputs)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -195,7 +158,7 @@ def clipped_gradient_sum(
     `weights` (K, B) say which records count. A gradient that is no number, or too large to be one, counts as 0:
     embeddings sent to overflow must not reach w_0, where the label may decide whether they do.
     """
-    if isinstance(server, TopModel) and server.fused is not None:
+    if server.fused is not None:
         return server.fused.clipped_gradient_sum(parameters, rows, _own_gradients(labels), clip, weights)
     gradients = per_record_gradients(server, parameters, rows, labels)
     norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
@@ -218,7 +181,7 @@ def clipped_gradient_steps(
     place where that is given, (K, d_0) whole numbers in float64.
     """
     total = parameters.flat.new_zeros(parameters.flat.shape, dtype=torch.float64) if noise is None else noise
-    if isinstance(server, TopModel) and server.fused is not None:
+    if server.fused is not None:
         server.fused.add_clipped_gradient_steps(parameters, rows, _own_gradients(labels), grid, weights, total)
         return total
     gradients = per_record_gradients(server, parameters, rows, labels)

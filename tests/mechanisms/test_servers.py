@@ -8,9 +8,7 @@ from mechanisms.core.models import MLP, StripCNN
 from mechanisms.core.parameters import ParameterStack, module_of
 from mechanisms.core.replicas import evaluator_for
 from mechanisms.core.servers import (
-    SoftmaxServer,
-    SumServer,
-    TopModel,
+    Server,
     clipped_gradient_steps,
     clipped_gradient_sum,
     cross_entropy,
@@ -25,7 +23,7 @@ def random(*shape, seed=0):
 
 
 def test_sum_server_sums_and_spreads_the_gradient():
-    server = SumServer(3)
+    server = Server(None, clients=3)
     rows = random(2, 5, 3 * 4)
     nothing = ParameterStack(torch.empty(2, 0), ())
     logits, pullback = server.forward_with_pullback(nothing, rows)
@@ -58,8 +56,8 @@ def test_losses_and_their_gradient(stack, records, classes, seed):
 @settings(derandomize=True, deadline=None, max_examples=20)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(2, 5), st.integers(0, 100))
 def test_a_softmax_server_gives_probabilities_and_their_gradient(stack, records, classes, seed):
-    plain = SumServer(2)
-    server, nothing = SoftmaxServer(plain), ParameterStack(torch.empty(stack, 0), ())
+    plain = Server(None, clients=2)
+    server, nothing = Server(None, clients=2, softmax=True), ParameterStack(torch.empty(stack, 0), ())
     rows = random(stack, records, 2 * classes, seed=seed).requires_grad_()
     labels = torch.randint(classes, (stack, records), generator=torch.Generator().manual_seed(seed))
     outputs = functional.softmax(rows[..., :classes] + rows[..., classes:], dim=-1)
@@ -109,23 +107,27 @@ def test_per_record_gradients_are_each_records_own(stack, records, seed, strateg
 )
 def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed, sizes, clip, kind):
     """The fused server's sum against that of the gradients one by one, by which any other server goes."""
-    fused = TopModel(evaluator_for(MLP(sizes), stack=stack))
-    formed = TopModel(evaluator_for(MLP(sizes), stack=stack, strategy="loop"))
+    fused = Server(evaluator_for(MLP(sizes), stack=stack))
+    formed = Server(evaluator_for(MLP(sizes), stack=stack, strategy="loop"))
     parameters = ParameterStack.initial(
         fused.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
     )
     rows = random(stack, records, 4, seed=seed)
     labels = torch.randint(2, (stack, records), generator=torch.Generator().manual_seed(seed))
     weights = (random(stack, records, seed=seed + 1) > 0).double() if kind == "padded" else None
+    finite = weights
     if kind == "overflowing":
-        rows[0, 0] = float("inf")
-        rows[-1, -1, 1] = 1e300
-    got, expected = (
-        clipped_gradient_sum(server, parameters, rows, labels, clip, weights) for server in (fused, formed)
+        finite = torch.ones(stack, records, dtype=torch.float64)
+        rows[0, 0], finite[0, 0] = float("inf"), 0.0
+        rows[-1, -1, 1], finite[-1, -1] = 1e300, 0.0
+    got, formed_with_all, expected = (
+        clipped_gradient_sum(server, parameters, rows, labels, clip, counted)
+        for server, counted in ((fused, weights), (formed, weights), (formed, finite))
     )
-    assert torch.isfinite(got).all()
-    assert torch.allclose(got, expected, rtol=1e-10, atol=1e-12)
-    assert (torch.linalg.vector_norm(got, dim=1) <= records * clip * (1 + 1e-9)).all()
+    assert torch.allclose(got, expected, rtol=1e-10, atol=1e-12), "what overflows counts as 0"
+    for total in (got, formed_with_all):
+        assert torch.isfinite(total).all()
+        assert (torch.linalg.vector_norm(total, dim=1) <= records * clip * (1 + 1e-9)).all()
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
@@ -141,7 +143,7 @@ def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed,
 )
 def test_clipped_gradients_in_whole_steps(stack, records, seed, sizes, clip, kind, strategy, dtype):
     """Each record adds whole steps of a norm of at most 2^bits, in exact arithmetic, near its clipped gradient."""
-    server = TopModel(evaluator_for(MLP(sizes), stack=stack, strategy=strategy))
+    server = Server(evaluator_for(MLP(sizes), stack=stack, strategy=strategy))
     parameters = ParameterStack.initial(
         server.layout, seed=seed, party=0, replicas=range(stack), dtype=dtype, device="cpu"
     )
@@ -208,13 +210,13 @@ def test_one_records_numbers_do_not_reach_anothers_loss_or_gradient():
 def test_pair_logits_are_the_rows_with_one_clients_slot_replaced(stack, records, width, client, seed):
     rows, uploads = random(stack, records, 3 * width, seed=seed), random(stack, 2, records, width, seed=seed + 1)
     slot = slice(client * width, (client + 1) * width)
-    top = TopModel(evaluator_for(MLP((3 * width, 4, 2)), stack=stack))
+    top = Server(evaluator_for(MLP((3 * width, 4, 2)), stack=stack))
     parameters = ParameterStack.initial(
         top.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
     )
     nothing = ParameterStack(torch.empty(stack, 0), ())
     before = rows.clone()
-    for server, held in ((top, parameters), (SumServer(3), nothing)):
+    for server, held in ((top, parameters), (Server(None, clients=3), nothing)):
         got = server.pair_logits(held, rows, uploads, slot)
         for side in range(2):
             replaced = rows.clone()
@@ -232,10 +234,10 @@ def test_moved_logits_are_those_of_rows_with_one_clients_slot_moved(stack, q, re
     rows, shifts = random(stack, records, 3 * width, seed=seed), random(stack, q, records, width, seed=seed + 1)
     slot = slice(client * width, (client + 1) * width)
     held_before = rows.clone(), shifts.clone()
-    servers = [(SumServer(3), ParameterStack(torch.empty(stack, 0), ()))]
+    servers = [(Server(None, clients=3), ParameterStack(torch.empty(stack, 0), ()))]
     for sizes in ((3 * width, 4, 2), (3 * width, 2)):
         for strategy in ("fused", "loop", "vmap"):
-            top = TopModel(evaluator_for(MLP(sizes), stack=stack, strategy=strategy))
+            top = Server(evaluator_for(MLP(sizes), stack=stack, strategy=strategy))
             parameters = ParameterStack.initial(
                 top.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
             )
