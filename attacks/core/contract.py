@@ -24,8 +24,7 @@ from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Behaviour, Plan
 from mechanisms.core.data import TrainedStack
-from mechanisms.core.parameters import ParameterStack
-from mechanisms.core.replicas import Evaluator
+from mechanisms.core.replicas import Evaluator, ParameterStack
 
 
 class DoesNotApply(InputError):

@@ -22,8 +22,7 @@ from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, Plan, repeats_of
 from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.federation import architectures_of, pretrained
-from mechanisms.core.parameters import ParameterStack
-from mechanisms.core.replicas import evaluator_for
+from mechanisms.core.replicas import ParameterStack, evaluator_for
 
 ADVERSARY_CLIENT = 1
 """The client that is curious; which one makes no difference to a server that sums."""

@@ -29,8 +29,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import GradientBehaviour
-from mechanisms.core.parameters import ParameterStack
-from mechanisms.core.replicas import embeddings_of
+from mechanisms.core.replicas import ParameterStack, embeddings_of
 
 UNTRAINED, RAW = "the same on an untrained bottom model", "the same on raw features"
 

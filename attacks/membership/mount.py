@@ -28,7 +28,7 @@ from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, Plan
 from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.federation import logits_of
-from mechanisms.core.parameters import ParameterStack
+from mechanisms.core.replicas import ParameterStack
 
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:

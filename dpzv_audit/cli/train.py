@@ -103,7 +103,7 @@ def train(
             "peak_memory_mb": _peak_memory_mb(),
         }
         from dpzv_audit.cli.summary import save, train_table
-        from mechanisms.core.parameters import to_safetensors
+        from mechanisms.core.replicas import to_safetensors
 
         models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
         files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}

@@ -29,8 +29,7 @@ from mechanisms.core.context import Deployment, Plan, RunContext, Turn, repeats_
 from mechanisms.core.data import TrainingData, dtype_of
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import MethodSpec, Run
-from mechanisms.core.parameters import ParameterStack
-from mechanisms.core.replicas import Evaluator
+from mechanisms.core.replicas import Evaluator, ParameterStack
 from mechanisms.methods.dpzv import DPZVConfig
 
 RANDOM_CANDIDATES = 64

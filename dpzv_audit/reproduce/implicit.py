@@ -24,7 +24,7 @@ from dpzv_audit.store import checksummed, private_folder, verified, write_atomic
 from mechanisms import method_named, train
 from mechanisms.core.data import TrainingData, dtype_of
 from mechanisms.core.method import Run
-from mechanisms.core.servers import cross_entropy
+from mechanisms.core.replicas import cross_entropy
 from mechanisms.core.streams import dimension_factor, forward_difference
 from mechanisms.core.training import History
 from mechanisms.methods.czofo import CZOFOConfig

@@ -18,7 +18,7 @@ from dpzv_audit.errors import InputError
 from mechanisms.core.channel import Ledger
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Run
-from mechanisms.core.parameters import serialized
+from mechanisms.core.replicas import serialized
 from mechanisms.core.training import History
 
 _FORMAT = "dpzv-audit/checkpoint/4"

@@ -12,7 +12,7 @@ from torch import Tensor
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import Ledger
 from mechanisms.core.config import TrainingConfig
-from mechanisms.core.parameters import ParameterStack
+from mechanisms.core.replicas import ParameterStack
 from mechanisms.core.streams import Batch
 
 

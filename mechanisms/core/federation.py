@@ -16,9 +16,16 @@ from mechanisms.core.config import TrainingConfig, check_sizes
 from mechanisms.core.context import ClientBehaviour, GradientBehaviour, RunContext, Streams, Turn
 from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.models import Architecture, TransformerModel, default_architectures
-from mechanisms.core.parameters import ParameterStack, momentum_step
-from mechanisms.core.replicas import Evaluator, embeddings_of, evaluator_for
-from mechanisms.core.servers import cross_entropy, loss_gradient, server_of
+from mechanisms.core.replicas import (
+    Evaluator,
+    ParameterStack,
+    cross_entropy,
+    embeddings_of,
+    evaluator_for,
+    loss_gradient,
+    momentum_step,
+    server_of,
+)
 from mechanisms.core.streams import Batch, BatchStream
 
 

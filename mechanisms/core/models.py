@@ -66,7 +66,8 @@ class Mean(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, channels, h, w) to (n, channels)."""
-        return images.mean((2, 3))
+        means: Tensor = images.mean((2, 3))
+        return means
 
 
 class SideBySide(nn.Module):
@@ -80,7 +81,8 @@ class SideBySide(nn.Module):
         """(n, clients * channels * height * width), a flattened map a client, to (n, channels, h, clients * w)."""
         maps = rows.unflatten(1, self._shape).transpose(1, 3).transpose(1, 2)
         # (n, channels, height, clients, width): the parts of a row of pixels lie beside each other.
-        return maps.flatten(3)
+        beside: Tensor = maps.flatten(3)
+        return beside
 
 
 def with_head(features: nn.Module, channels: int, outputs: int) -> dict[str, nn.Module]:

@@ -15,8 +15,8 @@ from mechanisms.core.config import BaselineConfig, ProtectedConfig, active_clien
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.federation import Federation
-from mechanisms.core.parameters import Moved, ParameterStack, momentum_step, step_along
 from mechanisms.core.protection import ChannelNoise, calibrated
+from mechanisms.core.replicas import Moved, ParameterStack, momentum_step, step_along
 from mechanisms.core.streams import Batch, DirectionKind, Directions
 
 P = TypeVar("P", bound=ProtectedConfig)

@@ -39,9 +39,8 @@ from mechanisms.core.grid import GRADIENT_BITS, SCALAR_BITS, Grid, nearest_steps
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
 from mechanisms.core.models import dimension
 from mechanisms.core.noise import ClipRule, GaussianNoise, clip
-from mechanisms.core.parameters import shift_in_place
+from mechanisms.core.replicas import clipped_gradient_steps, clipped_gradient_sum, loss_differences, shift_in_place
 from mechanisms.core.rounds import ZerothOrderParty
-from mechanisms.core.servers import clipped_gradient_steps, clipped_gradient_sum, loss_differences
 from mechanisms.core.streams import Batch
 
 

@@ -21,8 +21,8 @@ from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.method import Differences, MethodSpec
 from mechanisms.core.protection import channel_games, channel_protection, channel_releases
+from mechanisms.core.replicas import cross_entropy
 from mechanisms.core.rounds import BaselineRun, ZerothOrderParty
-from mechanisms.core.servers import cross_entropy
 from mechanisms.core.streams import Batch, DirectionKind, dimension_factor
 
 

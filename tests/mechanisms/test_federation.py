@@ -9,7 +9,7 @@ from mechanisms.core.config import TrainingConfig, rounds_of
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.federation import Federation
-from mechanisms.core.parameters import module_of
+from mechanisms.core.replicas import module_of
 from mechanisms.methods.dpzv import DPZVConfig
 
 CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")

@@ -22,8 +22,7 @@ from mechanisms.core.models import (
     initial_parameters,
     layout_of,
 )
-from mechanisms.core.parameters import ParameterStack, module_of
-from mechanisms.core.replicas import evaluator_for
+from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
 
 from ..built_in import train
 

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from mechanisms.core.models import MLP, layout_of
-from mechanisms.core.parameters import Moved, ParameterStack, momentum_step, shift_in_place, step_along
-from mechanisms.core.replicas import evaluator_for
+from mechanisms.core.replicas import Moved, ParameterStack, evaluator_for, momentum_step, shift_in_place, step_along
 from mechanisms.core.streams import Directions
 
 

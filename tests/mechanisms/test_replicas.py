@@ -8,8 +8,15 @@ from safetensors.torch import load
 from torch.func import functional_call
 
 from mechanisms.core.models import MLP, StripCNN, dimension, layout_of
-from mechanisms.core.parameters import ParameterStack, module_of, to_safetensors, views_of
-from mechanisms.core.replicas import FusedMLP, ModuleEvaluator, evaluator_for
+from mechanisms.core.replicas import (
+    FusedMLP,
+    ModuleEvaluator,
+    ParameterStack,
+    evaluator_for,
+    module_of,
+    to_safetensors,
+    views_of,
+)
 
 
 def stack_of(architecture, replicas, *, seed=0, party=1, dtype=torch.float64):

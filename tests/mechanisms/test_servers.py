@@ -5,15 +5,16 @@ from torch.nn import functional
 
 from mechanisms.core.grid import Grid
 from mechanisms.core.models import MLP, StripCNN
-from mechanisms.core.parameters import ParameterStack, module_of
-from mechanisms.core.replicas import evaluator_for
-from mechanisms.core.servers import (
+from mechanisms.core.replicas import (
+    ParameterStack,
     Server,
     clipped_gradient_steps,
     clipped_gradient_sum,
     cross_entropy,
+    evaluator_for,
     loss_differences,
     loss_gradient,
+    module_of,
     per_record_gradients,
 )
 

@@ -18,8 +18,7 @@ from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.data import TrainingData
 from mechanisms.core.models import TokenModel, TransformerModel, default_architectures
-from mechanisms.core.parameters import ParameterStack, module_of
-from mechanisms.core.replicas import evaluator_for
+from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
 
 from ..built_in import train
 from ..pretended import pretended_cuda

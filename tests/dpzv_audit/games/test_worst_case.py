@@ -17,8 +17,7 @@ from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.worst_case import CanaryClient, logit_directions
 from mechanisms.core.data import TrainingData
 from mechanisms.core.models import MLP
-from mechanisms.core.parameters import ParameterStack, module_of
-from mechanisms.core.replicas import evaluator_for
+from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
 from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun
 
 LEVEL = 1e-4

@@ -10,7 +10,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce import TABLES, TableParts, implicit, reproduce
 from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
 from dpzv_audit.store import checksummed
-from mechanisms.core.servers import loss_gradient
+from mechanisms.core.replicas import loss_gradient
 
 PAPER = {10: (1.61, 20.1, 2.8e-3), 100: (0.15, 7.3, 3.3e-3)}
 
