@@ -10,8 +10,6 @@ BORDER = {
     # Read from a file that anybody may have written: the caller asks each value what it is.
     "dpzv_audit/evidence/gathering.py": {"side"},
     "dpzv_audit/evidence/verdict.py": {"evidence_from_json"},
-    "dpzv_audit/reproduce/__init__.py": {"loaded", "reproduce"},
-    "dpzv_audit/reproduce/table.py": {"data", "interval_of"},
     # Flags of the command line and options of a method or an attack by name, which their declarations check.
     "attacks/core/contract.py": {"own_options"},
     "dpzv_audit/cli/account.py": {"method_release"},

@@ -1,30 +1,120 @@
-"""Tables and figures of the source papers, ours beside theirs: each is data, a list of items with printed numbers."""
+"""Tables and figures of the source papers, ours beside theirs: each is data, a list of items with printed numbers.
+
+Rows, settings, printed numbers and notes are read from `tables/*.toml`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dpzv_audit.data.vertical import VerticalDataset, sample_of_training
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.reproduce.papers import tables
-from dpzv_audit.reproduce.table import PaperTable, Row, Setting, Stage, TableParts, no_stage
+from dpzv_audit.findings import to_jsonable
+from dpzv_audit.reproduce import attacks, figures, memory, search, training
+from dpzv_audit.reproduce.implicit import ImplicitNoise
+from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, Stage, TableParts, data, filled, listed, no_stage
 
 __all__ = ["TABLES", "PaperTable", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 
-TABLES: dict[str, PaperTable] = {table.name: table for table in tables()}
+FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness")
+"""The papers, in the order in which their tables are listed."""
+
+KINDS: Mapping[str, type[Item]] = {
+    "training": training.Training,
+    "implicit-noise": ImplicitNoise,
+    "attack": attacks.Attacked,
+    "memory": memory.PeakMemory,
+    "search": search.Searched,
+}
+REMARKS: Mapping[str, Callable[[Sequence[Row]], str]] = {
+    "below-control": training.below_control,
+    "direct": attacks.verdicts,
+    "completion": attacks.remarks,
+    "what-costs": search.what_costs,
+    "who-wins": search.who_wins,
+}
+DERIVED: Mapping[str, Callable[[Row], object]] = {
+    "percent": training.percent,
+    "percent_of_attacked": lambda row: training.percent(row["training"]),
+    "epochs_to_target": training.epochs_to_target,
+    "megabytes_to_target": training.megabytes_to_target,
+    "megabytes_per_epoch": training.megabytes_per_epoch,
+    "noise": lambda row: row["noise_std"] or None,
+    "gains": lambda row: to_jsonable(attacks.gains(row)),
+    "peak_of_model": memory.peak_of_model,
+    "peak_of_both": memory.peak_of_both,
+    "upper": search.upper,
+    "settings_tried": lambda row: len(row["tried"]),
+    "chosen_settings": search.chosen_settings,
+    "noiseless": lambda row: row["variants"].get("noiseless"),
+    "frozen": lambda row: row["variants"].get("frozen"),
+}
+"""What the cells of a table may name beside the values of its rows."""
+
+
+class _Cells(dict[str, Any]):
+    """Values of a row, and those derived from them, which are computed where a cell names them."""
+
+    def __missing__(self, name: str) -> object:
+        return DERIVED[name](self)
+
+
+def _table(entry: Row, paper: Row) -> PaperTable:
+    values, text = dict(entry), data("text")
+    kind, each = KINDS[values.pop("kind")], values.pop("each")
+    values |= {key: REMARKS[values[key]] for key in ("remark", "lead") if key in values}
+    if "figure" in values:
+        values["figure"] = getattr(figures, values["figure"].replace("-", "_"))
+    return PaperTable(
+        about=" ".join(text["about"].get(part, part) for part in values.pop("about")),
+        columns=tuple((heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]),
+        items=tuple(_item(kind, each, row, paper) for row in values.pop("rows")),
+        notes=tuple(values.pop("notes", ())),
+        **values,
+    )
+
+
+def _item(kind: type[Item], each: Row, row: Row, paper: Row) -> Item:
+    """Return a row: its options are named settings, the table's before its own, then its own options.
+
+    What is no field of the kind is a tag.
+    """
+    found: dict[str, Any] = {**each, **row}
+    options: dict[str, Any] = {}
+    for name in (*each.get("settings", ()), *row.get("settings", ())):
+        options |= paper["settings"][name]
+    found["options"] = _plain(options | found.get("options", {}))
+    if "dataset" in found:
+        found["dataset"] = paper["datasets"][found["dataset"]]
+    if "tried" in found:
+        own = found["trainer"]
+        found["trainer"] = search.Federated(**own) if "method" in own else search.FrozenClients(**own)
+        found["tried"] = tuple(dict(zip(found["names"], values, strict=True)) for values in found["tried"])
+    read = {"settings", "names", *(field.name for field in fields(kind))}
+    tags = _plain({name: value for name, value in found.items() if name not in read})
+    return kind(**{name: value for name, value in found.items() if name in read - {"settings", "names"}}, tags=tags)
+
+
+def _plain(values: Row) -> Row:
+    """Return `values` with None for what is infinite: an epsilon that nothing claims."""
+    return {key: None if value == math.inf else value for key, value in values.items()}
+
+
+TABLES = {entry["name"]: _table(entry, data(file)) for file in FILES for entry in data(file)["table"]}
 
 
 def table_named(name: str) -> PaperTable:
-    """The table called `name`; `InputError` suggesting the nearest known one otherwise."""
+    """Return the table called `name`; `InputError` suggesting the nearest known one otherwise."""
     if name not in TABLES:
         raise unknown_name("table", name, TABLES)
     return TABLES[name]
 
 
 def with_rows(table: PaperTable, wanted: Sequence[str]) -> PaperTable:
-    """`table` with only the rows whose label is or contains one of `wanted`; all where nothing is wanted.
+    """Return `table` with only the rows whose label is or contains one of `wanted`; all where nothing is wanted.
 
     A label that is given whole stands for itself alone, whatever other labels it is part of.
 
@@ -45,7 +135,7 @@ def with_rows(table: PaperTable, wanted: Sequence[str]) -> PaperTable:
 
 def reproduce(
     table: PaperTable,
-    load: Callable[[Mapping[str, Any]], VerticalDataset],
+    load: Callable[[Row], VerticalDataset],
     *,
     epochs: int,
     seeds: int,
@@ -56,6 +146,8 @@ def reproduce(
     stage: Stage = no_stage,
 ) -> Row:
     """Compute every row of `table`; a JSON-ready result, a function of its arguments alone.
+
+    Rows whose data cannot be cut among so many clients are skipped, and the result says why.
 
     Args:
         table: What to compute.
@@ -69,17 +161,27 @@ def reproduce(
         stage: Starts a stage of progress.
 
     Raises:
-        InputError: The data are absent, or a kept part is damaged.
+        InputError: The data are absent, a kept part is damaged, or every row is skipped.
     """
 
-    def loaded(keywords: Mapping[str, Any]) -> VerticalDataset:
+    def loaded(keywords: Row) -> VerticalDataset:
         dataset = load(keywords)
         return dataset if records is None else sample_of_training(dataset, records)
 
     setting = Setting(
         epochs=epochs, seeds=seeds, seed=seed, load=loaded, kept=kept or TableParts(), device=device, stage=stage
     )
-    rows = [item.run(setting) for item in table.items]
+    rows: list[Row] = []
+    skipped: dict[str, str] = {}
+    for item in table.items:
+        try:
+            rows.append(item.run(setting))
+        except InputError as error:
+            if error.field != "clients":
+                raise
+            skipped[item.label] = str(error)
+            if len(skipped) == len(table.items):
+                raise error.placed(f"{item.label}: ") from error
     return {
         "schema": "dpzv-audit/reproduce/1",
         "table": table.name,
@@ -90,35 +192,39 @@ def reproduce(
         "records": records,
         "seed": seed,
         "rows": rows,
+        **({"skipped": skipped} if skipped else {}),
         "notes": list(table.notes),
     }
 
 
 def to_markdown(table: PaperTable, result: Row) -> str:
-    """The reproduced `table` as Markdown: ours beside theirs."""
+    """Return the reproduced `table` as Markdown: ours beside theirs."""
     seeds = f"{result['seeds']} {'seed' if result['seeds'] == 1 else 'seeds'}"
     trained = f"{result['epochs']} of {table.epochs_of} {result['paper_epochs']} epochs" if table.epochs else ""
     if trained and result["records"] is not None:
         trained += f" on {result['records']:,} records"
     length = f"{trained}, {seeds}. " if trained else ""
-    lead = []
     if table.lead is not None:
-        lead = [table.lead(result["rows"]), ""]
         data = "the data" if result["records"] is None else f"{result['records']:,} training records"
         length = f"Trainings of at most {result['epochs']} passes over {data}, {seeds} of a chosen setting. "
     lines = [
         f"# {table.name}: {table.source}",
         "",
-        *lead,
+        *([table.lead(result["rows"]), ""] if table.lead is not None else []),
         length + table.about,
         "",
-        _line([column.heading for column in table.columns]),
+        _line([heading for heading, _ in table.columns]),
         "|" + "---|" * len(table.columns),
-        *(_line([column.cell(row) for column in table.columns]) for row in result["rows"]),
+        *(_line([filled(cell, _Cells(row)) for _, cell in table.columns]) for row in result["rows"]),
     ]
     remark = table.remark(result["rows"]) if table.remark is not None else ""
     short = [f"{row['label']}: memory {row['memory']}." for row in result["rows"] if row.get("memory")]
-    lines += ["", *(f"- {note}" for note in (remark, *table.notes, *short) if note)]
+    reasons = dict.fromkeys(result.get("skipped", {}).values())
+    skipped = [
+        f"skipped: {listed([label for label, why in result['skipped'].items() if why == reason])}: {reason}"
+        for reason in reasons
+    ]
+    lines += ["", *(f"- {note}" for note in (remark, *table.notes, *short, *skipped) if note)]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -10,92 +10,93 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from attacks import attack_named
-from attacks.core.contract import AttackOutcome, AttackSetting
+from attacks.core.contract import AttackSetting
 from attacks.core.metrics import betting_limits, rates_difference
 from attacks.core.run import continuous
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evaluation.sentences import compared
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, to_jsonable
-from dpzv_audit.reproduce.table import Row, Setting, Trained, interval_of, listed, say
+from dpzv_audit.reproduce.table import Item, Row, Setting, interval_of, labels_of, listed, say
 from dpzv_audit.reproduce.training import controls_part, setting_facts, training_part
-from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment
 
 FALSE_ALARM = 1e-3
 """Chance that any of a table's rows is called above or below chance where none is; and that any control is broken."""
 
 
-def attacked_part(
-    setting: Setting, item: Trained, *, attack: str, adversary: str, **of_attack: Any
-) -> tuple[Row, TrainingConfig, VerticalDataset]:
-    """`attack` on `setting.seeds` trainings and on as many with labels dealt at random, kept from one run to the next.
+@dataclass(frozen=True, kw_only=True)
+class Attacked(Item):
+    """An `attack` on labels that `adversary` mounts on trainings, and what was published for it."""
 
-    Args:
-        setting: What the whole table runs under.
-        item: The row: what is attacked.
-        attack: Name in `attacks.ATTACKS`.
-        adversary: Who mounts it.
-        of_attack: `adversary` and `options` of `attacks.core.contract.AttackSetting`.
+    attack: str
+    adversary: str = "client"
+    attack_options: Row
+    paper: str = "-"
+    controls: bool = False
+    """Whether the trainings stand beside both frozen-client controls."""
 
-    Returns:
-        Success, baselines, controls and measures with 95% intervals by records, rates by trial, accuracy of the
-        attacked trainings, and the standard deviation of the noise on the channel that the method protects; then the
-        configuration and the data.
+    def run(self, setting: Setting) -> Row:
+        """Attack `setting.seeds` trainings, and as many whose labels were dealt at random.
 
-    Raises:
-        InputError: The attack does not apply.
-    """
-    method, config, dataset = item.start(setting)
-    facts = {
-        **setting_facts(setting, dataset),
-        "attack": attack,
-        "adversary": adversary,
-        "method": method.name,
-        "config": config.model_dump(mode="json"),
-        **of_attack,
-    }
+        The row has success, baselines, controls and measures with 95% intervals by records, rates by trial, accuracy of
+        the attacked trainings, and the standard deviation of the noise on the channel that the method protects.
 
-    def compute(_: Any) -> Row:
-        rounds = config.epochs * (len(dataset.train) // config.batch_size)
-        outcome = attack_named(attack).mount(
-            AttackSetting(
-                method=method,
-                config=config,
-                dataset=dataset,
-                adversary=adversary,
-                trials=setting.seeds,
-                seed=setting.seed,
-                device=setting.device,
-                with_positive=False,
-                progress=continuous(setting.stage(item.label, 2 * rounds)),
-                **of_attack,
-            )
-        )
-        return {
-            "success": to_jsonable(outcome.success),
-            "baselines": to_jsonable(outcome.baselines),
-            "controls": to_jsonable(outcome.controls),
-            "measures": to_jsonable(outcome.measures),
-            "by_trial": to_jsonable(outcome.by_trial),
-            "training": training_part(outcome.trained, item.passes),
-            "noise_std": _noise(outcome, method, config, dataset, setting.seed),
-            "protects": method.protects(config),
+        Raises:
+            InputError: The attack does not apply.
+        """
+        method, config, dataset = self.start(setting)
+        facts = {
+            **setting_facts(setting, dataset),
+            "attack": self.attack,
+            "adversary": self.adversary,
+            "method": method.name,
+            "config": config.model_dump(mode="json"),
+            "options": self.attack_options,
         }
 
-    return setting.kept.part(facts, compute), config, dataset
+        def compute(_: object) -> Row:
+            rounds = config.epochs * (len(dataset.train) // config.batch_size)
+            outcome = attack_named(self.attack).mount(
+                AttackSetting(
+                    method=method,
+                    config=config,
+                    dataset=dataset,
+                    adversary=self.adversary,
+                    trials=setting.seeds,
+                    seed=setting.seed,
+                    device=setting.device,
+                    with_positive=False,
+                    progress=continuous(setting.stage(self.label, 2 * rounds)),
+                    options=dict(self.attack_options),
+                )
+            )
+            deployment = Deployment(records=len(dataset.train), clients=dataset.clients, seed=setting.seed)
+            noised = outcome.plan or next(iter(method.releases(config, deployment)), None)
+            measured = ("success", "baselines", "controls", "measures", "by_trial")
+            return {
+                **{name: to_jsonable(getattr(outcome, name)) for name in measured},
+                "training": training_part(outcome.trained, self.passes),
+                "noise_std": noised.sigma if noised else 0.0,
+                "protects": method.protects(config),
+            }
 
-
-def _noise(
-    outcome: AttackOutcome, method: MethodSpec, config: TrainingConfig, dataset: VerticalDataset, seed: int
-) -> float:
-    if outcome.plan is not None:
-        return outcome.plan.sigma
-    releases = method.releases(config, Deployment(records=len(dataset.train), clients=dataset.clients, seed=seed))
-    return releases[0].sigma if releases else 0.0
+        return {
+            "label": self.label,
+            "method": self.method,
+            "adversary": self.adversary,
+            "options": self.options,
+            **self.tags,
+            "embedding_noise": self.options.get("dp") == "embedding",
+            **self.attack_options,
+            "epochs": config.epochs,
+            "dataset": dataset.name,
+            "notes": list(dataset.notes),
+            "paper": self.paper,
+            **setting.kept.part(facts, compute),
+            **(controls_part(setting, config, dataset, self.passes) if self.controls else {}),
+        }
 
 
 def judged(row: Row, confidence: float) -> tuple[float, float]:
@@ -103,19 +104,10 @@ def judged(row: Row, confidence: float) -> tuple[float, float]:
     return betting_limits(row["by_trial"]["success"], confidence)
 
 
-def broken_controls(rows: Sequence[Row]) -> list[str]:
-    """Labels of rows whose negative control does not hold chance, with a false-alarm rate over all of them."""
-    broken = []
-    for row in rows:
-        p = row["controls"]["shuffled_labels"].get("p_value")
-        if p is not None and p < FALSE_ALARM / len(rows):
-            broken.append(str(row["label"]))
-    return broken
-
-
 def control_text(rows: Sequence[Row], level: str) -> str:
     """Return whether the negative control is at chance in all rows, at the `level` in words; one seed cannot tell."""
-    broken = broken_controls(rows)
+    tests = [(row["label"], row["controls"]["shuffled_labels"].get("p_value")) for row in rows]
+    broken = [label for label, p in tests if p is not None and p < FALSE_ALARM / len(rows)]
     if broken:
         return say("control-broken", rows=listed(broken), level=level)
     if len(rows[0]["by_trial"]["success"]) == 1:
@@ -123,53 +115,14 @@ def control_text(rows: Sequence[Row], level: str) -> str:
     return say("control-holds", count=len(rows), level=level)
 
 
-CLIENT, EAVESDROPPER = "client", "eavesdropper"
-CALLED = {CLIENT: "curious client", EAVESDROPPER: "eavesdropper"}
-EXACT, NOISED, SCALARS = "gradients", "noised gradients", "scalars"
-"""What the server answers with."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Direct(Trained):
-    """`label_direct` on `method`, mounted by `adversary` in its client's first pass, and what the paper says of it."""
-
-    line: str
-    """Name of the line of the figure that the row stands on."""
-    adversary: str
-    answers: str
-    """`EXACT`, `NOISED` or `SCALARS`."""
-    paper: str = "-"
-    rule: str = "argmin"
-    estimator: str = "ridge"
-
-    @property
-    def embedding_noise(self) -> bool:
-        """Whether noise is on the outputs that go up, and none on the gradients."""
-        return self.options.get("dp") == "embedding"
-
-    def run(self, setting: Setting) -> Row:
-        """Attack `setting.seeds` trainings, and as many whose labels were dealt at random."""
-        own = {"rule": self.rule, "estimator": self.estimator}
-        found, _, dataset = attacked_part(setting, self, attack="label_direct", adversary=self.adversary, options=own)
-        return {
-            "label": self.label,
-            "line": self.line,
-            "method": self.method,
-            "adversary": self.adversary,
-            "answers": self.answers,
-            "embedding_noise": self.embedding_noise,
-            "options": dict(self.options),
-            "rule": self.rule,
-            "estimator": self.estimator,
-            "paper": self.paper,
-            "notes": list(dataset.notes),
-            **found,
-        }
+CALLED = {"client": "curious client", "eavesdropper": "eavesdropper"}
+EXACT, SCALARS = "gradients", "scalars"
+"""What the server answers with, where it is not noised gradients."""
 
 
 def verdicts(rows: Sequence[Row]) -> str:
     """Return what the rows say of gradients, of noise on embeddings and of scalars, as a sentence."""
-    said = [*_gradients(rows), *_scalars(rows, EAVESDROPPER), *_scalars(rows, CLIENT)]
+    said = [*_gradients(rows), *_scalars(rows, "eavesdropper"), *_scalars(rows, "client")]
     return "; ".join([*said, control_text(rows, "at the same rate")])
 
 
@@ -191,10 +144,12 @@ def _scalars(rows: Sequence[Row], adversary: str) -> list[str]:
     found = [r for r in rows if r["answers"] == SCALARS and r["adversary"] == adversary]
     if not found:
         return []
-    limits = [judged(r, 1.0 - FALSE_ALARM / len(rows)) for r in found]
-    above = [r for r, (low, _) in zip(found, limits, strict=True) if low > r["baselines"]["prior"]]
-    below = [r for r, (_, high) in zip(found, limits, strict=True) if high < r["baselines"]["prior"]]
-    rest = [r["label"] for r in found if r not in above and r not in below]
+    sides: dict[str, list[Row]] = {"above": [], "below": [], "neither": []}
+    for row in found:
+        low, high = judged(row, 1.0 - FALSE_ALARM / len(rows))
+        prior = row["baselines"]["prior"]
+        sides["above" if low > prior else "below" if high < prior else "neither"].append(row)
+    above, below = sides["above"], sides["below"]
     shares = [r["success"]["value"] for r in above or found]
     numbers = {
         "prior": (above or found)[0]["baselines"]["prior"],
@@ -207,9 +162,9 @@ def _scalars(rows: Sequence[Row], adversary: str) -> list[str]:
     if above:
         parts.append(say("scalars-above", **numbers))
     if below:
-        parts.append(say("scalars-below", count=len(below), all=len(found), rows=listed([r["label"] for r in below])))
-    if parts and rest:
-        parts.append(say("scalars-rest", rows=listed(rest)))
+        parts.append(say("scalars-below", count=len(below), all=len(found), rows=labels_of(below)))
+    if parts and sides["neither"]:
+        parts.append(say("scalars-rest", rows=labels_of(sides["neither"])))
     if not parts:
         more = sum(min(r["by_trial"]["success"]) > r["baselines"]["prior"] for r in found)
         parts.append(say("scalars-unclear", **numbers, seeds=len(found[0]["by_trial"]["success"]), more=more))
@@ -219,35 +174,6 @@ def _scalars(rows: Sequence[Row], adversary: str) -> list[str]:
 
 CONFIDENCE = 0.95
 """Of all differences of a table together: each has its share of the error."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Completion(Trained):
-    """`label_completion` on `method`, from `labels_per_class` labels, and what was published for it."""
-
-    labels_per_class: int = 10
-    steps: int = 2000
-    """Steps of a head's training."""
-    paper: str = "-"
-
-    def run(self, setting: Setting) -> Row:
-        """Attack `setting.seeds` trainings and as many with labels dealt at random; frozen clients beside both."""
-        settings = {"labels_per_class": self.labels_per_class, "steps": self.steps}
-        found, config, dataset = attacked_part(
-            setting, self, attack="label_completion", adversary="client", options=settings
-        )
-        return {
-            "label": self.label,
-            "method": self.method,
-            "options": dict(self.options),
-            **settings,
-            "epochs": config.epochs,
-            "dataset": dataset.name,
-            "notes": list(dataset.notes),
-            "paper": self.paper,
-            **found,
-            **controls_part(setting, config, dataset, self.passes),
-        }
 
 
 def gains(row: Row, confidence: float = CONFIDENCE) -> dict[str, Interval]:

@@ -18,9 +18,9 @@ import torch
 from dpzv_audit.accounting.accountants import composed_epsilon
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce.table import Row, Setting, Trained
+from dpzv_audit.reproduce.table import Item, Row, Setting
 from dpzv_audit.reproduce.training import setting_facts
-from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
+from dpzv_audit.store import Store, verified
 from mechanisms import method_named, train
 from mechanisms.core.data import TrainingData, dtype_of
 from mechanisms.core.method import Run
@@ -45,7 +45,7 @@ def claimed_epsilon(norm: float, variance: float, delta: float, records: int) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImplicitNoise(Trained):
+class ImplicitNoise(Item):
     """A row of table 2: q directions, and what the paper prints for them."""
 
     method: str = "czofo"
@@ -56,19 +56,19 @@ class ImplicitNoise(Trained):
         dataset = setting.load(self.dataset)
         config = CZOFOConfig.model_validate({**self.options, "epochs": setting.epochs * self.passes})
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
+        records = len(dataset.train)
+        rounds = config.epochs * (records // config.batch_size)
         facts = {**setting_facts(setting, dataset), "implicit": config.model_dump(mode="json")}
 
         def compute(checkpoints: FileCheckpoints | None) -> Row:
             measures = _Measures(config, data, checkpoints, setting.seed)
-            total = config.epochs * (len(dataset.train) // config.batch_size)
-            progress = setting.stage(self.label, total)
             train(
                 method_named("czofo"),
                 data,
                 config,
                 seed=setting.seed,
                 device=setting.device,
-                progress=progress,
+                progress=setting.stage(self.label, rounds),
                 evaluate_epochs=True,
                 checkpoints=measures,
             )
@@ -76,18 +76,16 @@ class ImplicitNoise(Trained):
             return {"variance": measures.variances[-1], "norm": max(measures.norms), "norms": measures.norms}
 
         measured = setting.kept.part(facts, compute)
-        records = len(dataset.train)
         epsilon = claimed_epsilon(measured["norm"], measured["variance"], DELTA, records)
-        rounds = config.epochs * (records // config.batch_size)
         return {
             "label": self.label,
-            "options": dict(self.options),
+            "options": self.options,
             **measured,
             "rounds": rounds,
             "epsilon": epsilon,
             "epsilon_composed": composed_epsilon(epsilon, rounds, DELTA),
             "delta_composed": rounds * DELTA + DELTA,
-            "paper": dict(self.paper),
+            "paper": self.paper,
             "paper_epsilon_by_theorem": composed_epsilon(self.paper["epsilon"], int(self.paper["rounds"]), DELTA),
         }
 
@@ -119,9 +117,8 @@ class _Measures:
         self.norms.append(float(torch.linalg.vector_norm(estimates, dim=2).max()))
         self.variances.append(float(estimates.var(0).mean()))
         if self._checkpoints is not None:
-            path = self._path()
-            private_folder(path.parent)
-            write_atomically(path, checksummed([self.norms, self.variances]))
+            path, cure = self._path(), "make room and go on with ‹resume›"
+            Store(path.parent).write(path.name, [self.norms, self.variances], cure=cure)
             self._checkpoints.save(run, history)
 
     def remove(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from dpzv_audit.reproduce.table import Row, Setting
+from dpzv_audit.reproduce.table import Item, Row, Setting
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.method import Run
@@ -99,12 +99,9 @@ def model_and_activations(run: Run, data: TrainingData, batch: int) -> tuple[int
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeakMemory:
+class PeakMemory(Item):
     """A bar of the figure: a method with `options`, and what the paper says of it in words."""
 
-    label: str
-    method: str
-    options: Mapping[str, object]
     paper: str
     batch_size: int = BATCH_SIZE
     image_size: int = IMAGE_SIZE

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ from dpzv_audit.evaluation.privacy import noised
 from dpzv_audit.evaluation.sentences import compared
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.reproduce.table import Row, Setting, counted, interval_of, say
-from dpzv_audit.reproduce.training import setting_facts
+from dpzv_audit.reproduce.table import Item, Row, Setting, counted, interval_of, say
+from dpzv_audit.reproduce.training import MEGABYTE, setting_facts
 from mechanisms import DPZVConfig, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.core.context import Deployment
@@ -39,14 +39,11 @@ HELD_OUT = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searched:
+class Searched(Item):
     """A row: the settings of one kind of training that were tried, and how the chosen one does on the test records."""
 
-    label: str
     trainer: FrozenClients | Federated
-    tried: tuple[Options, ...]
-    dataset: Mapping[str, Any]
-    tags: Mapping[str, object] = field(default_factory=dict)
+    tried: tuple[Row, ...]
 
     def run(self, setting: Setting) -> Row:
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
@@ -58,8 +55,7 @@ class Searched:
             self._trained(setting, dataset, kept_back, options, "search", 0)
             for options in counted(tried, setting.stage(f"{self.label}: settings", len(tried)))
         ]
-        best = max(range(len(tried)), key=lambda i: outcomes[i]["accuracy"])
-        chosen = tried[best]
+        best, chosen = max(zip(outcomes, tried, strict=True), key=lambda found: found[0]["accuracy"])
         further = self.trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
         variants = {
@@ -75,33 +71,30 @@ class Searched:
         return {
             "label": self.label,
             **self.tags,
-            "tried": [{"options": dict(options), **outcome} for options, outcome in zip(tried, outcomes, strict=True)],
-            "chosen": dict(chosen),
-            "validation": outcomes[best]["accuracy"],
+            "tried": [{"options": options, **outcome} for options, outcome in zip(tried, outcomes, strict=True)],
+            "chosen": chosen,
+            "validation": best["accuracy"],
             "variants": variants,
             "accuracy": to_jsonable(shared_rate(correct)),
             "by_seed": [run["accuracy"] for run in finals],
             "facts": {key: value for key, value in finals[0].items() if key not in ("right", "records", "accuracy")},
-            "guarantee": after_search(
-                self.trainer.guarantee(chosen, records=data.records, clients=len(data.features), seed=setting.seed),
-                tried=len(tried),
-            ),
+            "guarantee": after_search(self.trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried)),
         }
 
     def _trained(
-        self, setting: Setting, dataset: VerticalDataset, data: TrainingData, options: Options, part: str, replica: int
+        self, setting: Setting, dataset: VerticalDataset, data: TrainingData, options: Row, part: str, replica: int
     ) -> Row:
         facts = {
             **setting_facts(setting, dataset),
             "trainer": type(self.trainer).__name__,
             "claim": to_jsonable(self.trainer),
-            "options": dict(options),
+            "options": options,
             "part": part,
             "replica": replica,
         }
         del facts["seeds"]  # a replica is the same whatever the number of others
 
-        def compute(_: Any) -> Row:
+        def compute(_: object) -> Row:
             correct, own = self.trainer.train(data, options, seed=setting.seed, replica=replica, device=setting.device)
             return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
 
@@ -119,32 +112,33 @@ def after_search(guarantee: Row, *, tried: int) -> Row:
 def held_out(data: TrainingData) -> TrainingData:
     """`data` whose test part is the last sixth of its training records, on which it then does not train."""
     cut = data.records - max(1, data.records // HELD_OUT)
-    return TrainingData(
-        tuple(block[:cut] for block in data.features),
-        data.labels[:cut],
-        tuple(block[cut:] for block in data.features),
-        data.labels[cut:],
-        data.classes,
-        data.vocabulary,
+    return replace(
+        data,
+        features=tuple(block[:cut] for block in data.features),
+        labels=data.labels[:cut],
+        test_features=tuple(block[cut:] for block in data.features),
+        test_labels=data.labels[cut:],
     )
 
 
-def capped(options: Options, epochs: int) -> Options:
+def capped(options: Row, epochs: int) -> Row:
     """`options` with at most so many `epochs` or `steps`, passes over the data of all clients' rounds together."""
     return {key: min(value, epochs) if key in ("epochs", "steps") else value for key, value in options.items()}
 
 
-def distinct(settings: Iterable[Options]) -> Sequence[Options]:
+def distinct(settings: Iterable[Row]) -> Sequence[Row]:
     """`settings`, each once, in order: a cap on their length may have made some the same."""
-    found: list[Options] = []
+    found: list[Row] = []
     for options in settings:
         if options not in found:
             found.append(options)
     return found
 
 
-Options = Mapping[str, Any]
-"""A setting that a search tries."""
+def deployed(data: TrainingData, seed: int) -> Deployment:
+    """Return the deployment that trains on all of `data`."""
+    return Deployment(records=data.records, clients=len(data.features), seed=seed)
+
 
 AUDIT_RUNS = 8000
 """Simulated runs in each world of the audit that gives the lower bound."""
@@ -161,24 +155,24 @@ class FrozenClients:
     delta: float
 
     def train(
-        self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
+        self, data: TrainingData, options: Row, *, seed: int, replica: int, device: str
     ) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
         config = self._config(options)
         correct = private_frozen_clients(data, config, seed=seed, replicas=(replica,), device=device)[0]
         return correct, {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
 
-    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
+    def guarantee(self, options: Row, deployment: Deployment) -> Row:
         """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
         config = self._config(options)
         mu = 2.0 * config.clip * math.sqrt(config.steps) / control_sigma(config)
         return {"sound": True, "gap": None, "epsilon": epsilon_from_mu(mu, self.delta), "lower": None}
 
-    def variants(self, options: Options) -> Mapping[str, Options]:
+    def variants(self, options: Row) -> Mapping[str, Row]:
         """Return further trainings by name: none, the clients are frozen as it is."""
         return {}
 
-    def _config(self, options: Options) -> PrivateControlConfig:
+    def _config(self, options: Row) -> PrivateControlConfig:
         return PrivateControlConfig(epsilon=self.epsilon, delta=self.delta, **options)
 
 
@@ -193,28 +187,25 @@ class Federated:
     method: str
     epsilon: float
     delta: float
-    common: Mapping[str, Any] = field(default_factory=dict)
+    common: Row = field(default_factory=dict)
 
-    def config(self, options: Options, *, records: int, clients: int, seed: int) -> DPZVConfig:
-        """The configuration of `options` on so many records; a larger batch than there are records is all of them."""
+    def config(self, options: Row, deployment: Deployment) -> DPZVConfig:
+        """Return the configuration of `options`; a larger batch than there are records is all of them."""
         values: dict[str, Any] = {"epsilon": self.epsilon, "delta": self.delta, **self.common, **options}
         share, noiseless = values.pop("scalar_share", None), values.pop("noiseless", False)
-        values["batch_size"] = min(values["batch_size"], records)
+        values["batch_size"] = min(values["batch_size"], deployment.records)
         if share is not None:
-            values |= self._budget(values, share, records=records, clients=clients, seed=seed)
+            values |= self._budget(values, share, deployment)
         if noiseless:
             values |= {"sigma": 0.0}
             if share is not None:
                 values["server_noise_multiplier"] = _NEXT_TO_NOTHING
         return noised(method_named(self.method), method_named(self.method).configure(**values))
 
-    def _budget(
-        self, values: Mapping[str, Any], share: float, *, records: int, clients: int, seed: int
-    ) -> dict[str, Any]:
+    def _budget(self, values: Row, share: float, deployment: Deployment) -> dict[str, float]:
         """Noise of both channels: mu_scalars^2 = `share` mu^2 and mu_server^2 = (1 - `share`) mu^2."""
         method = method_named(self.method)
         config = noised(method, method.configure(**{**values, "sigma": 1.0, "server_noise_multiplier": 1.0}))
-        deployment = Deployment(records=records, clients=clients, seed=seed)
         participations = method.scalar_plan(config, deployment).participations
         assert participations is not None
         # A hair below the target, so that rounding cannot leave the forward value above it.
@@ -226,26 +217,25 @@ class Federated:
         }
 
     def train(
-        self, data: TrainingData, options: Options, *, seed: int, replica: int, device: str
+        self, data: TrainingData, options: Row, *, seed: int, replica: int, device: str
     ) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
-        method, records, clients = method_named(self.method), data.records, len(data.features)
-        config = self.config(options, records=records, clients=clients, seed=seed)
+        method, deployment = method_named(self.method), deployed(data, seed)
+        config = self.config(options, deployment)
         trained = train(method, data, config, seed=seed, replicas=(replica,), device=device)
-        the_plan = method.scalar_plan(config, Deployment(records=records, clients=clients, seed=seed))
+        the_plan = method.scalar_plan(config, deployment)
         return trained.correct[0], {
             "rounds": trained.rounds,
             "participations": the_plan.participations,
             "sigma": the_plan.sigma,
-            "megabytes_up": trained.ledger.up / 1e6,
-            "megabytes_down": trained.ledger.down / 1e6,
+            "megabytes_up": trained.ledger.up / MEGABYTE,
+            "megabytes_down": trained.ledger.down / MEGABYTE,
         }
 
-    def guarantee(self, options: Options, *, records: int, clients: int, seed: int) -> Row:
+    def guarantee(self, options: Row, deployment: Deployment) -> Row:
         """Return what the training of these options guarantees: one client, a record's label replaced."""
         method = method_named(self.method)
-        config = self.config(options, records=records, clients=clients, seed=seed)
-        deployment = Deployment(records=records, clients=clients, seed=seed)
+        config = self.config(options, deployment)
         the_plan = method.scalar_plan(config, deployment)
         (bound,) = upper_bounds(
             scalar_release(config, the_plan, deployment),
@@ -257,10 +247,10 @@ class Federated:
         audited = simulated_outcome(
             method,
             config,
-            Deployment(records=records, clients=clients, rounds=len(the_plan.active)),
+            Deployment(records=deployment.records, clients=deployment.clients, rounds=len(the_plan.active)),
             adversary="client",
             audit=AuditPlan(runs=AUDIT_RUNS, chunk=AUDIT_RUNS),
-            seed=seed,
+            seed=deployment.seed,
         )
         return {
             "sound": bound.sound,
@@ -269,9 +259,9 @@ class Federated:
             "lower": audited.result.privacy.empirical_lower,
         }
 
-    def variants(self, options: Options) -> Mapping[str, Options]:
+    def variants(self, options: Row) -> Mapping[str, Row]:
         """Return further trainings by name: the same without noise, and with clients that do not move."""
-        found: dict[str, Options] = {"noiseless": {**options, "noiseless": True}}
+        found: dict[str, Row] = {"noiseless": {**options, "noiseless": True}}
         if {**self.common, **options}.get("top_model", True):
             found["frozen"] = {**options, "client_rate": 0.0}
         return found
@@ -287,7 +277,7 @@ def upper(row: Row) -> str:
     return say("soundness-none-but", **guarantee, it="them" if "," in guarantee["gap"] else "it")
 
 
-def chosen(row: Row) -> str:
+def chosen_settings(row: Row) -> str:
     """Return the chosen setting as one line."""
     return ", ".join(f"{name} {value:g}" for name, value in row["chosen"].items())
 
@@ -297,28 +287,23 @@ def of_kind(rows: Sequence[Row], kind: str) -> list[Row]:
     return [row for row in rows if row["kind"] == kind]
 
 
-def best_sound(rows: Sequence[Row]) -> Row | None:
-    """Return the sound DPZV that did best on held-out training records; None where no such row was asked for."""
-    return max(of_kind(rows, "sound"), key=lambda row: float(row["validation"]), default=None)
-
-
 def who_wins(rows: Sequence[Row]) -> str:
     """Return the page's first paragraph: sound DPZV against the control, then what the paper's noise is worth."""
-    sound, control = best_sound(rows), next(iter(of_kind(rows, "control")), None)
+    sound = max(of_kind(rows, "sound"), key=lambda row: float(row["validation"]), default=None)
+    control = next(iter(of_kind(rows, "control")), None)
     sentences = []
     if sound is not None and control is not None:
         others = [row for row in of_kind(rows, "sound") if row is not sound]
-        sentences += [_verdict(sound, control), *_forms(sound, others)]
+        sentences += [_verdict(sound["accuracy"], control["accuracy"]), *_forms(sound, others)]
     for row in of_kind(rows, "claimed"):
         sentences.append(say("soundness-claimed", accuracy=row["accuracy"], lower=row["guarantee"]["lower"]))
     return " ".join(sentences)
 
 
 def _verdict(sound: Row, control: Row) -> str:
-    a, b = sound["accuracy"], control["accuracy"]
-    side = compared(interval_of(a), interval_of(b)).side
-    numbers = say("soundness-numbers", control=b, sound=a)
-    more = a["value"] - b["value"]
+    side = compared(interval_of(sound), interval_of(control)).side
+    numbers = say("soundness-numbers", control=control, sound=sound)
+    more = sound["value"] - control["value"]
     return say(f"soundness-{side or 'neither'}", at=say("soundness-at"), numbers=numbers, more=more, less=-more)
 
 

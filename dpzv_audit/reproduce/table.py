@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.findings import Interval, OverTrainings
+from dpzv_audit.findings import Interval
 from dpzv_audit.store import Store
 from mechanisms import MethodSpec, TrainingConfig, method_named
 
@@ -39,9 +41,6 @@ def counted(items: Iterable[T], done: Callable[[int], None], *, start: int = 0) 
         done(number)
 
 
-Part = Mapping[str, Any]
-
-
 class TableParts:
     """Parts of a table by the facts that they follow from: each is computed once, and read back with `resume`.
 
@@ -52,18 +51,17 @@ class TableParts:
     def __init__(self, folder: Path | None = None, *, resume: bool = False) -> None:
         self._folder = folder
         self._resume = resume
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, Row] = {}
 
-    def part(self, facts: Mapping[str, object], compute: Callable[[FileCheckpoints | None], Part]) -> Part:
-        """The part that follows from `facts`, by `compute` where it is not kept yet; must be plain JSON values.
+    def part(self, facts: Row, compute: Callable[[FileCheckpoints | None], Row]) -> Row:
+        """Return the part that follows from `facts`, by `compute` where it is not kept; plain JSON values.
 
         Raises:
             InputError: The kept file is damaged.
         """
         key = run_key(facts)
         if key not in self._parts:
-            found = self._read(key)
-            self._parts[key] = self._computed(key, compute) if found is None else found
+            self._parts[key] = compute(None) if self._folder is None else self._kept(self._folder, key, compute)
         return self._parts[key]
 
     def remove(self) -> None:
@@ -75,20 +73,16 @@ class TableParts:
         with suppress(OSError):  # not there, or not empty
             self._folder.rmdir()
 
-    def _read(self, key: str) -> Part | None:
-        if self._folder is None or not self._resume:
-            return None
-        return Store(self._folder).read(
-            f"{key}.json", dict, cure="remove it, or start without ‹resume›, which replaces it"
-        )
-
-    def _computed(self, key: str, compute: Callable[[FileCheckpoints | None], Part]) -> Part:
-        if self._folder is None:
-            return compute(None)
-        checkpoints = FileCheckpoints(self._folder, key, resume=self._resume)
+    def _kept(self, folder: Path, key: str, compute: Callable[[FileCheckpoints | None], Row]) -> Row:
+        store, name = Store(folder), f"{key}.json"
+        if self._resume:
+            cure = "remove it, or start without ‹resume›, which replaces it"
+            found = store.read(name, dict, cure=cure)
+            if found is not None:
+                return found
+        checkpoints = FileCheckpoints(folder, key, resume=self._resume)
         part = compute(checkpoints)
-        cure = "make room and go on with ‹resume›"
-        Store(self._folder).write(f"{key}.json", part, cure=cure)
+        store.write(name, part, cure="make room and go on with ‹resume›")
         checkpoints.remove()
         return part
 
@@ -101,47 +95,36 @@ class Setting:
     """As the paper counts them."""
     seeds: int
     seed: int
-    load: Callable[[Mapping[str, Any]], VerticalDataset]
+    load: Callable[[Row], VerticalDataset]
     """Data set of the keywords of `dpzv_audit.data.load`; the same one for the same keywords."""
     kept: TableParts = field(default_factory=TableParts)
     device: str = "cpu"
     stage: Stage = no_stage
 
 
-class Item(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Item:
     """One row: what is computed, and what the paper prints for it."""
 
-    @property
-    def label(self) -> str:
-        """Name of the row, unique in its table."""
+    label: str
+    """Name of the row, unique in its table."""
+    method: str = ""
+    options: Row = field(default_factory=dict)
+    dataset: Row = field(default_factory=dict)
+    """Keywords of `dpzv_audit.data.load`."""
+    passes: int = 1
+    """Epochs of this tool (D/B rounds in all) in one of the table's."""
+    tags: Row = field(default_factory=dict)
+    """What else stands in the row for its columns and figure: plain JSON values."""
 
     def run(self, setting: Setting) -> Row:
         """Compute the row as plain JSON values, with its label and the paper's values."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What every item is that trains a `method` with `options` on a `dataset`."""
-
-    label: str
-    method: str
-    options: Mapping[str, object]
-    dataset: Mapping[str, Any]
-    passes: int = 1
-    """Epochs of this tool (D/B rounds in all) in one of the table's."""
+        raise NotImplementedError
 
     def start(self, setting: Setting) -> tuple[MethodSpec, TrainingConfig, VerticalDataset]:
         """Return the method, its configuration for the epochs asked for, and the data."""
         method, dataset = method_named(self.method), setting.load(self.dataset)
         return method, method.configure(**{**self.options, "epochs": setting.epochs * self.passes}), dataset
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the printed table: its heading and what stands there for a row."""
-
-    heading: str
-    cell: Callable[[Row], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +135,8 @@ class PaperTable:
     summary: str
     source: str
     items: tuple[Item, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[tuple[str, str], ...]
+    """Heading and template of each."""
     about: str
     """What the numbers are, in words, below the title."""
     epochs: int = 100
@@ -216,7 +200,7 @@ def interval_text(found: Row | float, form: str) -> str:
 
 
 @cache
-def data(name: str) -> Mapping[str, Any]:
+def data(name: str) -> Row:
     """Return what stands in `tables/NAME.toml`."""
     return tomllib.loads((files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
 
@@ -226,14 +210,9 @@ def say(sentence: str, **values: object) -> str:
     return filled(data("text")["sentences"][sentence], values)
 
 
-def cell(template: str, derived: Mapping[str, Callable[[Row], object]]) -> Callable[[Row], str]:
-    """Return what fills `template` from a row and from the values `derived` from it, which are computed if named."""
-    named = {name.partition("[")[0] for _, name, _, _ in string.Formatter().parse(template) if name}
-
-    def text(row: Row) -> str:
-        return filled(template, {**row, **{name: derived[name](row) for name in named & derived.keys()}})
-
-    return text
+def labels_of(rows: Sequence[Row]) -> str:
+    """Return the labels of `rows` with semicolons between them."""
+    return listed([row["label"] for row in rows])
 
 
 def listed(names: Sequence[str]) -> str:
@@ -241,8 +220,6 @@ def listed(names: Sequence[str]) -> str:
     return "; ".join(names)
 
 
-def interval_of(found: Mapping[str, Any]) -> Interval:
-    """Return the measurement that a row holds as JSON."""
-    fields = {key: found[key] for key in ("value", "low", "high", "n", "confidence")}
-    over = found.get("over_trainings")
-    return Interval(**fields, over_trainings=OverTrainings(**over) if over else None)
+def interval_of(found: Row) -> Interval:
+    """Return the measurement that a row holds as JSON; a control's further values are left out."""
+    return TypeAdapter(Interval).validate_python(found)

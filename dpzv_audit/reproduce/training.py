@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.halving import shortage
-from dpzv_audit.reproduce.table import Row, Setting, Trained, counted, filled, listed, say
-from mechanisms import MethodSpec, TrainingConfig
+from dpzv_audit.reproduce.table import Item, Row, Setting, counted, filled, labels_of, say
+from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of
 from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
@@ -29,56 +29,43 @@ TARGET = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Trained):
+class Training(Item):
     """A training of `method` with `options` on `dataset`, and what the paper prints for it."""
 
     accuracy: float | None = None
     """Test accuracy in the paper in percent, None where it prints none."""
     cost: str = ""
     """Message cost in the paper, as printed."""
-    tags: Mapping[str, object] = field(default_factory=dict)
-    """What else stands in the row for its columns and figure: plain JSON values."""
 
     def run(self, setting: Setting) -> Row:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""
         method, config, dataset = self.start(setting)
+        configured = {"method": method.name, "config": config.model_dump(mode="json")}
+        data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
+
+        def compute(checkpoints: FileCheckpoints | None) -> Row:
+            trained, at_once = train_in_stacks(
+                method,
+                data,
+                config,
+                seed=setting.seed,
+                trials=setting.seeds,
+                device=setting.device,
+                progress=setting.stage(self.label, rounds_of(config, data.records)),
+                checkpoints=lambda first, last: checkpoints and checkpoints.of_stack(first, last, setting.seeds),
+            )
+            return {**training_part(trained, self.passes), "protects": method.protects(config), **shortage(at_once)}
+
         return {
             "label": self.label,
             "method": self.method,
-            "options": dict(self.options),
+            "options": self.options,
             **self.tags,
-            **trained_part(setting, method, config, dataset, self.label, passes=self.passes),
+            **setting.kept.part({**setting_facts(setting, dataset), **configured}, compute),
             "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
             "paper_cost": self.cost,
             **controls_part(setting, config, dataset, self.passes),
         }
-
-
-def trained_part(
-    setting: Setting, method: MethodSpec, config: TrainingConfig, dataset: VerticalDataset, label: str, *, passes: int
-) -> Row:
-    """Accuracy, costs and history of a training, kept from one run of the table to the next."""
-    facts = {
-        **setting_facts(setting, dataset),
-        "method": method.name,
-        "config": config.model_dump(mode="json"),
-    }
-    data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
-
-    def compute(checkpoints: FileCheckpoints | None) -> Row:
-        trained, at_once = train_in_stacks(
-            method,
-            data,
-            config,
-            seed=setting.seed,
-            trials=setting.seeds,
-            device=setting.device,
-            progress=setting.stage(label, rounds_of(config, data.records)),
-            checkpoints=lambda first, last: checkpoints and checkpoints.of_stack(first, last, setting.seeds),
-        )
-        return {**training_part(trained, passes), "protects": method.protects(config), **shortage(at_once)}
-
-    return setting.kept.part(facts, compute)
 
 
 def training_part(trained: TrainedStack, passes: int) -> Row:
@@ -156,13 +143,13 @@ def percent(row: Row) -> str:
 
 def below_control(rows: Sequence[Row]) -> str:
     """Return which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
-    below = [row["label"] for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
-    return say("below-control", rows=listed(below)) if below else ""
+    below = [row for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
+    return say("below-control", rows=labels_of(below)) if below else ""
 
 
-def first_epoch_at(row: Row, target: float) -> float | None:
-    """Return the first of the paper's epochs with mean test accuracy of at least `target` after it; None for none."""
-    return next((point["epoch"] for point in row["history"] if point["accuracy"] >= target), None)
+def epochs_to_target(row: Row) -> float | None:
+    """Return the first of the paper's epochs with mean test accuracy of `TARGET` or more after it; None for none."""
+    return next((point["epoch"] for point in row["history"] if point["accuracy"] >= TARGET), None)
 
 
 def megabytes_per_epoch(row: Row) -> float:
@@ -171,18 +158,9 @@ def megabytes_per_epoch(row: Row) -> float:
     return total / float(row["history"][-1]["epoch"])
 
 
-def megabytes_to(row: Row, target: float) -> float | None:
-    """Return the messages in both directions until `target`; None where it is not reached."""
-    reached = first_epoch_at(row, target)
-    if reached is None:
-        return None
-    share, total = reached / row["history"][-1]["epoch"], row["megabytes_up"] + row["megabytes_down"]
-    return float(share * total)
-
-
 def megabytes_to_target(row: Row) -> str:
-    """Return the megabytes until `TARGET`, or the best accuracy where it is not reached."""
-    megabytes = megabytes_to(row, TARGET)
-    if megabytes is None:
+    """Return the messages in both directions until `TARGET`; the best accuracy where it is not reached."""
+    reached = epochs_to_target(row)
+    if reached is None:
         return say("target-not-reached", best=max(point["accuracy"] for point in row["history"]))
-    return f"{megabytes:.1f}"
+    return f"{reached / row['history'][-1]['epoch'] * (row['megabytes_up'] + row['megabytes_down']):.1f}"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dpzv_audit.checkpoints import run_key
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import LastUsed, NewestState
 from dpzv_audit.cli.matrix_cells import stored_cell
@@ -40,7 +41,7 @@ def test_damaged_evidence_is_named_and_made_again(tmp_path, caplog, what):
 @pytest.mark.parametrize("what", DAMAGE)
 def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
     content, says = DAMAGE[what]
-    cell, part = tmp_path / "cell.json", tmp_path / "parts" / "key.json"
+    cell, part = tmp_path / "cell.json", tmp_path / "parts" / f"{run_key({})}.json"
     part.parent.mkdir()
     for path in (cell, part):
         path.write_bytes(content)
@@ -48,7 +49,7 @@ def test_damaged_cells_and_parts_are_named(tmp_path, caplog, what):
     assert caplog.messages[0].startswith(f"{cell}: is damaged: {says}")
     assert caplog.messages[0].endswith("; the cell is run again")
     with pytest.raises(InputError) as caught:
-        TableParts(part.parent, resume=True)._read("key")
+        TableParts(part.parent, resume=True).part({}, lambda _: pytest.fail("computed again"))
     assert str(caught.value).startswith(f"{part}: is damaged: {says}")
     assert str(caught.value).endswith("; remove it, or start without resume, which replaces it")
 

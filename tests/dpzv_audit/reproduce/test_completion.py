@@ -7,13 +7,19 @@ import pytest
 
 from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
-from dpzv_audit.reproduce.attacks import Completion, gains, remarks, verdict
+from dpzv_audit.reproduce.attacks import Attacked, gains, remarks, verdict
+
+
+def with_steps(item, steps):
+    """`item` whose heads train for so many steps."""
+    assert isinstance(item, Attacked)
+    return dataclasses.replace(item, attack_options={**item.attack_options, "steps": steps})
 
 
 @pytest.fixture(scope="module")
 def table():
     table = with_rows(TABLES["fu-completion"], ("MNIST, split learning", "MNIST, DPZV, no noise"))
-    return dataclasses.replace(table, items=tuple(dataclasses.replace(item, steps=100) for item in table.items))
+    return dataclasses.replace(table, items=tuple(with_steps(item, 100) for item in table.items))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +103,7 @@ def test_both_data_sets_are_there_in_halves_with_five_seeds():
     table = TABLES["fu-completion"]
     assert table.seeds == 5
     assert {(item.dataset["name"], item.dataset["clients"]) for item in table.items} == {("mnist", 2), ("cifar10", 2)}
-    assert {item.labels_per_class for item in table.items if item.dataset["name"] == "mnist"} == {10}
+    assert {item.attack_options["labels_per_class"] for item in table.items if item.dataset["name"] == "mnist"} == {10}
 
 
 @pytest.mark.slow
@@ -107,7 +113,7 @@ def test_the_protocol_runs_on_samples_of_both_real_data_sets(real):
     from dpzv_audit.data import load
 
     table = with_rows(TABLES["fu-completion"], ("MNIST, split learning", "CIFAR-10, split learning, 4 labels a class"))
-    items = [dataclasses.replace(item, passes=1, steps=300) for item in table.items if isinstance(item, Completion)]
+    items = [dataclasses.replace(with_steps(item, 300), passes=1) for item in table.items]
     table = dataclasses.replace(table, items=tuple(items))
     result = reproduce(table, lambda keywords: load(**keywords, data_dir=real), epochs=2, seeds=2, records=1280)
     digits, photographs = result["rows"]

@@ -107,12 +107,11 @@ def test_the_figure_has_a_line_a_method_and_a_mark_an_adversary(result, table):
 def test_every_method_is_attacked_by_both_adversaries_and_labelled_by_what_travels_down():
     table = TABLES["direct-mnist"]
     assert {item.method for item in table.items} == set(METHODS)
-    for line in {item.line for item in table.items}:
-        assert sorted(item.adversary for item in table.items if item.line == line) == ["client", "eavesdropper"]
+    for line in {item.tags["line"] for item in table.items}:
+        assert sorted(item.adversary for item in table.items if item.tags["line"] == line) == ["client", "eavesdropper"]
     for item in table.items:
         scalars = METHODS[item.method].downlink != "gradient"
-        assert (item.answers == SCALARS) == scalars
-        assert item.embedding_noise == (item.options.get("dp") == "embedding")
+        assert (item.tags["answers"] == SCALARS) == scalars
 
 
 @pytest.mark.data

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
-from dpzv_audit.reproduce.training import first_epoch_at, megabytes_to
+from dpzv_audit.reproduce.training import epochs_to_target, megabytes_to_target
 
 
 def row(*accuracies, megabytes=(30.0, 10.0)):
@@ -15,11 +15,11 @@ def row(*accuracies, megabytes=(30.0, 10.0)):
 
 def test_bytes_are_counted_to_the_first_epoch_that_reaches_the_target():
     found = row(0.5, 0.91, 0.89, 0.95)
-    assert first_epoch_at(found, 0.9) == 2.0
-    assert megabytes_to(found, 0.9) == pytest.approx(20.0)
-    assert megabytes_to(found, 0.95) == pytest.approx(40.0)
-    assert first_epoch_at(found, 0.96) is None
-    assert megabytes_to(found, 0.96) is None
+    assert epochs_to_target(found) == 2.0
+    assert megabytes_to_target(found) == "20.0"
+    assert megabytes_to_target(row(0.5, 0.6, 0.89, 0.95)) == "40.0"
+    assert epochs_to_target(row(0.5, 0.89)) is None
+    assert megabytes_to_target(row(0.5, 0.89)) == "not reached (best 89.00%)"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from dpzv_audit.accounting import mu_from_epsilon
 from dpzv_audit.reproduce import TABLES, reproduce, search, to_markdown
 from dpzv_audit.reproduce.search import Federated, capped, distinct, held_out
 from dpzv_audit.runs import json_text
+from mechanisms.core.context import Deployment
 from mechanisms.core.data import TrainingData
 
 TABLE = TABLES["cost-of-soundness"]
@@ -62,7 +63,7 @@ def test_every_setting_can_be_trained_on_mnist_and_claims_the_same(item):
         assert {"epochs", "steps"} & set(options)
         assert options.get("epochs", options.get("steps")) <= TABLE.epochs
         if isinstance(item.trainer, Federated):
-            assert item.trainer.config(options, records=60_000, clients=7, seed=0).client_rate > 0
+            assert item.trainer.config(options, Deployment(records=60_000, clients=7, seed=0)).client_rate > 0
 
 
 def test_the_control_is_tuned_as_hard_as_any_form_of_dpzv():
@@ -74,15 +75,15 @@ def test_the_control_is_tuned_as_hard_as_any_form_of_dpzv():
 def test_a_shared_budget_is_spent_whole_and_as_shared(share):
     trainer = DP_SGD.trainer
     options = {**DP_SGD.tried[0], "batch_size": 50, "epochs": 4, "scalar_share": share}
-    size = {"records": 200, "clients": 7, "seed": 0}
-    config = trainer.config(options, **size)
+    size = Deployment(records=200, clients=7, seed=0)
+    config = trainer.config(options, size)
     n = 7  # 16 rounds, two or three a client: each is in its first pass, of four rounds
     whole = mu_from_epsilon(1.0, 1e-5)
     scalars = 2 * config.clip * n**0.5 / (config.batch_size * config.sigma)
     server = 2 * n**0.5 / config.server_noise_multiplier
     assert scalars**2 / whole**2 == pytest.approx(share)
     assert server**2 / whole**2 == pytest.approx(1 - share)
-    found = trainer.guarantee(options, **size)
+    found = trainer.guarantee(options, size)
     assert found["sound"]
     assert 0.999 < found["epsilon"] <= 1.0
 

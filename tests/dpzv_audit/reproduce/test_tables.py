@@ -1,17 +1,18 @@
 """A reproduced table holds what was run beside what was printed, and its costs are those of the messages."""
 
+import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce import TABLES, reproduce, table_named, to_markdown, with_rows
-from dpzv_audit.reproduce.attacks import Completion, Direct
+from dpzv_audit.reproduce import FILES, TABLES, reproduce, table_named, to_markdown, with_rows
+from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
-from dpzv_audit.reproduce.papers import FILES
 from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.table import data, filled
 from dpzv_audit.reproduce.training import Training
@@ -28,12 +29,12 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
     labels = [item.label for item in table.items]
     assert len(set(labels)) == len(labels)
     assert table.name == name
-    assert table.columns[0].heading == "row"
+    assert table.columns[0][0] == "row"
     for item in table.items:
         if isinstance(item, Training):
             method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
             assert item.accuracy is None or 0 < item.accuracy < 100
-        elif isinstance(item, Direct | Completion):
+        elif isinstance(item, Attacked):
             method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
         elif isinstance(item, ImplicitNoise):
             method_named("czofo").configure(**item.options, epochs=table.epochs)
@@ -159,6 +160,19 @@ def test_a_result_is_plain_json_and_the_same_for_the_same_seed(result, small_tab
     assert reproduce(small_table, digits, epochs=2, seeds=2) == result
     other = reproduce(small_table, digits, epochs=2, seeds=2, seed=1)
     assert other["rows"][0]["by_seed"] != result["rows"][0]["by_seed"]
+
+
+def test_a_row_whose_data_cannot_be_cut_is_skipped_and_named(small_table, digits):
+    first, second = small_table.items
+    six = dataclasses.replace(first, dataset={"clients": 6})
+    table = dataclasses.replace(small_table, items=(six, second))
+    result = reproduce(table, digits, epochs=1, seeds=1)
+    assert [row["label"] for row in result["rows"]] == [second.label]
+    reason = "clients is 6, must divide the 8 image columns: one of 1, 2, 4, 8"
+    assert result["skipped"] == {first.label: reason}
+    assert f"- skipped: {first.label}: {reason}\n" in to_markdown(table, result)
+    with pytest.raises(InputError, match=f"{re.escape(first.label)}: {reason}"):
+        reproduce(dataclasses.replace(small_table, items=(six,)), digits, epochs=1, seeds=1)
 
 
 def test_a_figure_names_every_row_and_its_last_value(result, small_table):
