@@ -22,7 +22,7 @@ from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
 from dpzv_audit.statistics import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.statistics.assumptions import dependence
-from dpzv_audit.statistics.wealth import BettingTest
+from dpzv_audit.statistics.sequential import BettingTest
 
 _LEAST_RUNS = 50
 _SIZES = 8

@@ -20,7 +20,7 @@ from dpzv_audit.games.game import Canary, Game, GameAdversary, Neighbours, why_u
 from dpzv_audit.games.outcome import GameScores, outcome_of
 from dpzv_audit.games.outcome import Trials as OutcomeTrials
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.simulated import SimulatedTrials
+from dpzv_audit.games.transcript import SimulatedTrials
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment
 

@@ -28,12 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory, combined_p_value
-from dpzv_audit.games.fitted import FittedScore, fitted_facts
+from dpzv_audit.games.outcome import FittedScore, fitted_facts
 from dpzv_audit.statistics import GAUSSIAN_TESTS, GENERAL_TESTS
 from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, dependence, gaussian_assumption, orders
 from dpzv_audit.statistics.fixed import TestName, fixed_test
-from dpzv_audit.statistics.sequential import bet_on, likelihood_of
-from dpzv_audit.statistics.wealth import success_p_value
+from dpzv_audit.statistics.sequential import bet_on, likelihood_of, success_p_value
 
 THEORY = "theory"
 Task = tuple[str, int]

@@ -8,7 +8,7 @@ The mechanism is a function `run(world, rng)`, or an object with
     score(view) -> float                 optional: turns a view into the attack's score
 
 A run answers with a number, the attack's score; or with a view, a vector of numbers of one length. Views become scores
-by `score`, or else by a score fitted on separate runs (see `games.fitted`). All randomness must come from `rng`. The
+by `score`, or else by a score fitted on separate runs (see `games.outcome`). All randomness must come from `rng`. The
 worlds are what the neighbour relation says: the same data set but for one record. Where it is named, as
 `pkg.mod:factory`, `pkg.mod` is imported and `factory()` returns it.
 """

@@ -29,8 +29,7 @@ from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound, Ve
 from dpzv_audit.games.game import Canary, Game, GameAdversary
 from dpzv_audit.games.outcome import Trials
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.simulated import Draw, DrawnTrials, SimulatedTrials
-from dpzv_audit.games.transcript import Floats, Sampling, mixture_score
+from dpzv_audit.games.transcript import Draw, DrawnTrials, Floats, Sampling, SimulatedTrials, mixture_score
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZVConfig, scalar_release

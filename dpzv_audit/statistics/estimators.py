@@ -9,9 +9,8 @@ from numpy.typing import ArrayLike
 
 from dpzv_audit.errors import check_count, check_probability, unknown_name
 from dpzv_audit.findings import EmpiricalBound
-from dpzv_audit.statistics.bayes import bayes
 from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, CurveFamily
-from dpzv_audit.statistics.fixed import TestName, fixed_bound
+from dpzv_audit.statistics.fixed import TestName, bayes, fixed_bound
 from dpzv_audit.statistics.one_run import one_run, one_run_fdp
 from dpzv_audit.statistics.sequential import sequential, sequential_gaussian
 from dpzv_audit.statistics.settings import AuditSettings, Estimator, check_scores

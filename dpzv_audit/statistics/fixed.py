@@ -1,7 +1,7 @@
 """Tests of a fixed number of scores: a rule chosen on a pilot, its errors on the rest, and what the two counts prove.
 
-`joint` and `curve`: one exact test of both counts together against a family of trade-off curves
-(`dpzv_audit.statistics.curve`). `clopper-pearson`: the inequality FNR >= 1 - delta - e^epsilon FPR and its mirror
+`joint` and `curve`: one exact test of both counts together against a family of trade-off curves.
+`clopper-pearson`: the inequality FNR >= 1 - delta - e^epsilon FPR and its mirror
 (Kairouz, Oh and Viswanath, ICML 2015, theorem 2.1) at exact binomial limits of the two rates. `gaussian`: mu >=
 Phi^-1(1 - FPR) - Phi^-1(FNR) for a mu-Gaussian-DP view (Dong, Roth and Su, JRSS B 2022, definition 2.6) at the same
 limits.
@@ -11,41 +11,47 @@ claim a bound at error u passes it with probability at most u, for every u at on
 were fixed on the pilot. That is what Holm's method needs (Holm, Scand. J. Statist. 6, 1979). The exact test of both
 rates confines one of them by a share of u: a larger u confines it to less and allows more, so what is refuted at u is
 refuted at every larger one.
+
+`joint` and `curve` rule out the least private curves of a family: for each theta the hypothesis "FNR >= f_theta(FPR)"
+is tested exactly from both counts together (`binomial.p_value`), and the bound inverts the test. The statistic is the
+same for every theta, so its p-value grows with theta and the theta that are ruled out are those below one number.
+
+`bayes` is the epsilon that a joint posterior of the two error rates leaves below it with probability 1 - confidence.
+The rates have independent Jeffreys priors Beta(1/2, 1/2), and so Beta posteriors. The rates that (epsilon, delta)
+allows form a region; its posterior mass is one integral over the quantiles of one rate of the mass of an interval of
+the other. Idea: Zanella-Beguelin et al. (ICML 2023). A credible region is no confidence region, so this estimator
+informs and refutes nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
 from dpzv_audit.errors import check_count, check_positive, check_probability
 from dpzv_audit.findings import ClaimKind, EmpiricalBound
-from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, upper_limit
-from dpzv_audit.statistics.curve import (
-    choose_cut,
-    largest_provable,
-    largest_ruled_out,
-    oriented,
-    p_value_of,
-    promised,
-)
+from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, p_value, upper_limit
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from dpzv_audit.statistics.settings import AuditSettings, Scores, check_scores
 from dpzv_audit.statistics.thresholds import (
     LEAST_A_SIDE,
     Objective,
     Rule,
+    candidate_rates,
     choose_rule,
     error_counts,
     pilot_size,
     split_pilot,
 )
 
+Floats = NDArray[np.float64]
 TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 
 TOO_FEW = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
@@ -367,3 +373,255 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
         )
         found.append(reading.proved(counts, error, strict_on_fpr=strict_on_fpr, share=0.5))
     return max(found)
+
+
+_COARSE_PLACES, _FINE_PLACES = 64, 33
+_FIRST_STEP = 8
+_TIE = 1e-9
+
+
+def levels(family: CurveFamily, fpr: Floats, fnr: Floats) -> Floats:
+    """Return for (k,) rates the theta whose curve goes through them, 0 for none.
+
+    Without a closed form interpolated on 64 places of the lattice, then again on 33 around the largest of the k: the
+    others may be off by 1%.
+    """
+    if family.through is not None:
+        return family.through(fpr, fnr)
+    found = _interpolated(family, fpr, fnr, np.linspace(0, family.steps, _COARSE_PLACES))
+    top = float(found.max())
+    if top == 0.0:
+        return found
+    middle = math.log(top / family.least) / math.log(family.ratio)
+    reach = family.steps / (_COARSE_PLACES - 1.0)
+    return _interpolated(family, fpr, fnr, middle + np.linspace(-reach, reach, _FINE_PLACES), found)
+
+
+def _interpolated(
+    family: CurveFamily, fpr: Floats, fnr: Floats, lattice: Floats, otherwise: Floats | None = None
+) -> Floats:
+    """Return theta between two places of `lattice`, and `otherwise` (or 0 and the last) for rates outside all."""
+    places = np.unique(np.clip(np.rint(lattice), 0, family.steps).astype(np.intp))
+    thetas = np.array([family.at(int(place)) for place in places])
+    table = np.stack([family.curve(fpr, float(theta)) for theta in thetas])
+    last = np.sum(table > fnr, axis=0) - 1
+    low, high = np.clip(last, 0, None), np.clip(last + 1, None, thetas.size - 1)
+    columns = np.arange(fpr.size)
+    above, below = table[low, columns], table[high, columns]
+    gap = above - below
+    share = np.where(gap > 0.0, np.clip((above - fnr) / np.where(gap > 0.0, gap, 1.0), 0.0, 1.0), 0.0)
+    found = thetas[low] * (thetas[high] / thetas[low]) ** share
+    if otherwise is None:
+        return np.where(last < 0, 0.0, found)
+    return np.where((last < 0) | (last == thetas.size - 1), otherwise, found)
+
+
+def choose_cut(
+    pilot_in: Scores, pilot_out: Scores, *, n_in: int, n_out: int, error: float, family: CurveFamily
+) -> Rule:
+    """Return the rule whose expected counts on `n_in` + `n_out` further scores promise the largest theta."""
+    rates = candidate_rates(pilot_in, pilot_out)
+    # Counts of so few scores are noisy far out: as a fit they would promise much where they know little.
+    m_in, m_out = (n_in, n_out) if rates.fitted else (pilot_in.size, pilot_out.size)
+    fpr, fnr = (np.stack(rate) for rate in zip(*(rates.errors(d) for d in (True, False)), strict=True))
+    worth = np.stack([promised(family, m_out * a, m_out, m_in * b, m_in, error) for a, b in zip(fpr, fnr, strict=True)])
+    # Symmetrical worlds tie exactly: the smallest false positive rate decides, not the last digit.
+    tied = worth >= worth.max() * (1.0 - _TIE)
+    side, place = np.unravel_index(int(np.argmin(np.where(tied, fpr, np.inf))), fpr.shape)
+    return Rule(
+        threshold=float(rates.threshold[place]),
+        in_is_high=bool(side == 0),
+        strict_on_fpr=bool(fpr[side, place] < fnr[side, place]),
+        share=0.5,
+        fitted=rates.fitted,
+    )
+
+
+def promised(
+    family: CurveFamily, false_positives: Floats, n_out: int, false_negatives: Floats, n_in: int, error: float
+) -> Floats:
+    """Return about what the joint test will prove from (k,) counts: each limit errs as in a sum in quadrature."""
+    each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
+    return levels(family, upper_limit(false_positives, n_out, each), upper_limit(false_negatives, n_in, each))
+
+
+def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> float:
+    """Return the largest theta of the lattice whose curve `counts` rule out at `error`; 0 for none.
+
+    Places are tested from the one that two separate limits point to, in growing steps until the answer is bracketed,
+    then where a straight line in the normal deviate of p puts it, or half-way where that gains little.
+    """
+    fpr, fnr = (np.array([rate]) for rate in counts.rates)
+    top = _last_above(family, fpr, fnr)
+    if top < 0:
+        return 0.0
+
+    def excess(place: int) -> float:
+        """Return the normal deviate of p less that of the error: at most 0 where theta is ruled out."""
+        p = _p_value(family, family.at(place), family.at(top), counts, error)
+        return float(ndtri(min(max(p, LEAST_P), 1.0 - 1e-15)) - ndtri(error))
+
+    each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
+    guess = _last_above(
+        family,
+        upper_limit([counts.false_positives], counts.n_out, each),
+        upper_limit([counts.false_negatives], counts.n_in, each),
+    )
+    low, high = -1, top + 1
+    low_z, high_z = -np.inf, np.inf
+    step = _FIRST_STEP
+    while high - low > 1:
+        guess = min(max(guess, low + 1), high - 1)
+        width, z = high - low, excess(guess)
+        if z <= 0.0:
+            low, low_z = guess, z
+        else:
+            high, high_z = guess, z
+        if np.isfinite(low_z) and np.isfinite(high_z):
+            line = low + (high - low) * low_z / (low_z - high_z)
+            # A step beyond the line brackets the answer from its other side.
+            guess = round(line + (1 if z <= 0.0 else -1)) if high - low <= width // 2 else (low + high) // 2
+        else:
+            guess, step = (guess + step if z <= 0.0 else guess - step), 2 * step
+    return family.at(low) if low >= 0 else 0.0
+
+
+def p_value_of(family: CurveFamily, theta: float, counts: Counts) -> Callable[[float], float] | None:
+    """Return error -> the p-value of "the curve is that of `theta` or a more private one", to be held against it.
+
+    None where `counts` lie on the side of `theta` that speaks for it.
+    """
+    fpr, fnr = (np.array([rate]) for rate in counts.rates)
+    top = _last_above(family, fpr, fnr)
+    if top < 0 or theta > family.at(top):
+        return None
+    return lambda error: _p_value(family, theta, family.at(top), counts, error)
+
+
+def _p_value(family: CurveFamily, theta: float, through: float, counts: Counts, error: float) -> float:
+    return p_value(lambda alpha: family.curve(alpha, theta), counts, lambda alpha: family.curve(alpha, through), error)
+
+
+def _last_above(family: CurveFamily, fpr: Floats, fnr: Floats) -> int:
+    """Return the last place of the lattice whose curve lies above the one point (fpr, fnr); -1 for none."""
+    low, high = -1, family.steps + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if float(family.curve(fpr, family.at(middle))[0]) >= float(fnr[0]):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@lru_cache(maxsize=256)
+def largest_provable(family: CurveFamily, n_in: int, n_out: int, error: float) -> float:
+    """Return the largest theta that `n_in` + `n_out` scores without any error rule out, whichever rate is confined."""
+    none = Counts(false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in)
+    ways = (none, none.exchanged) if family.blow_up is not None and n_in != n_out else (none,)
+    return max(largest_ruled_out(family, counts, error) for counts in ways)
+
+
+def oriented(family: CurveFamily, counts: Counts, *, strict_on_fpr: bool) -> Counts:
+    """Return `counts` with the worlds exchanged where that helps: for curves that are their own inverse.
+
+    The test confines what it takes for the false positive rate, and of the two rates the rarer is known worse. Which
+    is which follows from the rule, so from the pilot alone.
+    """
+    return counts.exchanged if family.blow_up is not None and strict_on_fpr else counts
+
+
+ASSUMPTION = "a Jeffreys prior on each of the two rates; credible, not a confidence"
+_FARTHEST = 8.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_LARGEST = 700.0
+_TOLERANCE = 1e-7
+
+
+def _shape(errors: int, n: int) -> tuple[float, float]:
+    return errors + 0.5, n - errors + 0.5
+
+
+def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
+    """Return the quantiles of Beta(`shape`) at the normal probabilities of `z`, each tail from its own side."""
+    low, high = betaincinv(*shape, ndtr(np.minimum(z, 0.0))), betainccinv(*shape, ndtr(-np.maximum(z, 0.0)))
+    return np.asarray(np.where(z < 0.0, low, high), dtype=np.float64)
+
+
+def _deviates(shape: tuple[float, float], x: Floats) -> Floats:
+    """Return the inverse of `_quantiles`, within +-8."""
+    z = np.where(
+        betainc(*shape, x) < 0.5, ndtri(np.maximum(betainc(*shape, x), 1e-300)), -ndtri(betaincc(*shape, x) + 1e-300)
+    )
+    return np.asarray(np.clip(z, -_FARTHEST, _FARTHEST), dtype=np.float64)
+
+
+def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:
+    """Return the posterior probability that the two rates are such as (`epsilon`, `delta`) allows, in [0, 1].
+
+    Allowed: FNR >= 1 - delta - e^epsilon FPR and its mirror. The same with the answers exchanged is left out: a tied
+    score counts as an error in both worlds, and two rates near 1 would then pass for knowledge.
+    Gauss-Legendre in the normal deviate of FPR's quantile, on panels that end where a limit on FNR crosses the bulk
+    of FNR's posterior: with few errors that is a jump.
+    """
+    fpr, fnr = _shape(counts.false_positives, counts.n_out), _shape(counts.false_negatives, counts.n_in)
+    grown, shrunk = np.exp(min(epsilon, _LARGEST)), np.exp(-epsilon)
+    bulk = _quantiles(fnr, np.linspace(-_FARTHEST, _FARTHEST, 9))
+    crossings = np.concatenate(
+        [
+            (1.0 - delta - bulk) * shrunk,
+            1.0 - delta - bulk * grown,
+            [(1.0 - delta) / (1.0 + grown)],
+        ]
+    )
+    inner = _deviates(fpr, crossings[(crossings > 0.0) & (crossings < 1.0)])
+    ends = np.unique(np.concatenate([np.arange(-_FARTHEST, _FARTHEST + 1.0), inner]))
+    half = 0.5 * np.diff(ends)
+    z = (ends[:-1] + half)[:, None] + half[:, None] * _NODES
+    weights = half[:, None] * _WEIGHTS * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    x = _quantiles(fpr, z)
+    least = np.clip(np.maximum(1.0 - delta - grown * x, shrunk * (1.0 - delta - x)), 0.0, 1.0)
+    return float(np.clip(np.sum(weights * betaincc(*fnr, least)), 0.0, 1.0))
+
+
+def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
+    """Return the epsilon >= 0 whose allowed region has posterior mass `error`, to 1e-7; 0 where that of 0 has more."""
+    # The root finder is a heavy import for an estimator that few ask for.
+    from scipy.optimize import brentq
+
+    def excess(epsilon: float) -> float:
+        return mass_allowed(epsilon, counts, delta) - error
+
+    low, high = 0.0, 1.0
+    if excess(low) >= 0.0:
+        return 0.0
+    while high < _LARGEST and excess(high) < 0.0:
+        low, high = high, 2.0 * high
+    return float(brentq(excess, low, high, xtol=_TOLERANCE))
+
+
+def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
+    error, delta = settings.error, settings.delta
+    value, ceiling, words = 0.0, 0.0, TOO_FEW
+    reading = reading_of("clopper-pearson", delta)
+    found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
+    if found is not None:
+        n_in, n_out = found.counts.n_in, found.counts.n_out
+        value = credible_epsilon(found.counts, delta, error)
+        none = Counts(false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in)
+        ceiling = max(value, credible_epsilon(none, delta, error))
+        words = (
+            f"{found.words()}; posterior of both rates from the other {n_in} + {n_out}, with the whole error "
+            f"{error:.3g} as the mass below the bound; a score equal to the threshold counts as an error"
+        )
+    return settings.bound(
+        "bayes",
+        in_scores,
+        out_scores,
+        proved=value,
+        provable=ceiling,
+        rule=words,
+        looks=int(found is not None),
+        assumes=ASSUMPTION,
+    )

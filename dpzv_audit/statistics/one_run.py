@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.findings import EmpiricalBound
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.binomial import lower_limit
-from dpzv_audit.statistics.curve import levels
 from dpzv_audit.statistics.families import CurveFamily
+from dpzv_audit.statistics.fixed import levels
 from dpzv_audit.statistics.settings import AuditSettings, Scores
 from dpzv_audit.statistics.thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
 
@@ -71,32 +72,51 @@ def largest_refuted(guesses: Guesses, delta: float, error: float) -> float:
     return low
 
 
-def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
-    """Return a lower bound on epsilon from (n,) and (m,) scores of canaries with bit 1 and bit 0.
+def guessed(
+    name: str,
+    in_scores: Scores,
+    out_scores: Scores,
+    settings: AuditSettings,
+    *,
+    choose: Callable[[Canaries], GuessRule],
+    largest: Callable[[Guesses], float],
+    family: CurveFamily | None = None,
+) -> EmpiricalBound:
+    """Return the bound `name`: what `largest` says of the guesses that the rule of `choose` makes.
 
     The canaries may share one training: nothing is assumed of how their scores depend on each other.
     """
-    error, delta = settings.error, settings.delta
-    value, ceiling, words, looks = 0.0, 0.0, NONE, 0
+    proved = provable = 0.0
+    words = NONE
     canaries = draw_canaries(in_scores, out_scores, settings)
     if canaries is not None:
-
-        def promise(made: Floats, right: Floats) -> Floats:
-            return lower_limit(right, made, error)
-
-        rule = choose_guesses(canaries, promise)
+        rule = choose(canaries)
         guesses = count_guesses(canaries, rule)
-        value, looks = largest_refuted(guesses, delta, error), 1
-        ceiling = largest_refuted(Guesses(guesses.canaries, guesses.canaries, guesses.canaries), delta, error)
+        proved, m = largest(guesses), guesses.canaries
+        provable = max(proved, largest(Guesses(m, m, m)))
         words = in_words(canaries, rule, guesses, settings)
     return settings.bound(
+        name,
+        in_scores,
+        out_scores,
+        family=family,
+        proved=proved,
+        provable=provable,
+        rule=words,
+        looks=int(canaries is not None),
+    )
+
+
+def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    """Return a lower bound on epsilon from (n,) and (m,) scores of canaries with bit 1 and bit 0."""
+    delta, error = settings.delta, settings.error
+    return guessed(
         "one-run",
         in_scores,
         out_scores,
-        proved=value,
-        provable=max(value, ceiling),
-        rule=words,
-        looks=looks,
+        settings,
+        choose=lambda canaries: choose_guesses(canaries, lambda made, right: lower_limit(right, made, error)),
+        largest=lambda guesses: largest_refuted(guesses, delta, error),
     )
 
 
@@ -176,25 +196,23 @@ def choose_guesses(canaries: Canaries, promise: Callable[[Floats, Floats], Float
     return options[int(np.argmax(promised))].rule
 
 
-def search_guesses(canaries: Canaries, promise: Callable[[float, float], float], *, most: int) -> GuessRule:
+def search_guesses(canaries: Canaries, promise: Callable[[float, float], float]) -> GuessRule:
     """Return the same for a promise that is slow to compute: every fourth rule for both sides, then those around it.
 
-    Then either side alone is tried in the best one's place. `most` caps the guesses a rule is expected to make.
+    Then either side alone is tried in the best one's place. Rules that should make more than 20,000 guesses are
+    left out where there are others.
     """
     options = _options(canaries)
-    both = [o for o in options if o.both and o.made <= most] or [o for o in options if o.both] or options
+    both = [o for o in options if o.both and o.made <= _MOST_GUESSES] or [o for o in options if o.both] or options
     known: dict[int, float] = {}
     for stride in (4, 1):
         centre = max(known, key=lambda i: known[i]) if known else 0
         reach = range(0, len(both), 4) if stride == 4 else range(max(centre - 3, 0), min(centre + 4, len(both)))
         known.update({i: promise(both[i].made, both[i].right) for i in reach if i not in known})
     best = max(known, key=lambda i: known[i])
-    alone = [o for o in options if not o.both and o.wrong == both[best].wrong]
-    return max([(known[best], both[best].rule), *((promise(o.made, o.right), o.rule) for o in alone)], key=_first)[1]
-
-
-def _first(pair: tuple[float, GuessRule]) -> float:
-    return pair[0]
+    tried = [(known[best], both[best].rule)]
+    tried += [(promise(o.made, o.right), o.rule) for o in options if not o.both and o.wrong == both[best].wrong]
+    return max(tried, key=itemgetter(0))[1]
 
 
 @dataclass(frozen=True)
@@ -314,32 +332,18 @@ def largest_refuted_curve(guesses: Guesses, family: CurveFamily, error: float, *
 def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
     """Return a lower bound on theta of `settings.family` and its epsilon, from scores of canaries with bit 1 and 0.
 
-    The canaries may share one training. Raises `InputError` for a family that is not symmetric: the two directions
-    of the neighbour relation have different curves, and the inequality needs one.
+    Raises `InputError` for a family that is not symmetric: the two directions of the neighbour relation have different
+    curves, and the inequality needs one.
     """
-    family, error = settings.family, settings.error
+    family = settings.family
     if family.blow_up is None:
         raise InputError(f"one-run-fdp needs a curve that is its own inverse, {family.name} is none: use one-run")
-    theta, ceiling, words, looks = 0.0, 0.0, NONE, 0
-    canaries = draw_canaries(in_scores, out_scores, settings)
-    if canaries is not None:
+
+    def largest(guesses: Guesses, tolerance: float = _FINE) -> float:
+        return largest_refuted_curve(guesses, family, settings.error, tolerance=tolerance)
+
+    def choose(canaries: Canaries) -> GuessRule:
         m = canaries.scores.size
+        return search_guesses(canaries, lambda made, right: largest(Guesses(m, round(made), round(right)), _COARSE))
 
-        def promise(made: float, right: float) -> float:
-            return largest_refuted_curve(Guesses(m, round(made), round(right)), family, error, tolerance=_COARSE)
-
-        rule = search_guesses(canaries, promise, most=_MOST_GUESSES)
-        guesses = count_guesses(canaries, rule)
-        theta, looks = largest_refuted_curve(guesses, family, error), 1
-        ceiling = max(theta, largest_refuted_curve(Guesses(m, m, m), family, error))
-        words = in_words(canaries, rule, guesses, settings)
-    return settings.bound(
-        "one-run-fdp",
-        in_scores,
-        out_scores,
-        family=family,
-        proved=theta,
-        provable=ceiling,
-        rule=words,
-        looks=looks,
-    )
+    return guessed("one-run-fdp", in_scores, out_scores, settings, choose=choose, largest=largest, family=family)

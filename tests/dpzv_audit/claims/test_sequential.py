@@ -19,8 +19,7 @@ from dpzv_audit.evidence.gathering import (
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory, evidence_from_json
 from dpzv_audit.statistics import GAUSSIAN_TESTS
 from dpzv_audit.statistics.assumptions import gaussian_assumption
-from dpzv_audit.statistics.sequential import bet_on, likelihood_of
-from dpzv_audit.statistics.wealth import LikelihoodRatioTest
+from dpzv_audit.statistics.sequential import LikelihoodRatioTest, bet_on, likelihood_of
 
 DELTA = 1e-5
 

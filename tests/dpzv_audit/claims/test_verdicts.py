@@ -24,7 +24,7 @@ from dpzv_audit.evidence.verdict import (
 )
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.fixed import FixedTest, fixed_test
-from dpzv_audit.statistics.wealth import success_p_value
+from dpzv_audit.statistics.sequential import success_p_value
 
 P_VALUES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 

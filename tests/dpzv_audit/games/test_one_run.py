@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.games.worst_case import coin_scores, play_one_run
+from dpzv_audit.games.real import coin_scores, play_one_run
 from mechanisms.core.data import TrainingData
 from mechanisms.methods.dpzv import DPZV, DPZVConfig
 

@@ -13,8 +13,7 @@ from scipy import stats
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.games.game import Game
-from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.worst_case import CanaryClient, logit_directions
+from dpzv_audit.games.real import CanaryClient, RealTrials, logit_directions
 from mechanisms.core.data import TrainingData
 from mechanisms.core.models import MLP
 from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of

@@ -6,8 +6,7 @@ from scipy.special import bdtrc
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics import audit_scores, can_refute
-from dpzv_audit.statistics.sequential import claims, most_refutable
-from dpzv_audit.statistics.wealth import FIRST, BettingTest, _Bet, _log_gains, pairs_needed
+from dpzv_audit.statistics.sequential import FIRST, BettingTest, _Bet, _log_gains, claims, most_refutable, pairs_needed
 
 DELTA = 1e-5
 

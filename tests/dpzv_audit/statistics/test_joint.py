@@ -3,8 +3,8 @@ import pytest
 from scipy.special import bdtr
 
 from dpzv_audit.statistics.binomial import CONFINED, Counts, chance_below, lower_limit, p_value, upper_limit
-from dpzv_audit.statistics.curve import largest_ruled_out
 from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, LAPLACE, PURE, epsilon_delta_family
+from dpzv_audit.statistics.fixed import largest_ruled_out
 
 
 def exact_masses(n: int, p: float) -> np.ndarray:

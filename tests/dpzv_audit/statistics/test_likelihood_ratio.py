@@ -7,7 +7,7 @@ from scipy.special import bdtrc
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics import audit_scores, can_refute
 from dpzv_audit.statistics.assumptions import permuted
-from dpzv_audit.statistics.wealth import ESTIMATED, LikelihoodRatioTest, _largest
+from dpzv_audit.statistics.sequential import ESTIMATED, LikelihoodRatioTest, _largest
 
 
 def pairs(seed: int, mu: float, n: int) -> tuple[np.ndarray, np.ndarray]:
