@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -151,18 +152,19 @@ class AsyncConfig(TrainingConfig):
                 raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
 
 
-def refuse_schedule(config: AsyncConfig) -> None:
-    """`ValueError` if `config`, of a synchronous method, says which client is active when."""
-    for name in ("activation", "activation_probabilities", "compute_times"):
-        if getattr(config, name) != AsyncConfig.model_fields[name].default:
-            raise ValueError(f"{name} does not apply: all clients take part in every round")
-
-
 Bits = Literal[1, 2, 4, 8]
+Downlink = Literal["scalar", "losses", "gradient"]
 
 
 class ProtectedConfig(AsyncConfig):
     """What every baseline takes that protects a channel: what is clipped and noised, and how the noise follows."""
+
+    uploads: ClassVar[int] = 1
+    """Embeddings that a client sends of each record of a batch."""
+    client_step: ClassVar[Literal["zeroth-order", "first-order"]] = "first-order"
+    """How clients step; `first-order` chains what they receive with derivatives at their features."""
+    answers: ClassVar[Downlink] = "gradient"
+    """What the server answers with."""
 
     dp: Literal["none", "embedding", "embedding-batch", "gradient"] = Field(
         "none", description="What is clipped and noised: embeddings going up, or per-record gradients coming down."
@@ -191,19 +193,9 @@ class ProtectedConfig(AsyncConfig):
         return False
 
     @property
-    def uploads(self) -> int:
-        """Embeddings that a client sends of each record of a batch."""
-        return 1
-
-    @property
     def server_step(self) -> Literal["zo", "sgd"]:
         """How the server steps: by evaluations of the loss, or by its gradient."""
         return "sgd"
-
-    @property
-    def client_step(self) -> Literal["zeroth-order", "first-order"]:
-        """How clients step; `first-order` chains what they receive with derivatives at their features."""
-        return "first-order"
 
     @model_validator(mode="after")
     def _noise_has_a_channel(self) -> Self:
@@ -225,11 +217,14 @@ class ProtectedConfig(AsyncConfig):
             )
         return self
 
-
-def refuse_gradient(config: ProtectedConfig) -> None:
-    """`ValueError` if `config`, of a method that sends no gradients, noises them."""
-    if config.dp == "gradient":
-        raise ValueError("dp must be none, embedding or embedding-batch: no gradient travels here")
+    @model_validator(mode="after")
+    def _round_has_what_is_set(self) -> Self:
+        for name in ("activation", "activation_probabilities", "compute_times") if self.all_at_once else ():
+            if getattr(self, name) != AsyncConfig.model_fields[name].default:
+                raise ValueError(f"{name} does not apply: all clients take part in every round")
+        if self.dp == "gradient" and self.answers != "gradient":
+            raise ValueError("dp must be none, embedding or embedding-batch: no gradient travels here")
+        return self
 
 
 class BaselineConfig(ProtectedConfig):
@@ -281,6 +276,12 @@ def participations_of(
         )
         for m, rounds in enumerate(rounds_by_client, start=1)
     )
+
+
+def rounds_by_client(active: Iterable[int], clients: int) -> tuple[int, ...]:
+    """Count the rounds of each of so many clients in the `active` ones, by round."""
+    counted = Counter(active)
+    return tuple(counted[m] for m in range(1, clients + 1))
 
 
 def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:

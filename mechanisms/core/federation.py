@@ -64,7 +64,8 @@ class Federation:
         self.records = data.records
         self.batch_size = config.batch_size
         check_sizes(config, records=self.records, clients=len(data.features))
-        self._steps_per_pass = config.steps_per_pass(self.records)
+        self.steps_per_pass = config.steps_per_pass(self.records)
+        """Rounds in which one client goes through the data once."""
         self.channel = Channel(context.observers)
         self.traffic: list[tuple[int, int]] = []
         client_models, server_model = architectures_of(data, config)
@@ -77,11 +78,6 @@ class Federation:
         self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=self.device)
         self.server_parameters = self._initial(self.server, SERVER)
         self.server_momentum = _momentum_buffer(self.server_parameters, config.server_momentum)
-
-    @property
-    def steps_per_pass(self) -> int:
-        """Rounds in which one client goes through the data once, floor(D/B); floor(1/Q) with a public rate."""
-        return self._steps_per_pass
 
     @property
     def streams(self) -> Streams:
@@ -218,13 +214,7 @@ class Federation:
         """The table's rows of `batch`, shape (K, B, M * width)."""
         return self.table.index_select(0, batch.places).view(*batch.ids.shape, -1)
 
-    def finish(
-        self,
-        *,
-        rounds: int,
-        rounds_by_client: tuple[int, ...],
-        history: Sequence[tuple[int, float, float]],
-    ) -> TrainedStack:
+    def finish(self, rounds: int, history: Sequence[tuple[int, float, float]]) -> TrainedStack:
         """Evaluate and hand over the models."""
         correct, loss = self.test_metrics()
         return TrainedStack(
@@ -234,7 +224,7 @@ class Federation:
             loss=loss,
             ledger=self.channel.ledger,
             rounds=rounds,
-            rounds_by_client=rounds_by_client,
+            rounds_by_client=tuple(client.rounds for client in self.clients),
             history=tuple(history),
             traffic=tuple(self.traffic),
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from mechanisms.core.config import TrainingConfig, build_config
+from mechanisms.core.config import Downlink, TrainingConfig, build_config
 from mechanisms.core.context import Deployment, Plan, RunContext
 from mechanisms.core.data import TrainingData, dtype_of
 from mechanisms.core.federation import Federation
@@ -31,7 +31,7 @@ _BLANK = {
 }
 """What a configuration is set to for a run on blank records."""
 
-Downlink = Literal["scalar", "losses", "gradient"]
+_NO_SCALARS = "the games are played on noised scalars, and there are none"
 GameName = Literal["scalars"]
 """`scalars`: the games on DPZV's noised scalars; the configuration then extends `DPZVConfig`."""
 
@@ -124,22 +124,6 @@ def no_noise(config: TrainingConfig, deployment: Deployment) -> tuple[Release, .
     return ()
 
 
-def _nothing(config: TrainingConfig) -> Protection:
-    return Protection()
-
-
-def _no_games(config: TrainingConfig) -> Games:
-    return Games(why_not="the games are played on noised scalars, and there are none")
-
-
-def _no_plan(config: TrainingConfig, deployment: Deployment) -> Plan | None:
-    return None
-
-
-def _first_order(config: TrainingConfig) -> Differences | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class MethodSpec:
     """A method as users name it, with what others ask about its configurations.
@@ -167,10 +151,10 @@ class MethodSpec:
     run: Callable[[TrainingData, Any, RunContext], Run]
     released: Callable[[Any, Deployment], tuple[Release, ...]]
     downlink: Downlink
-    protection: Callable[[Any], Protection] = _nothing
-    games: Callable[[Any], Games] = _no_games
-    plan: Callable[[Any, Deployment], Plan | None] = _no_plan
-    differences: Callable[[Any], Differences | None] = _first_order
+    protection: Callable[[Any], Protection] = lambda config: Protection()
+    games: Callable[[Any], Games] = lambda config: Games(why_not=_NO_SCALARS)
+    plan: Callable[[Any, Deployment], Plan | None] = lambda config, deployment: None
+    differences: Callable[[Any], Differences | None] = lambda config: None
     deviation: Literal["uploads", "own_gradient"] | None = None
     own_noise: bool = False
     defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))

@@ -9,7 +9,7 @@ reverse.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeVar
@@ -23,7 +23,14 @@ from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.seeds import Purpose
-from mechanisms.core.config import ProtectedConfig, active_clients, check_plan, participations_of
+from mechanisms.core.config import (
+    AsyncConfig,
+    ProtectedConfig,
+    active_clients,
+    check_plan,
+    participations_of,
+    rounds_by_client,
+)
 from mechanisms.core.context import Deployment, RunContext
 from mechanisms.core.data import dtype_of
 from mechanisms.core.grid import ROW_BITS, Grid, truncated_steps
@@ -180,32 +187,56 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
     records, clients = deployment.records, deployment.clients
     channel, rounds = channel_of(config), check_plan(config, records=records, clients=clients)
     if config.all_at_once:
-        by_client = [rounds]
+        by_client: Sequence[int] = [rounds]
     else:
-        counted = Counter(islice(active_clients(config, clients, deployment.seed), rounds))
-        by_client = [counted[m] for m in range(1, clients + 1)]
-    moved: ServerUpdate = "frozen" if config.server_rate == 0 else config.server_step
-    return Release(
-        batch_size=config.batch_size,
-        dataset_size=records,
+        by_client = rounds_by_client(islice(active_clients(config, clients, deployment.seed), rounds), clients)
+    return stated(
+        config,
+        deployment,
         rounds=rounds,
+        participations=participations_of(config, by_client, records=records),
         clip=config.dp_clip,
         sigma=config.dp_sigma,
-        sampler=config.sampler,
-        sample_rate=config.sample_rate,
-        server_update=moved if config.top_model else "none",
+        update=config.server_step,
         # All clients of a synchronous round send about one batch: a record takes part once, with all their messages.
         clients=1 if config.all_at_once else clients,
         channel=channel,
         directions=(config.uploads if channel == "embedding" else 1) * (clients if config.all_at_once else 1),
-        participations=participations_of(config, by_client, records=records),
         whole_data_rounds=0 if config.all_at_once or channel == "gradient" else clients,
         clip_scope="batch" if config.dp == "embedding-batch" else "record",
         client_update="frozen" if config.client_rate == 0 else config.client_step,
-        secret_batches=batches_reach_further(config.sampler, clients),
+    )
+
+
+def stated(
+    config: AsyncConfig,
+    deployment: Deployment,
+    *,
+    rounds: int,
+    participations: int | None,
+    clip: float,
+    sigma: float,
+    update: ServerUpdate,
+    **own: Any,
+) -> Release:
+    """Return the release of `rounds` rounds under noise `sigma`, with what a method's `own` messages have beside it."""
+    moved: ServerUpdate = "frozen" if config.server_rate == 0 else update
+    return Release(
+        batch_size=config.batch_size,
+        dataset_size=deployment.records,
+        rounds=rounds,
+        clip=clip,
+        sigma=sigma,
+        clients=own.pop("clients", deployment.clients),
+        sampler=config.sampler,
+        sample_rate=config.sample_rate,
+        secret_batches=batches_reach_further(config.sampler, deployment.clients),
+        participations=participations,
+        server_update=moved if config.top_model else "none",
         noise=config.noise,
         seeded_noise=deployment.seeded_noise,
         data_dependent_side=deployment.data_dependent_side,
+        **own,
     )
 
 

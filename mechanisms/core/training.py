@@ -131,11 +131,7 @@ def train(
             secret.renew(keeper.noise_key(run.round, device))
         if progress is not None:
             progress(run.round)
-    return run.federation.finish(
-        rounds=run.round,
-        rounds_by_client=tuple(client.rounds for client in run.federation.clients),
-        history=history,
-    )
+    return run.federation.finish(run.round, history)
 
 
 def train_in_stacks(

@@ -13,7 +13,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from dpzv_audit.limits import MOST_LOCAL_STEPS
-from mechanisms.core.config import BaselineConfig, Bits, refuse_schedule
+from mechanisms.core.config import BaselineConfig, Bits
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.method import MethodSpec
@@ -28,8 +28,7 @@ class CompressedConfig(BaselineConfig):
     local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS, description="Local steps of a client in a round, Q.")
 
     @model_validator(mode="after")
-    def _synchronous(self) -> Self:
-        refuse_schedule(self)
+    def _batches_have_one_size(self) -> Self:
         if self.forward_bits is not None and self.sampler == "poisson":
             raise ValueError("sampler must be shuffled or uniform with forward_bits: batches of one size are quantised")
         return self
@@ -47,15 +46,18 @@ class SplitConfig(CompressedConfig):
     server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
 
 
-def _run(data: TrainingData, config: CompressedConfig, context: RunContext) -> FirstOrderRun:
-    return FirstOrderRun(data, config, context, bits=config.forward_bits, local_steps=config.local_steps)
+class CompressedRun(FirstOrderRun):
+    """Compressed VFL, and split learning, which is the case without compression; see `FirstOrderRun`."""
+
+    def __init__(self, data: TrainingData, config: CompressedConfig, context: RunContext) -> None:
+        super().__init__(data, config, context, bits=config.forward_bits, local_steps=config.local_steps)
 
 
 SPLIT = MethodSpec(
     name="split",
     summary="split learning: synchronous, first order, per-record gradients go down",
     config=SplitConfig,
-    run=_run,
+    run=CompressedRun,
     released=channel_releases,
     protection=channel_protection,
     games=channel_games,

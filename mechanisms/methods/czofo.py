@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
 from mechanisms.core.channel import SERVER, Message, quantised
-from mechanisms.core.config import BaselineConfig, Bits, refuse_gradient
+from mechanisms.core.config import BaselineConfig, Bits
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.method import Differences, MethodSpec
@@ -28,6 +28,8 @@ from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_
 class CZOFOConfig(BaselineConfig):
     """VFL-CZOFO (paper 003): q directions at the embedding, chained with first order at the client."""
 
+    answers = "scalar"
+
     directions: int = Field(10, ge=1, le=MOST_DIRECTIONS, description="Directions a round, q.")
     smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
     direction: DirectionKind = Field("gaussian", description="Distribution of a record's direction.")
@@ -39,11 +41,6 @@ class CZOFOConfig(BaselineConfig):
     def _batches_have_one_size(self) -> Self:
         if self.sampler == "poisson":
             raise ValueError("sampler must be shuffled or uniform: directions are shared for batches of one size")
-        return self
-
-    @model_validator(mode="after")
-    def _no_gradient_travels(self) -> Self:
-        refuse_gradient(self)
         return self
 
     def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:

@@ -15,7 +15,6 @@ nothing.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
@@ -26,12 +25,18 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
-from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.errors import InputError
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_ROUNDS
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
-from mechanisms.core.config import AsyncConfig, TrainingConfig, active_clients, check_plan, participations_of
+from mechanisms.core.config import (
+    AsyncConfig,
+    TrainingConfig,
+    active_clients,
+    check_plan,
+    participations_of,
+    rounds_by_client,
+)
 from mechanisms.core.context import Deployment, Plan, RunContext, repeats_of
 from mechanisms.core.data import TrainingData, dtype_of
 from mechanisms.core.federation import ClientState, Federation
@@ -39,6 +44,7 @@ from mechanisms.core.grid import GRADIENT_BITS, SCALAR_BITS, Grid, nearest_steps
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
 from mechanisms.core.models import dimension
 from mechanisms.core.noise import ClipRule, GaussianNoise, clip
+from mechanisms.core.protection import stated
 from mechanisms.core.replicas import clipped_gradient_steps, clipped_gradient_sum, loss_differences, shift_in_place
 from mechanisms.core.rounds import ZerothOrderParty
 from mechanisms.core.streams import Batch
@@ -115,8 +121,7 @@ def plan(config: DPZVConfig, deployment: Deployment) -> Plan:
     records, clients, repeats = deployment.records, deployment.clients, deployment.repeats
     rounds = check_plan(config, records=records, clients=clients, rounds=deployment.rounds)
     active = tuple(islice(active_clients(config, clients, deployment.seed), rounds))
-    counted = Counter(active)
-    by_client = tuple(counted[m] for m in range(1, clients + 1))
+    by_client = rounds_by_client(active, clients)
     participations = participations_of(config, by_client, records=records, repeats=repeats)
     if participations is None and any(r > 1 for r in repeats.values()):
         raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
@@ -129,26 +134,18 @@ def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -
     """Return the noised scalars of `the_plan` as an accountant takes them."""
     # dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
     stepped = config.server_update == "dp-sgd"
-    moved: ServerUpdate = "frozen" if config.server_rate == 0 else config.server_update
-    return Release(
-        batch_size=config.batch_size,
-        dataset_size=deployment.records,
+    return stated(
+        config,
+        deployment,
         rounds=len(the_plan.active),
+        participations=the_plan.participations,
         clip=config.clip,
         sigma=the_plan.sigma,
-        sampler=config.sampler,
-        sample_rate=config.sample_rate,
-        clients=len(the_plan.rounds_by_client),
-        secret_batches=batches_reach_further(config.sampler, len(the_plan.rounds_by_client)),
-        participations=the_plan.participations,
+        update=config.server_update,
         clip_rule=config.clip_rule,
-        server_update=moved if config.top_model else "none",
         participation_cap=config.participation_cap,
         distinct_ids=config.distinct_ids,
         server_noise_multiplier=config.server_noise_multiplier if stepped else None,
-        seeded_noise=deployment.seeded_noise,
-        data_dependent_side=deployment.data_dependent_side,
-        noise=config.noise,
     )
 
 
@@ -372,12 +369,12 @@ class DPZVRun:
         fed.channel.note(number, self.round, "direction", lambda: directions.at(own_round))
         if self.config.perturbation == "in-place":
             inputs = fed.inputs(client, batch)
+            pair = []
+            for shift in (smoothing, -2.0 * smoothing):
+                shift_in_place(client.parameters, directions, own_round, shift)
+                pair.append(client.evaluator.forward(client.parameters, inputs))
             shift_in_place(client.parameters, directions, own_round, smoothing)
-            plus = client.evaluator.forward(client.parameters, inputs)
-            shift_in_place(client.parameters, directions, own_round, -2.0 * smoothing)
-            minus = client.evaluator.forward(client.parameters, inputs)
-            shift_in_place(client.parameters, directions, own_round, smoothing)
-            return torch.stack((plus, minus), 1)
+            return torch.stack(pair, 1)
         return fed.embed_pair(client, batch, party.moved(own_round, smoothing, -smoothing))
 
     def _serve(self, number: int, batch: Batch, uploads: Tensor) -> Tensor:

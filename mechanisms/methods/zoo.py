@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from mechanisms.core.channel import SERVER, Message
-from mechanisms.core.config import ProtectedConfig, refuse_gradient, refuse_schedule
+from mechanisms.core.config import ProtectedConfig
 from mechanisms.core.context import RunContext
 from mechanisms.core.data import TrainingData
 from mechanisms.core.method import Differences, MethodSpec
@@ -29,6 +29,10 @@ from mechanisms.core.streams import Batch, DirectionKind, dimension_factor
 class ZerothOrderConfig(ProtectedConfig):
     """ZOO-VFL, Syn-ZOO-VFL and VFL-Cascaded (papers 002, 003)."""
 
+    uploads = 2
+    client_step = "zeroth-order"
+    answers = "losses"
+
     client_rate: float = Field(1e-3, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
     server_rate: float = Field(1e-3, ge=0, description="Learning rate of the server, eta_0.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
@@ -38,32 +42,15 @@ class ZerothOrderConfig(ProtectedConfig):
     synchronous: bool = Field(False, description="All clients in every round, on one batch.")
     server_first_order: bool = Field(False, description="The server steps by its exact gradient (VFL-Cascaded).")
 
-    @model_validator(mode="after")
-    def _synchronous(self) -> Self:
-        if self.synchronous:
-            refuse_schedule(self)
-        refuse_gradient(self)
-        return self
-
     @property
     def all_at_once(self) -> bool:
         """See `ProtectedConfig.all_at_once`."""
         return self.synchronous
 
     @property
-    def uploads(self) -> int:
-        """See `ProtectedConfig.uploads`: h(w) and h(w + mu u)."""
-        return 2
-
-    @property
     def server_step(self) -> Literal["zo", "sgd"]:
         """See `ProtectedConfig.server_step`."""
         return "sgd" if self.server_first_order else "zo"
-
-    @property
-    def client_step(self) -> Literal["zeroth-order", "first-order"]:
-        """See `ProtectedConfig.client_step`."""
-        return "zeroth-order"
 
 
 class ZOORun(BaselineRun[ZerothOrderConfig]):
