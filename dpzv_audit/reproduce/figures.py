@@ -19,75 +19,54 @@ if TYPE_CHECKING:
 Line = tuple[str, Sequence[tuple[float, float]]]
 Series = Mapping[str, Mapping[str, float]]
 """Intervals of one row of a figure by name: `value`, `low` and `high`."""
+_COLOURS = (svg.INK, svg.ACCENT, svg.MUTED)
 _SHAPES = ("o", "D", "s")
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
 
 
 def accuracy_by_epoch(result: Row) -> str:
-    """Accuracy in percent against the paper's epochs, a line a row; the paper's value, after all its epochs, beside."""
+    """Draw accuracy in percent against the paper's epochs, a line a row."""
+    subject = f"Test accuracy by epoch, {result['source']}"
+    return line_figure(result, _histories(result), "epoch, as the paper counts them", subject)
+
+
+def megabytes_by_accuracy(result: Row) -> str:
+    """Draw accuracy against megabytes sent in both directions, a line a row."""
+    sizes = [megabytes_per_epoch(row) for row in result["rows"]]
     lines = [
-        (row["label"], [(point["epoch"], 100 * point["accuracy"]) for point in row["history"]])
-        for row in result["rows"]
+        (label, [(size * epoch, accuracy) for epoch, accuracy in points])
+        for size, (label, points) in zip(sizes, _histories(result), strict=True)
     ]
-    return line_figure(
-        result,
-        lines,
-        x_label="epoch, as the paper counts them",
-        y_label="test accuracy, %",
-        subject=f"Test accuracy by epoch, {result['source']}",
-    )
+    subject = f"Test accuracy against bytes sent, {result['source']}"
+    return line_figure(result, lines, "messages in both directions, MB", subject)
+
+
+def _histories(result: Row) -> list[Line]:
+    """Return the accuracy in percent of each row by the paper's epochs."""
+    return [(row["label"], [(p["epoch"], 100 * p["accuracy"]) for p in row["history"]]) for row in result["rows"]]
 
 
 def accuracy_by_epsilon(result: Row) -> str:
-    """Accuracy against the claimed epsilon, a line a method; what has no noise stands at the right, at infinity."""
-    claims = [row["epsilon"] for row in result["rows"] if row["epsilon"] is not None]
+    """Draw accuracy against the claimed epsilon, a line a method; no noise stands at the right, at infinity."""
+    claims = sorted({row["epsilon"] for row in result["rows"] if row["epsilon"] is not None})
     infinity = 4.0 * max(claims, default=1.0)
     series: dict[str, list[tuple[float, float]]] = {}
     for row in result["rows"]:
         at = infinity if row["epsilon"] is None else row["epsilon"]
         series.setdefault(row["series"], []).append((at, 100 * row["accuracy"]["value"]))
-
-    def finish(axes: Axes) -> None:
-        axes.set_xticks([*sorted(set(claims)), infinity], [*(f"{e:g}" for e in sorted(set(claims))), "∞"])
-
-    return line_figure(
-        result,
-        [(name, sorted(points)) for name, points in series.items()],
-        x_label="claimed ε at δ = 0.001; ∞: no noise",
-        y_label="test accuracy, %",
-        subject=f"Test accuracy against claimed epsilon after {result['epochs']} epochs",
-        log_x=True,
-        finish=finish,
-    )
-
-
-def megabytes_by_accuracy(result: Row) -> str:
-    """Accuracy against megabytes sent in both directions, a line a row."""
-    lines = []
-    for row in result["rows"]:
-        per_epoch = megabytes_per_epoch(row)
-        points = [(per_epoch * point["epoch"], 100 * point["accuracy"]) for point in row["history"]]
-        lines.append((row["label"], points))
-    return line_figure(
-        result,
-        lines,
-        x_label="messages in both directions, MB",
-        y_label="test accuracy, %",
-        subject=f"Test accuracy against bytes sent, {result['source']}",
-    )
+    ticks = {**{claim: f"{claim:g}" for claim in claims}, infinity: "∞"}
+    lines = [(name, sorted(points)) for name, points in series.items()]
+    subject = f"Test accuracy against claimed epsilon after {result['epochs']} epochs"
+    return line_figure(result, lines, "claimed ε at δ = 0.001; ∞: no noise", subject, log_ticks=ticks)
 
 
 def line_figure(
-    result: Row,
-    lines: Sequence[Line],
-    *,
-    x_label: str,
-    y_label: str,
-    subject: str,
-    log_x: bool = False,
-    finish: Callable[[Axes], None] | None = None,
+    result: Row, lines: Sequence[Line], x_label: str, subject: str, *, log_ticks: Mapping[float, str] | None = None
 ) -> str:
-    """Lines of (x, y) points as SVG, each with its name and last value at its right end; `finish` adds to the axes."""
+    """Return lines of accuracies as SVG, each with its name and last value at its right end.
+
+    With `log_ticks`, places on a logarithmic axis and their names.
+    """
     shown = [(label, points) for label, points in lines if points]
     if not shown:
         return ""
@@ -95,24 +74,21 @@ def line_figure(
     def paint(axes: Axes) -> None:
         for index, (_, points) in enumerate(shown):
             xs, ys = zip(*points, strict=True)
-            marker = "o" if len(points) < 8 else ""
             axes.plot(
                 xs,
                 ys,
-                color=(svg.INK, svg.ACCENT, svg.MUTED)[index % 3],
+                color=_COLOURS[index % 3],
                 linestyle=_DASHES[index % len(_DASHES)],
                 linewidth=1.5,
-                marker=marker,
+                marker="o" if len(points) < 8 else "",
                 markersize=4,
             )
-        if log_x:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.xaxis.set_minor_formatter(lambda value, _: "")
-        axes.set(xlabel=x_label, ylabel=y_label)
+        if log_ticks is not None:
+            _log_scale(axes, "{:g}")
+        axes.set(xlabel=x_label, ylabel="test accuracy, %")
         axes.grid(alpha=0.5)
-        if finish is not None:
-            finish(axes)
+        if log_ticks is not None:
+            axes.set_xticks([*log_ticks], [*log_ticks.values()])
         low, high = axes.get_ylim()
         for (label, points), (index, at) in zip(shown, _spread([p[-1][1] for _, p in shown], low, high), strict=True):
             axes.annotate(
@@ -121,12 +97,18 @@ def line_figure(
                 xycoords="axes fraction",
                 va="center",
                 fontsize=8.5,
-                color=(svg.INK, svg.ACCENT, svg.MUTED)[index % 3],
+                color=_COLOURS[index % 3],
                 annotation_clip=False,
             )
 
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in shown)
     return _drawn(result, f"{subject}. At the right end: {ends}", max(2.8, 0.28 * len(shown) + 1.2), paint)
+
+
+def _log_scale(axes: Axes, form: str) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: form.format(value))
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
 
 
 def _spread(ends: Sequence[float], low: float, high: float) -> list[tuple[int, float]]:
@@ -211,15 +193,9 @@ def both_adversaries(result: Row) -> str:
 
 def beside_baselines(result: Row) -> str:
     """The trained bottom model beside both baselines, row by row."""
+    beside = {"raw features": RAW, "untrained": UNTRAINED}
     lines = [
-        (
-            row["label"],
-            {
-                "trained": row["success"],
-                "raw features": row["baselines"][RAW],
-                "untrained": row["baselines"][UNTRAINED],
-            },
-        )
+        (row["label"], {"trained": row["success"], **{name: row["baselines"][of] for name, of in beside.items()}})
         for row in result["rows"]
     ]
     return interval_figure(result, lines, f"Label inference by model completion, {result['source']}")
@@ -246,7 +222,6 @@ def memory_bars(result: Row) -> str:
 
 def tried_settings(result: Row) -> str:
     """Held-out accuracy of every setting tried against its rounds, a mark a row; the control's choice as a line."""
-    markers = {0: "o", 1: "s", 2: "^", 3: "x", 4: "D"}
     rows = [row for row in result["rows"] if row["kind"] != "control"]
     control = next(iter(of_kind(result["rows"], "control")), None)
     if not rows:
@@ -265,10 +240,8 @@ def tried_settings(result: Row) -> str:
             ys = [100 * trial["accuracy"] for trial in row["tried"]]
             colour = svg.MUTED if row["kind"] == "claimed" else svg.ACCENT
             best = filled("{label}, best {validation:.1p}", row)
-            axes.plot(xs, ys, linestyle="", marker=markers[index % 5], markersize=5, color=colour, label=best)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.xaxis.set_minor_formatter(lambda value, _: "")
+            axes.plot(xs, ys, linestyle="", marker="os^xD"[index % 5], markersize=5, color=colour, label=best)
+        _log_scale(axes, "{:,.0f}")
         axes.set(xlabel="rounds, all clients together", ylabel="held-out accuracy, %")
         axes.grid(alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=1)
