@@ -221,15 +221,22 @@ def _trained(
     output: Output,
 ) -> AuditOutcome:
     from dpzv_audit.evaluation.auditing import audit_outcome, one_run_outcome
+    from dpzv_audit.evaluation.sections import Case
 
     choice = choose(training, data, quiet=output.quiet)
-    what = (choice.method, choice.config, choice.dataset)
-    where = choose_device(device)
+    case = Case(
+        method=choice.method,
+        config=choice.config,
+        dataset=choice.dataset,
+        adversary=options["adversary"],
+        seed=options["seed"],
+        device=choose_device(device),
+    )
     with output.progress() as bars:
-        options |= {"device": where, "reporter": progress_reporter(bars)}
+        reporter = progress_reporter(bars)
         if canaries is not None:
-            return one_run_outcome(*what, canaries=canaries, **options)
-        return audit_outcome(*what, **options)
+            return one_run_outcome(case, options["audit"], canaries=canaries, reporter=reporter)
+        return audit_outcome(case, options["audit"], reporter=reporter)
 
 
 def _refuse(given: Collection[str], names: Iterable[str], why: str) -> None:

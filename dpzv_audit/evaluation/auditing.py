@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+from dpzv_audit.accounting import Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.privacy import check_noise, game_of, noised, privacy_of, section, tradeoff_of
-from dpzv_audit.evaluation.sections import Provenance, noise_section, provenance, published_by_simulation, versions
+from dpzv_audit.evaluation.privacy import Claimed, check_noise, game_of, noised, privacy_of, section, tradeoff_of
+from dpzv_audit.evaluation.sections import (
+    Case,
+    Provenance,
+    noise_section,
+    provenance,
+    published_by_simulation,
+    versions,
+)
 from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.evidence.bounding import (
     AuditPlan,
+    Bounded,
     Reporter,
     bounded,
-    bounds_by_runs,
-    memory_section,
     score_files,
     silent,
-    warnings_of,
     wealth_by_pairs,
 )
 from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
@@ -36,6 +43,7 @@ from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedRes
 from dpzv_audit.statistics import audit_scores, can_refute
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
+from mechanisms.methods.dpzv import scalar_release
 from reports.text import percent
 
 
@@ -60,36 +68,17 @@ def audit_result(
     reporter: Reporter | None = None,
 ) -> AuditResult:
     """Play a game on real trainings and set the lower bound beside every upper bound; schema `dpzv-audit/audit/1`."""
-    return audit_outcome(
-        method, config, dataset, adversary=adversary, audit=audit, seed=seed, device=device, reporter=reporter
-    ).result
+    case = Case(method=method, config=config, dataset=dataset, adversary=adversary, seed=seed, device=device)
+    return audit_outcome(case, audit, reporter=reporter).result
 
 
-def audit_outcome(
-    method: MethodSpec,
-    config: TrainingConfig,
-    dataset: VerticalDataset,
-    *,
-    adversary: str,
-    audit: AuditPlan,
-    seed: int = 0,
-    device: str = "cpu",
-    reporter: Reporter | None = None,
-) -> AuditOutcome:
+def audit_outcome(case: Case, audit: AuditPlan, *, reporter: Reporter | None = None) -> AuditOutcome:
     """Like `audit_result`, with the scores as files."""
-    game = game_of(method, noised(method, config), adversary, audit)
-    trials = RealTrials(game, dataset, seed, device)
+    game = game_of(case.method, noised(case.method, case.config), case.adversary, audit)
+    trials = RealTrials(game, case.dataset, case.seed, case.device)
     check_noise(trials.plan.sigma)
-    return _outcome(
-        method,
-        trials,
-        trials.plan,
-        audit,
-        dataset.name,
-        provenance(config, dataset, seed, device, audit.chunk),
-        seed=seed,
-        reporter=reporter,
-    )
+    facts = provenance(case, chunk=audit.chunk)
+    return _outcome(trials, trials.plan, case.deployment, audit, facts, reporter)
 
 
 def simulated_outcome(
@@ -109,73 +98,90 @@ def simulated_outcome(
     check_noise(the_plan.sigma)
     trials = SimulatedTrials.of(game, the_plan, deployment.records, seed)
     facts = Provenance(
+        method=method.name,
+        dataset="simulated",
+        protects=method.protects(config),
+        noise=noise_section(method, config, None, seed),
         config=config.model_dump(mode="json"),
         seed=seed,
         compute={"device": "cpu", "threads": 1, "audit_chunk": audit.chunk},
         data=Data(partition=f"simulated: {deployment.records:,} records, {deployment.clients} clients"),
         versions=versions(),
     )
-    return _outcome(method, trials, the_plan, audit, "simulated", facts, seed=seed, reporter=reporter)
+    return _outcome(trials, the_plan, deployment, audit, facts, reporter)
 
 
 def _outcome(
-    method: MethodSpec,
     trials: RealTrials | SimulatedTrials,
     the_plan: Plan,
+    deployment: Deployment,
     audit: AuditPlan,
-    dataset: str,
     facts: Provenance,
-    *,
-    seed: int,
     reporter: Reporter | None,
 ) -> AuditOutcome:
-    game = trials.game
-    scored = partial(outcome_of, trials)
-    found = bounded(trials, audit, scored, delta=game.config.delta, seed=seed, reporter=reporter)
-    scores, done = found.scores, found.done
-    warnings = warnings_of(scores)
-    fitted = isinstance(trials, RealTrials) and bool(trials.dataset.fitted)
-    deployment = Deployment(
-        records=trials.sampling.records, clients=len(the_plan.rounds_by_client), data_dependent_side=fitted
-    )
-    privacy, tradeoff = privacy_of(
-        game.config,
-        the_plan,
-        deployment,
-        scores,
-        found.bounds,
-        adversary=game.adversary,
-        neighbours=game.neighbours,
-        confidence=audit.confidence,
-    )
-    compute = {**facts.compute, "workers": audit.workers.words(), **memory_section(done)}
-    claimed, delta = game.config.epsilon, game.config.delta
+    game, config = trials.game, trials.game.config
+    found = bounded(trials, audit, partial(outcome_of, trials), delta=config.delta, seed=facts.seed, reporter=reporter)
     labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
-    stopped = {"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}
-    result = AuditResult(
-        method=method.name,
-        dataset=dataset,
-        adversary=game.adversary,
-        game={**game_section(game, scores, labels), **stopped},
-        privacy=privacy,
-        noise=noise_section(method, game.config, None, seed),
-        sentence=f"{privacy_sentence(privacy)}{_caveats(scores, audit, done.pairs, done.stopped)}"
-        + "".join(f" Warning: {warning}." for warning in warnings),
-        warnings=warnings,
-        tradeoff=tradeoff,
-        by_runs=bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
-        wealth=None
-        if claimed is None
-        else wealth_by_pairs(scores, epsilon=claimed, delta=delta, confidence=audit.confidence),
-        protects=method.protects(game.config),
-        **vars(replace(facts, compute=compute)),
+    claimed = config.epsilon
+    wealth = None
+    if claimed is not None:
+        wealth = wealth_by_pairs(found.scores, epsilon=claimed, delta=config.delta, confidence=audit.confidence)
+    compute = {**facts.compute, "workers": audit.workers.words(), **found.memory}
+    return _judged(
+        Claimed(claimed, config.delta, game.adversary, game.neighbours),
+        scalar_release(config, the_plan, deployment),
+        the_plan,
+        found.scores,
+        found.bounds,
+        audit,
+        replace(facts, compute=compute),
+        forget=found.forget,
+        game=_played(_game(game, found.scores, labels), found, audit),
+        caveats=_caveats(found, audit),
+        warnings=found.warnings,
+        by_runs=found.by_runs(delta=config.delta, confidence=audit.confidence, seed=facts.seed),
+        wealth=wealth,
     )
-    result = result.model_copy(update={"published": published_by_simulation(result, game.config)})
-    return AuditOutcome(result, score_files(scores), found.forget)
 
 
-def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
-    """What was played, in words and numbers; all five parts of the game stand in it. Without `labels`: simulated."""
+def _judged(
+    claim: Claimed,
+    release: Release,
+    the_plan: Plan,
+    scores: GameScores,
+    bounds: Sequence[EmpiricalBound],
+    audit: AuditPlan,
+    facts: Provenance,
+    *,
+    caveats: str = "",
+    curves: bool = True,
+    forget: Callable[[], None] = lambda: None,
+    **parts: Any,
+) -> AuditOutcome:
+    """Set the bounds from the scores of a training beside those from its release; `parts` go into the result."""
+    privacy, tradeoff = privacy_of(claim, release, the_plan, scores, bounds, confidence=audit.confidence)
+    result = AuditResult(
+        adversary=claim.adversary,
+        privacy=privacy,
+        sentence=_warned(privacy_sentence(privacy) + caveats, parts.get("warnings", [])),
+        tradeoff=tradeoff if curves else None,
+        **parts,
+        **vars(facts),
+    )
+    return _published(result, facts.config.get("sampler"), scores, forget)
+
+
+def _published(result: AuditResult, sampler: object, scores: GameScores, forget: Callable[[], None]) -> AuditOutcome:
+    published = published_by_simulation(result, sampler)
+    return AuditOutcome(result.model_copy(update={"published": published}), score_files(scores), forget)
+
+
+def _warned(sentence: str, warnings: Sequence[str]) -> str:
+    return sentence + "".join(f" Warning: {warning}." for warning in warnings)
+
+
+def _game(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
+    """What is played, in words; all five parts of the game stand in it. Without `labels`: simulated."""
     canary = f"{game.canary} (record {game.record}: {CANARIES[game.canary]}"
     if game.canary == "worst-case":
         canary += f"; the others contribute {'0' if game.others == 'zero' else '+C'}"
@@ -190,22 +196,30 @@ def game_section(game: Game, scores: GameScores, labels: tuple[int, int] | None)
     }
     if labels is not None and game.neighbours not in ("add-remove", "zero-out"):
         section["labels"] = f"{labels[0]} in the world 'out', {labels[1]} in 'in'"
+    return section
+
+
+def _played(game: dict[str, Plain], found: Bounded, audit: AuditPlan) -> dict[str, Plain]:
+    """Return `game` with what came of it."""
+    scores = found.scores
     if scores.participations is not None:
-        section["participations"] = "{} to {}".format(*scores.participations)
+        game["participations"] = "{} to {}".format(*scores.participations)
     if scores.saturated is not None:
-        section["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
-    return section | fitted_facts(scores.fitted)
+        game["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
+    stopped = found.done.stopped
+    cut: dict[str, Plain] = {"stopped": stopped, "runs_asked": audit.runs} if stopped else {}
+    return {**game, **fitted_facts(scores.fitted), **cut}
 
 
-def _caveats(scores: GameScores, audit: AuditPlan, pairs: int, stopped: str | None) -> str:
+def _caveats(found: Bounded, audit: AuditPlan) -> str:
     text = ""
-    if scores.saturated is False:
+    if found.scores.saturated is False:
         text += (
             " The canary did not saturate the clip throughout (saturated: no), "
             "so this audit sees less than the mechanism leaks."
         )
-    if stopped:
-        done = f"{pairs:,} of {audit.runs:,} runs in each world"
+    if found.done.stopped:
+        done = f"{found.done.pairs:,} of {audit.runs:,} runs in each world"
         text += f" The time limit ended it after {done}; it goes on where it is resumed."
     return text
 
@@ -240,8 +254,7 @@ def mechanism_outcome(
         return GameScores(outside, inside, "fitted" if fitted else "own", gaussian=part, fitted=fitted)
 
     found = bounded(trials, audit, scored, delta=delta, seed=seed, reporter=reporter)
-    scores, done = found.scores, found.done
-    warnings = warnings_of(scores)
+    scores, warnings = found.scores, found.warnings
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
@@ -250,44 +263,28 @@ def mechanism_outcome(
         "score": SCORES["fitted"] if scores.fitted else "the mechanism's own",
         "runs_in": len(scores.in_scores),
         "runs_out": len(scores.out_scores),
-        **fitted_facts(scores.fitted),
-        **({"stopped": done.stopped, "runs_asked": audit.runs} if done.stopped else {}),
     }
-    privacy = section(
-        Theory(),
-        found.bounds,
-        claimed=epsilon,
-        delta=delta,
-        confidence=audit.confidence,
-        adversary="whoever sees the view",
-        neighbours="its own",
-    )
+    claim, theory = Claimed(epsilon, delta, "whoever sees the view", "its own"), Theory()
+    privacy = section(theory, claim, found.bounds, confidence=audit.confidence)
     note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
+    workers = {"workers": audit.workers.words(), **found.memory}
+    unkept = {"not_kept": not_kept} if not_kept else {}
     result = AuditResult(
         method=path,
         dataset="its own",
         adversary="the view's owner",
-        game=game,
+        game=_played(game, found, audit),
         privacy=privacy,
         exactly_gaussian=exactly_gaussian,
-        sentence=_sentence(path, privacy, audit) + "".join(f" Warning: {warning}." for warning in warnings),
+        sentence=_warned(_sentence(path, privacy, audit), warnings),
         warnings=warnings,
-        tradeoff=tradeoff_of(
-            scores, (epsilon, delta), Theory(), of_method=False, confidence=audit.confidence, note=note
-        ),
-        by_runs=bounds_by_runs(scores, delta=delta, confidence=audit.confidence, seed=seed),
+        tradeoff=tradeoff_of(scores, claim, theory, of_method=False, confidence=audit.confidence, note=note),
+        by_runs=found.by_runs(delta=delta, confidence=audit.confidence, seed=seed),
         seed=seed,
-        compute={
-            "device": "cpu",
-            "audit_chunk": audit.chunk,
-            "workers": audit.workers.words(),
-            **memory_section(done),
-            **({"not_kept": not_kept} if not_kept else {}),
-        },
+        compute={"device": "cpu", "audit_chunk": audit.chunk, **workers, **unkept},
         versions=versions(),
     )
-    result = result.model_copy(update={"published": published_by_simulation(result, None)})
-    return AuditOutcome(result, score_files(scores), found.forget)
+    return _published(result, None, scores, found.forget)
 
 
 def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
@@ -318,25 +315,17 @@ _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": 
 """What the game of one training is, by flag."""
 
 
-def one_run_outcome(
-    method: MethodSpec,
-    config: TrainingConfig,
-    dataset: VerticalDataset,
-    *,
-    canaries: int,
-    adversary: str,
-    audit: AuditPlan,
-    seed: int = 0,
-    device: str = "cpu",
-    reporter: Reporter | None = None,
-) -> AuditOutcome:
+def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Reporter | None = None) -> AuditOutcome:
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
-    config = noised(method, config)
+    method, seed, adversary = case.method, case.seed, case.adversary
+    config = noised(method, case.config)
     for field, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
         if given != _OF_ONE_RUN[field]:
             raise InputError(f"must be {_OF_ONE_RUN[field]} with ‹canaries›", field, given)
     stage = (reporter or silent()).stage("one training", 1)
-    played = play_one_run(method, config, dataset, canaries=canaries, adversary=adversary, seed=seed, device=device)
+    played = play_one_run(
+        method, config, case.dataset, canaries=canaries, adversary=adversary, seed=seed, device=case.device
+    )
     stage(1)
     check_noise(played.plan.sigma)
     inside, outside = played.sides
@@ -351,24 +340,15 @@ def one_run_outcome(
         coin_flips=True,
         seed=seed,
     )
-    scores = GameScores(outside, inside, "one-run", saturated=played.saturated)
-    deployment = Deployment(
-        records=len(dataset.train), clients=dataset.clients, data_dependent_side=bool(dataset.fitted)
-    )
-    privacy, _ = privacy_of(
-        config,
+    return _judged(
+        Claimed(config.epsilon, config.delta, adversary, audit.neighbours),
+        scalar_release(config, played.plan, case.deployment),
         played.plan,
-        deployment,
-        scores,
+        GameScores(outside, inside, "one-run", saturated=played.saturated),
         bounds,
-        adversary=adversary,
-        neighbours=audit.neighbours,
-        confidence=audit.confidence,
-    )
-    result = AuditResult(
-        method=method.name,
-        dataset=dataset.name,
-        adversary=adversary,
+        audit,
+        provenance(case),
+        curves=False,  # the canaries of one training depend on each other, so their scores have no band
         game={
             "mechanism": "one real training",
             "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",
@@ -381,15 +361,7 @@ def one_run_outcome(
             "rounds_seen": played.rounds_seen,
             "saturated": "yes" if played.saturated else "no: the server undid it",
         },
-        privacy=privacy,
-        noise=noise_section(method, config, None, seed),
-        sentence=privacy_sentence(privacy),
-        tradeoff=None,  # the canaries of one training depend on each other, so their scores have no band
-        protects=method.protects(config),
-        **vars(provenance(config, dataset, seed, device, None)),
     )
-    result = result.model_copy(update={"published": published_by_simulation(result, config)})
-    return AuditOutcome(result, score_files(scores), lambda: None)
 
 
 def planted_row(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-from dpzv_audit.accounting import gaps_of
-from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.accounting import Release, gaps_of
 from dpzv_audit.errors import InputError
+from dpzv_audit.evaluation.sections import Case
 from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Reporter, bounded
 from dpzv_audit.evidence.games import account, recomputed_curve
 from dpzv_audit.evidence.verdict import NO_NOISE, Theory, given_by, largest_gating, refuted_given, verdict_on
@@ -28,58 +29,54 @@ _UNAUDITED = (
 )
 
 
+@dataclass(frozen=True)
+class Claimed:
+    """What is claimed of a training or a mechanism, against whom, and what may differ between the two worlds."""
+
+    epsilon: float | None
+    delta: float | None
+    adversary: str
+    neighbours: str
+
+
+NO_THEORY = Theory(applies=True, unaccounted=NO_NOISE)
+
+
 def privacy_sections(
-    method: MethodSpec,
-    config: TrainingConfig,
-    dataset: VerticalDataset,
+    case: Case,
     the_plan: Plan | None,
-    *,
-    adversary: str,
     audit: AuditPlan,
+    *,
     repeats: int = 1,
-    seed: int = 0,
-    device: str = "cpu",
-    reporter: Reporter | None = None,
     seeded_noise: bool = False,
+    reporter: Reporter | None = None,
 ) -> tuple[Privacy, Tradeoff | None]:
     """The claim, the upper bounds and the lower bound against one adversary, and the trade-off curves of all three.
 
     `seeded_noise` says that the training is released and its noise is not: see `dpzv_audit.accounting.Release`.
     """
-    deployment = Deployment(
-        records=len(dataset.train),
-        clients=dataset.clients,
-        seed=seed,
-        seeded_noise=seeded_noise,
-        data_dependent_side=bool(dataset.fitted),
-    )
+    method, config, adversary = case.method, case.config, case.adversary
+    deployment = replace(case.deployment, seeded_noise=seeded_noise)
     noised = scalar_config(method, config)
     facing = next((name for name in method.protection(config).audience if name == adversary), None)
     if noised is None and facing is not None:
         return _of_channel(method, config, deployment, facing), None
     if noised is None or the_plan is None or the_plan.sigma == 0.0:
-        method.check_noise(config, clients=dataset.clients)
-        nothing = Theory(applies=True, unaccounted=NO_NOISE)
-        claimed = noised.epsilon if noised is not None and noised.calibration != "none" else None
+        method.check_noise(config, clients=deployment.clients)
+        epsilon = noised.epsilon if noised is not None and noised.calibration != "none" else None
         delta = noised.delta if noised is not None else None
-        return section(nothing, claimed=claimed, delta=delta, adversary=adversary, neighbours=NEIGHBOURS), None
+        return section(NO_THEORY, Claimed(epsilon, delta, adversary, NEIGHBOURS)), None
     found = None
     if audit.runs and adversary in ("client", "colluding-clients"):
         game = game_of(method, noised, adversary, audit, repeats)
-        trials = RealTrials(game, dataset, seed, device)
+        trials = RealTrials(game, case.dataset, case.seed, case.device)
         scored = partial(outcome_of, trials)
-        found = bounded(trials, audit, scored, delta=noised.delta, seed=seed, reporter=reporter)
-    return privacy_of(
-        noised,
-        the_plan,
-        deployment,
-        None if found is None else found.scores,
-        () if found is None else found.bounds,
-        adversary=adversary,
-        neighbours=NEIGHBOURS,
-        confidence=audit.confidence,
-        why_not=_UNAUDITED if audit.runs else "no audit was asked for",
-    )
+        found = bounded(trials, audit, scored, delta=noised.delta, seed=case.seed, reporter=reporter)
+    claim = Claimed(noised.epsilon, noised.delta, adversary, NEIGHBOURS)
+    scores, bounds = (None, ()) if found is None else (found.scores, found.bounds)
+    why_not = _UNAUDITED if audit.runs else "no audit was asked for"
+    release = scalar_release(noised, the_plan, deployment)
+    return privacy_of(claim, release, the_plan, scores, bounds, confidence=audit.confidence, why_not=why_not)
 
 
 def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
@@ -97,25 +94,24 @@ def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: Audit
 
 
 def privacy_of(
-    config: DPZVConfig,
+    claim: Claimed,
+    release: Release,
     the_plan: Plan,
-    deployment: Deployment,
     scores: GameScores | None,
     estimators: Sequence[EmpiricalBound],
     *,
-    adversary: str,
-    neighbours: str,
     confidence: float,
     why_not: str = "",
 ) -> tuple[Privacy, Tradeoff | None]:
     """The privacy section and the trade-off curves of a training and, if there was an audit, its scores and bounds."""
-    release, relation = scalar_release(config, the_plan, deployment), cast(NeighbourRelation, neighbours)
+    assert claim.delta is not None
+    relation = cast(NeighbourRelation, claim.neighbours)
     theory = account(
         release,
-        adversary=cast(AdversaryName, adversary),
+        adversary=cast(AdversaryName, claim.adversary),
         neighbours=relation,
-        delta=config.delta,
-        enough=config.epsilon,  # where certified bounds decide the claim, nothing is composed
+        delta=claim.delta,
+        enough=claim.epsilon,  # where certified bounds decide the claim, nothing is composed
     )
     facts = {
         "sigma": the_plan.sigma,
@@ -125,40 +121,28 @@ def privacy_of(
         "rounds_by_client": list(the_plan.rounds_by_client),
         "participations": the_plan.participations,
     }
-    privacy = section(
-        theory,
-        estimators,
-        claimed=config.epsilon,
-        delta=config.delta,
-        confidence=confidence,
-        adversary=adversary,
-        neighbours=neighbours,
-        release=facts,
-        **({"not_audited": why_not} if scores is None else {}),
-    )
+    not_audited = {"not_audited": why_not} if scores is None else {}
+    privacy = section(theory, claim, estimators, confidence=confidence, release=facts, **not_audited)
     if scores is None:
         return privacy, None
     note = (
         "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), as theorem 5.1 "
         f"claims it; {seen_in_words(scores)}, and the recomputed curve counts the rounds of all clients"
     )
-    claim = (config.epsilon, config.delta)
     return privacy, tradeoff_of(scores, claim, theory, of_method=True, confidence=confidence, note=note)
 
 
 def section(
     theory: Theory,
+    claim: Claimed,
     estimators: Sequence[EmpiricalBound] = (),
     *,
-    claimed: float | None,
-    delta: float | None,
-    adversary: str,
-    neighbours: str,
     confidence: float | None = None,
     **more: Any,
 ) -> Privacy:
     """Return what theory and estimators say of a claim; with `confidence`, that of an audit, also the verdict."""
-    gating, lower = [bound for bound in estimators if can_refute(bound)], largest_gating(estimators)
+    claimed, gating = claim.epsilon, [bound for bound in estimators if can_refute(bound)]
+    lower = largest_gating(estimators)
     if confidence is not None:
         verdict = None if claimed is None else verdict_on(claimed, lower, theory.upper, theory=theory.applies)
         more = {
@@ -174,9 +158,9 @@ def section(
         upper=theory.upper,
         gap=more.pop("gap", theory.gap or None),
         empirical_lower=lower,
-        delta=delta,
-        adversary=adversary,
-        neighbours=neighbours,
+        delta=claim.delta,
+        adversary=claim.adversary,
+        neighbours=claim.neighbours,
         verdict=refuted,
         bounds=list(theory.bounds),
         estimators=list(estimators),
@@ -190,52 +174,39 @@ def _of_channel(
 ) -> Privacy:
     """The claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`."""
     noise, releases = method.protection(config), method.releases(config, deployment)
+    relation = noise.neighbours
+    claim = Claimed(noise.epsilon, noise.delta, adversary, relation)
     if not releases:
-        nothing = Theory(applies=True, unaccounted=NO_NOISE)
-        return section(
-            nothing, claimed=noise.epsilon, delta=noise.delta, adversary=adversary, neighbours=noise.neighbours
-        )
+        return section(NO_THEORY, claim)
     (release,) = releases
-    gaps = gaps_of(release, adversary, noise.neighbours)
-    theory = account(release, adversary=adversary, neighbours=noise.neighbours, delta=noise.delta)
+    gaps = gaps_of(release, adversary, relation)
+    theory = account(release, adversary=adversary, neighbours=relation, delta=noise.delta)
     rests = f"rests on the gap {', '.join(gaps)}" if gaps else "sound"
+    words = (
+        f"noise of standard deviation {release.sigma:.6g} on every coordinate of a row clipped to "
+        f"{release.clip:g}, {release.channel} channel, against the {adversary}, {relation}: {rests}"
+    )
+    own = ("channel", "sigma", "noise", "clip", "rounds", "participations")
+    facts = {name: getattr(release, name) for name in own}
     return section(
         theory,
-        claimed=noise.epsilon,
-        delta=noise.delta,
-        adversary=adversary,
-        neighbours=noise.neighbours,
+        claim,
         gap=None if theory.tightest else ", ".join(gaps) or next((b.gap for b in theory.bounds if b.gap), None),
-        release={
-            "channel": release.channel,
-            "sigma": release.sigma,
-            "noise": release.noise,
-            "clip": release.clip,
-            "noise_multiplier": release.noise_multiplier(noise.neighbours),
-            "rounds": release.rounds,
-            "participations": release.participations,
-            "words": f"noise of standard deviation {release.sigma:.6g} on every coordinate of a row clipped to "
-            f"{release.clip:g}, {release.channel} channel, against the {adversary}, {noise.neighbours}: {rests}",
-        },
+        release={**facts, "noise_multiplier": release.noise_multiplier(relation), "words": words},
         not_audited="the label game is played on the scalar channel; noise on another is accounted, not audited",
     )
 
 
 def tradeoff_of(
-    scores: GameScores,
-    claim: tuple[float | None, float],
-    theory: Theory,
-    *,
-    of_method: bool,
-    confidence: float,
-    note: str,
+    scores: GameScores, claim: Claimed, theory: Theory, *, of_method: bool, confidence: float, note: str
 ) -> Tradeoff:
     """Return the curves of the claimed (epsilon, delta), of the sound bound and of the scores on one grid."""
+    assert claim.delta is not None
     curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
     return Tradeoff(
         alpha=list(curve.alpha),
-        claimed=claimed_curve(curve.alpha, *claim, of_method=of_method),
-        recomputed=recomputed_curve(curve.alpha, theory, claim[1]),
+        claimed=claimed_curve(curve.alpha, claim.epsilon, claim.delta, of_method=of_method),
+        recomputed=recomputed_curve(curve.alpha, theory, claim.delta),
         empirical=list(curve.beta),
         empirical_low=list(curve.beta_low),
         empirical_high=list(curve.beta_high),

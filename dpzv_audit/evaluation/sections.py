@@ -31,7 +31,8 @@ from dpzv_audit.results import (
 )
 from dpzv_audit.runs import environment
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.core.data import TrainedStack
+from mechanisms.core.context import Deployment
+from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.training import NoiseSource
 
 
@@ -76,9 +77,37 @@ def bytes_of(trained: TrainedStack) -> Bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """What a repeat needs: the same settings, data, versions, and for the same bytes the same threads and chunk."""
+class Case:
+    """One configuration on one data set: what is trained, against whom its noise stands, from which seed and where."""
 
+    method: MethodSpec
+    config: TrainingConfig
+    dataset: VerticalDataset
+    adversary: str
+    seed: int = 0
+    device: str = "cpu"
+
+    @property
+    def deployment(self) -> Deployment:
+        """Sizes of the training, and what of it depends on the data."""
+        records, clients = len(self.dataset.train), self.dataset.clients
+        fitted = bool(self.dataset.fitted)
+        return Deployment(records=records, clients=clients, seed=self.seed, data_dependent_side=fitted)
+
+    @property
+    def training_data(self) -> TrainingData:
+        """The data as trainings take them."""
+        return TrainingData.of(self.dataset, dtype=dtype_of(self.config), device=self.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """What was run, what its noise protects, and what a repeat needs, for the same bytes the same threads and chunk."""
+
+    method: str
+    dataset: str
+    protects: str
+    noise: Noise | None
     config: dict[str, object]
     seed: int
     compute: dict[str, Plain]
@@ -87,18 +116,22 @@ class Provenance:
 
 
 def provenance(
-    config: TrainingConfig,
-    dataset: VerticalDataset,
-    seed: int,
-    device: str,
-    chunk: int | None,
-    at_once: int | None = None,
+    case: Case, *, chunk: int | None = None, at_once: int | None = None, source: NoiseSource | None = None
 ) -> Provenance:
-    """Return what a repeat needs of a training; `at_once` is how many memory sufficed for, where not for all."""
+    """Return what a result says of its training; `at_once` is how many memory sufficed for, where not for all.
+
+    `source` is where its noise came from, as in `noise_section`.
+    """
+    method, config, dataset = case.method, case.config, case.dataset
+    threads = torch.get_num_threads()
     return Provenance(
+        method=method.name,
+        dataset=dataset.name,
+        protects=method.protects(config),
+        noise=noise_section(method, config, source, case.seed),
         config=config.model_dump(mode="json"),
-        seed=seed,
-        compute={"device": device, "threads": torch.get_num_threads(), "audit_chunk": chunk, **shortage(at_once)},
+        seed=case.seed,
+        compute={"device": case.device, "threads": threads, "audit_chunk": chunk, **shortage(at_once)},
         data=Data(partition=dataset.partition, notes=[*dataset.notes, *dataset.fitted], digests=dict(dataset.digests)),
         versions=versions(),
     )
@@ -176,7 +209,7 @@ def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSourc
     return Noise(source="noise-seed", seed=source, words=words)
 
 
-def published_by_training(privacy: Privacy, *, trainings: int, sampler: str | None) -> Published:
+def published_by_training(privacy: Privacy, *, trainings: int, sampler: object) -> Published:
     """Return `published` of a result of `train`: a sound bound on one training covers its models."""
     outside = {
         **_seed_of(sampler),
@@ -207,9 +240,9 @@ def published_by_training(privacy: Privacy, *, trainings: int, sampler: str | No
     return _section(words, {}, {MODELS: why, **outside}, public)
 
 
-def published_by_simulation(result: AttackResult | AuditResult, config: TrainingConfig | None) -> Published:
+def published_by_simulation(result: AttackResult | AuditResult, sampler: object) -> Published:
     """Return `published` of a result of `attack` or `audit`, whose trainings are simulations: nothing may leave."""
-    seed = _seed_of(getattr(config, "sampler", None))
+    seed = _seed_of(sampler)
     found = result.model_fields_set
     words = "No bound covers anything in this folder: it is for the auditor alone."
     outside = {**_OF_ATTACKS, **_UTILITY, **_OF_AUDITS, **_OUTSIDE, **(_SCORE_FILES if "game" in found else {})}
@@ -219,7 +252,7 @@ def published_by_simulation(result: AttackResult | AuditResult, config: Training
     return _section(words, {}, there, public)
 
 
-def _seed_of(sampler: str | None) -> dict[str, str]:
+def _seed_of(sampler: object) -> dict[str, str]:
     """Return the parts that tell the seed, where secret batch ids follow from it."""
     return dict(_WITH_SEED) if sampler in ("poisson", "uniform") else {}
 

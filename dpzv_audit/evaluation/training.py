@@ -15,9 +15,9 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.privacy import privacy_sections
 from dpzv_audit.evaluation.sections import (
+    Case,
     bytes_of,
     control_section,
-    noise_section,
     provenance,
     published_by_simulation,
     published_by_training,
@@ -39,8 +39,7 @@ from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.data import TrainedStack
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 
 
@@ -86,12 +85,14 @@ def train_result(
         MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
     reporter = reporter or silent()
+    protection = method.protection(config)
+    case = Case(method=method, config=config, dataset=dataset, adversary=protection.faced, seed=seed, device=device)
     method.check_noise(config, clients=dataset.clients)
-    draws = method.protection(config).draws
+    draws = protection.draws
     if noise_seed is not None and not draws:
         raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
     source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws else None
-    data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
+    data = case.training_data
     rounds = rounds_of(config, len(dataset.train))
     stage = reporter.stage(f"train {method.name}", rounds)
     staleness: dict[int, StalenessObserver] = {}
@@ -128,41 +129,23 @@ def train_result(
             "frozen-clients": control_section(at_rate.server_rate, at_rate.correct, confidence),
             "frozen-clients-tuned": control_section(tuned.server_rate, tuned.correct, confidence),
         }
-    privacy, tradeoff = privacy_sections(
-        method,
-        config,
-        dataset,
-        method.plan(config, Deployment(records=len(dataset.train), clients=dataset.clients, seed=seed)),
-        adversary=method.protection(config).faced,
-        audit=AuditPlan(runs=0),
-        seed=seed,
-        device=device,
-        seeded_noise=noise_seed is not None,
-    )
+    the_plan = method.plan(config, case.deployment)
+    privacy, tradeoff = privacy_sections(case, the_plan, AuditPlan(runs=0), seeded_noise=noise_seed is not None)
     utility = utility_section(trained, dataset, compared, confidence)
     accuracy = utility.test_accuracy
     assert isinstance(accuracy, Accuracy)
     sampler = getattr(config, "sampler", None)
+    tuned_control = compared.get("frozen-clients-tuned")
     result = TrainResult(
-        method=method.name,
-        dataset=dataset.name,
         utility=utility,
         privacy=privacy,
-        noise=noise_section(method, config, source, seed),
         published=published_by_training(privacy, trainings=trials, sampler=sampler),
-        sentence=train_sentence(
-            method.name,
-            accuracy,
-            compared.get("frozen-clients-tuned"),
-            privacy,
-            diverged=utility.final_loss is None,
-        ),
+        sentence=train_sentence(method.name, accuracy, tuned_control, privacy, diverged=utility.final_loss is None),
         tradeoff=tradeoff,
         staleness=staleness[0].summary(),
         bytes=bytes_of(trained),
         rounds=trained.rounds,
-        protects=method.protects(config),
-        **vars(provenance(config, dataset, seed, device, None, at_once)),
+        **vars(provenance(case, at_once=at_once, source=source)),
     )
     return result, trained
 
@@ -182,23 +165,25 @@ def attack_result(
     setting = _with_progress(spec, setting, reporter)
     outcome = spec.mount(setting)
     trained_on = outcome.dataset or setting.dataset
-    privacy, tradeoff = privacy_sections(
-        setting.method,
-        setting.config,
-        trained_on,
-        outcome.plan,
+    case = Case(
+        method=setting.method,
+        config=setting.config,
+        dataset=setting.dataset,
         adversary=setting.adversary,
-        audit=audit,
-        repeats=setting.queries if setting.adversary == "client" else 1,
         seed=setting.seed,
         device=setting.device,
+    )
+    privacy, tradeoff = privacy_sections(
+        replace(case, dataset=trained_on),
+        outcome.plan,
+        audit,
+        repeats=setting.queries if setting.adversary == "client" else 1,
         reporter=reporter,
     )
     game = outcome.game
     certified = None if game is None else _certified(game, setting)
+    frozen = _frozen_control(replace(case, dataset=trained_on), setting, outcome.at_once)
     result = AttackResult(
-        method=setting.method.name,
-        dataset=setting.dataset.name,
         attack=spec.name,
         adversary=setting.adversary,
         metric=outcome.metric,
@@ -209,18 +194,11 @@ def attack_result(
         curves=dict(outcome.curves),
         certified=certified,
         privacy=privacy,
-        noise=noise_section(setting.method, setting.config, None, setting.seed),
         sentence=attack_sentence(spec.name, setting.adversary, outcome, certified, privacy),
         tradeoff=tradeoff,
-        utility=utility_section(
-            outcome.trained,
-            setting.dataset,
-            _frozen_control(setting, trained_on, outcome.at_once),
-            setting.confidence,
-        ),
+        utility=utility_section(outcome.trained, setting.dataset, frozen, setting.confidence),
         bytes=bytes_of(outcome.trained),
         rounds=outcome.trained.rounds,
-        protects=setting.method.protects(setting.config),
         attack_setting={
             "queries": setting.queries,
             "rule": "argmin",
@@ -229,13 +207,13 @@ def attack_result(
             **spec.own_options(setting),
             **_set_up(spec),
         },
-        **vars(provenance(setting.config, setting.dataset, setting.seed, setting.device, audit.chunk, outcome.at_once)),
+        **vars(provenance(case, chunk=audit.chunk, at_once=outcome.at_once)),
     )
     further: dict[str, object] = {} if game is not None else {"not_certified": outcome.no_game or NO_GAME}
     if outcome.pictures is not None:
         further["reconstructions"] = _pictures(outcome.pictures)
     result = result.model_copy(update=further)
-    return result.model_copy(update={"published": published_by_simulation(result, setting.config)})
+    return result.model_copy(update={"published": published_by_simulation(result, setting.config.sampler)})
 
 
 def _pictures(found: Pictures) -> Reconstructions:
@@ -266,17 +244,15 @@ def _set_up(spec: AttackSpec) -> Mapping[str, str]:
     return {"set_up": f"trained with {listed}: {spec.requires_because}"}
 
 
-def _frozen_control(
-    setting: AttackSetting, dataset: VerticalDataset, at_once: int | None
-) -> dict[str, ControlAccuracy]:
+def _frozen_control(case: Case, setting: AttackSetting, at_once: int | None) -> dict[str, ControlAccuracy]:
     """Accuracy of the same training with frozen clients: what the clients' own learning adds nothing to."""
     control = frozen_clients(
-        TrainingData.of(dataset, dtype=dtype_of(setting.config), device=setting.device),
-        setting.config,
-        rate=setting.config.server_rate,
-        seed=setting.seed,
+        case.training_data,
+        case.config,
+        rate=case.config.server_rate,
+        seed=case.seed,
         replicas=range(setting.trials),
-        device=setting.device,
+        device=case.device,
         at_once=at_once,
     )
     return {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}

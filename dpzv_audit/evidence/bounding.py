@@ -83,6 +83,30 @@ class Bounded:
     done: Collected
     store: ChunkStore | None
 
+    @property
+    def warnings(self) -> list[str]:
+        """What the scores, in the order of their runs, say against bounds from them."""
+        found = dependence(self.scores.in_scores, self.scores.out_scores)
+        return [found] if found else []
+
+    @property
+    def memory(self) -> dict[str, str]:
+        """What a result says where memory did not suffice for a chunk; nothing where it did."""
+        return shortage(None if self.done.fitted is None else 2 * self.done.fitted)
+
+    def by_runs(self, *, delta: float, confidence: float, seed: int = 0) -> list[BoundByRuns]:
+        """Return what ever more of the runs prove, by estimator.
+
+        Each point is an audit of its own at `confidence`; the best of them is no bound.
+        """
+        total = min(len(self.scores.in_scores), len(self.scores.out_scores))
+        sizes = sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
+        return [
+            BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
+            for n in sizes
+            for bound in lower_bounds(_first(self.scores, n / total), delta=delta, confidence=confidence, seed=seed)
+        ]
+
     def forget(self) -> None:
         """Remove the stored chunks, unless a time limit left something to go on with."""
         if self.store is not None and self.done.stopped is None:
@@ -128,11 +152,6 @@ def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float)
         progress=progress,
     )
     return collect(trials, plan.runs, effort), store
-
-
-def memory_section(done: Collected) -> dict[str, str]:
-    """What a result says where memory did not suffice for a chunk; nothing where it did."""
-    return shortage(None if done.fitted is None else 2 * done.fitted)
 
 
 def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
@@ -184,20 +203,6 @@ def _of_the_whole(bound: EmpiricalBound, part: GaussianPart, delta: float) -> Em
     return replace(bound, delta=delta, threshold_rule=rule)
 
 
-def bounds_by_runs(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> list[BoundByRuns]:
-    """Return what ever more of the runs prove, by estimator.
-
-    Each point is an audit of its own at `confidence`; the best of them is no bound.
-    """
-    total = min(len(scores.in_scores), len(scores.out_scores))
-    sizes = sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
-    return [
-        BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
-        for n in sizes
-        for bound in lower_bounds(_first(scores, n / total), delta=delta, confidence=confidence, seed=seed)
-    ]
-
-
 def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> Wealth | None:
     """Return the wealth of the betting test against the claim, pair by pair in the order of the runs; None without one.
 
@@ -239,12 +244,6 @@ def _first(scores: GameScores, share: float) -> GameScores:
         if part is None
         else replace(part, in_scores=cut(part.in_scores), out_scores=cut(part.out_scores)),
     )
-
-
-def warnings_of(scores: GameScores) -> list[str]:
-    """Return what the scores, in the order of their runs, say against bounds from them."""
-    found = dependence(scores.in_scores, scores.out_scores)
-    return [found] if found else []
 
 
 def score_files(scores: GameScores) -> dict[str, bytes]:

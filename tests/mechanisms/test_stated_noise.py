@@ -10,6 +10,7 @@ from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from dpzv_audit.evaluation.privacy import noised, privacy_sections
+from dpzv_audit.evaluation.sections import Case
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.registry import Registry
 from dpzv_audit.seeds import Purpose
@@ -108,7 +109,8 @@ def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it
     def upper(method):
         plan = method.plan(config, deployment)
         audit = AuditPlan(runs=0)
-        privacy, _ = privacy_sections(method, config, dataset, plan, adversary="client", audit=audit)
+        case = Case(method=method, config=config, dataset=dataset, adversary="client")
+        privacy, _ = privacy_sections(case, plan, audit)
         return min(bound.epsilon.upper for bound in privacy.bounds if bound.epsilon is not None)
 
     assert upper(mine) < 0.5 * upper(dpzv)
