@@ -15,9 +15,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from dpzv_audit.errors import inert_json, inert_xml
 from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
-from reports.document import words
 from reports.text import MISSING, clean, markdown
-from reports.verification import ORDER, row_of, word_of, words_of
+from reports.verification import MEANINGS, ORDER, row_of, word_of, words_of
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MOST_ROWS = 500
@@ -71,7 +70,7 @@ def to_sarif(result: VerifyResult) -> str:
             "id": f"claim-{verdict}",
             "name": f"Claim{verdict.capitalize()}",
             "shortDescription": {"text": f"A privacy claim is {verdict}."},
-            "fullDescription": {"text": words("claims", verdict)},
+            "fullDescription": {"text": MEANINGS[verdict]},
             "defaultConfiguration": {"level": _level(verdict, result.options)},
         }
         for verdict in ORDER

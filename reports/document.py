@@ -1,16 +1,14 @@
-"""What a report is made of, apart from how it is drawn: HTML and Markdown both walk these.
+"""What a report is made of, apart from how it is drawn, and how a template writes it: HTML and Markdown both walk it.
 
 A block is a table, a picture, code, or a paragraph as plain text. Whoever draws it makes text safe to show.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
-from typing import Literal
+from html import unescape
+from typing import Literal, Protocol
 
 from reports.svg import label_of
 from reports.text import MISSING, number
@@ -18,18 +16,6 @@ from reports.text import MISSING, number
 Kind = Literal["text", "number", "code", "link"]
 Row = Mapping[str, object]
 """A table's row: a value for each column's title, a dash where it is None or empty."""
-
-
-@cache
-def _words() -> Mapping[str, Mapping[str, str]]:
-    source = files("reports").joinpath("templates", "words.toml")
-    return tomllib.loads(source.read_text("utf-8"))
-
-
-def words(part: str, name: str, **values: str) -> str:
-    """Return a sentence of `templates/words.toml` with `values` filled in."""
-    text = _words()[part][name]
-    return text.format(**values) if values else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +67,7 @@ class Section:
 
     anchor: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: list[Block]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,58 +89,110 @@ class Verdict:
     alarming: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+class AddRow(Protocol):
+    """Adds a row to the table that a template writes."""
+
+    def __call__(self, row: Row, *, strong: bool = False) -> None:
+        """Add a row, stressed if `strong`."""
+
+
 class Report:
-    """Everything a page shows, top to bottom."""
+    """Everything a page shows, as a template writes it from top to bottom; what is empty is left out."""
 
-    kind: str
-    title: str
-    lead: str
-    verdict: Verdict | None
-    tiles: tuple[Tile, ...]
-    sections: tuple[Section, ...]
+    def __init__(self, kind: str) -> None:
+        self.kind, self.title, self.lead = kind, kind, ""
+        self.verdict: Verdict | None = None
+        self.tiles: list[Tile] = []
+        self._sections: list[Section] = []
 
+    @property
+    def sections(self) -> list[Section]:
+        """The sections that say anything."""
+        return [section for section in self._sections if section.blocks]
 
-def table(
-    caption: str,
-    rows: Sequence[Row],
-    *,
-    numbers: Collection[str] = (),
-    code: Collection[str] = (),
-    links: Collection[str] = (),
-    strong: Iterable[int] = (),
-    note: str = "",
-    hoist: bool = False,
-) -> list[Block]:
-    """Return the rows as a table, whose columns are the keys of the first one; nothing where there are none.
+    def head(self, title: str, lead: str) -> None:
+        """Set the title, and the sentence that says it all."""
+        self.title, self.lead = title, lead
 
-    Columns titled in `numbers`, `code` and `links` hold these. With `hoist` a column that says the same in all rows
-    moves into the note.
-    """
-    if not rows:
-        return []
-    kinds: dict[str, Kind] = dict.fromkeys(numbers, "number")
-    kinds |= dict.fromkeys(code, "code")
-    kinds |= dict.fromkeys(links, "link")
-    titles = tuple(rows[0])
-    found = Table(
-        caption=caption,
-        columns=tuple(Column(title=title, kind=kinds.get(title, "text")) for title in titles),
-        rows=tuple(tuple(_cell(row[title]) for title in titles) for row in rows),
-        strong=frozenset(strong),
-        note=note,
-    )
-    return [_hoisted(found) if hoist else found]
+    def judge(self, word: str, meaning: str, *, alarming: bool) -> None:
+        """Set the verdict."""
+        self.verdict = Verdict(word=word, meaning=meaning, alarming=alarming)
 
+    def tile(self, label: str, value: str, note: str = "", *, strong: bool = False) -> None:
+        """Add a number of the first glance."""
+        self.tiles.append(Tile(label=label, value=value, note=note, strong=strong))
 
-def pairs(
-    caption: str, titles: tuple[str, str], values: Mapping[str, object], *, kind: Kind = "text", note: str = ""
-) -> list[Block]:
-    """Return a mapping as a table of two columns, values of `kind`; nothing where it is empty."""
-    first, second = titles
-    rows = [{first: key, second: value} for key, value in values.items()]
-    numbers, code = ({second} if kind == name else () for name in ("number", "code"))
-    return table(caption, rows, numbers=numbers, code=code, note=note)
+    def section(self, anchor: str, title: str) -> None:
+        """Begin a section, in which the blocks that follow stand."""
+        self._sections.append(Section(anchor=anchor, title=title, blocks=[]))
+
+    def _add(self, block: Block) -> None:
+        if block:
+            self._sections[-1].blocks.append(block)
+
+    def text(self, text: str | None = None, *, caller: Callable[[], str] | None = None) -> str:
+        """Add a paragraph, given or written between `call` and `endcall`; return nothing to show there."""
+        # What a template writes is escaped for a page; a report is escaped where it is drawn.
+        self._add((text or "") if caller is None else " ".join(unescape(caller()).split()))
+        return ""
+
+    def code(self, text: str) -> None:
+        """Add preformatted text."""
+        self._add(Code(text=text))
+
+    def picture(self, name: str, svg: str, caption: str) -> None:
+        """Add a figure where something was drawn."""
+        if svg:
+            self._add(Picture(name=name, svg=svg, caption=" ".join(caption.split())))
+
+    def pairs(self, caption: str, titles: tuple[str, str], values: Row, *, code: bool = False) -> None:
+        """Add a table of two columns, of keys and values, where there are any."""
+        first, second = titles
+
+        def write(add: AddRow) -> None:
+            for key, value in values.items():
+                add({first: key, second: value})
+
+        self.table(caption, caller=write, code=(second,) if code else ())
+
+    def table(
+        self,
+        caption: str,
+        *,
+        caller: Callable[[AddRow], object],
+        numbers: Collection[str] = (),
+        code: Collection[str] = (),
+        links: Collection[str] = (),
+        note: str = "",
+        hoist: bool = False,
+    ) -> str:
+        """Add a table of the rows that are written between `call(add)` and `endcall`, where there are any; return "".
+
+        The keys of the first row are the columns; those titled in `numbers`, `code` and `links` hold these. With
+        `hoist` a column that says the same in all rows moves into the note.
+        """
+        rows: list[Row] = []
+        stressed: set[int] = set()
+
+        def add(row: Row, *, strong: bool = False) -> None:
+            stressed.update({len(rows)} if strong else ())
+            rows.append(row)
+
+        caller(add)
+        if not rows:
+            return ""
+        kinds: dict[str, Kind] = dict.fromkeys(numbers, "number")
+        kinds |= dict.fromkeys(code, "code")
+        kinds |= dict.fromkeys(links, "link")
+        found = Table(
+            caption=caption,
+            columns=tuple(Column(title=title, kind=kinds.get(title, "text")) for title in rows[0]),
+            rows=tuple(tuple(map(_cell, row.values())) for row in rows),
+            strong=frozenset(stressed),
+            note=note,
+        )
+        self._add(_hoisted(found) if hoist else found)
+        return ""
 
 
 def _cell(value: object) -> str:
@@ -183,15 +221,3 @@ def _hoisted(found: Table) -> Table:
         rows=tuple(tuple(row[i] for i in keep) for row in found.rows),
         note="; ".join(said),
     )
-
-
-def picture(name: str, svg: str, caption: str | None = None) -> list[Block]:
-    """Return a figure with the caption that its name has among the words; nothing where nothing was drawn."""
-    if caption is None:
-        caption = words("captions", name)
-    return [Picture(name=f"figure-{name}", svg=svg, caption=caption)] if svg else []
-
-
-def section(anchor: str, title: str, blocks: Sequence[Block]) -> list[Section]:
-    """Return a section of a report; nothing where it has no block."""
-    return [Section(anchor=anchor, title=title, blocks=tuple(blocks))] if blocks else []

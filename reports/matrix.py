@@ -1,4 +1,4 @@
-"""The section of a report on a matrix: a heat map of methods against attacks, and its cells sorted by damage."""
+"""What the template of a report on a matrix says of cells, and the heat map of methods against attacks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dpzv_audit.results import Cell, MatrixResult, NegativeControls, SelfCheck
+from dpzv_audit.results import Cell
 from reports import svg
-from reports.curves import epsilon_figures, method_of
-from reports.document import Block, Section, picture, section, table, words
-from reports.text import MISSING, clean, lower_bound, number, proportion, within
+from reports.curves import method_of
+from reports.document import Row
+from reports.measured import span
+from reports.text import MISSING, clean, number, proportion, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,48 +23,26 @@ DARK = 0.55
 _PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*")
 
 
-def matrix_section(matrix: MatrixResult) -> list[Section]:
-    """Return heat map, sorted table and what failed; nothing where the result holds no cell."""
-    cells = matrix.cells
-    if not cells:
-        return []
-    caption = words("captions", "matrix")
-    attacks, methods = _never_applied(cells, _row), _never_applied(cells, method_of)
-    if attacks:
-        caption += f" Left out, since they apply to no method on this data set: {'; '.join(attacks)}."
-    if methods:
-        caption += f" Left out, since no attack here applies to them: {'; '.join(methods)}."
-    blocks = picture("matrix", heat_map(cells), caption)
-    for name, drawing in epsilon_figures(cells).items():
-        attack = name.replace("-", " by the ", 1)
-        blocks += picture(name, drawing, words("captions", "by-epsilon", attack=attack))
-    blocks += _measured(cells)
-    blocks += _others(cells, "failed", "Cells that failed")
-    blocks += _others(cells, "does not apply", "Attacks that do not apply")
-    if matrix.negative_controls is not None:
-        blocks.append(_negative_controls(matrix.negative_controls))
-    blocks += _self_checks(matrix.self_checks)
-    return section("matrix", "Methods against attacks", blocks)
-
-
-def _never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[str]:
-    """Rows or columns, as `name` calls them, without a cell in which an attack applies to a method."""
+def never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[str]:
+    """Return rows or columns, as `name` calls them, without a cell in which an attack applies to a method."""
     applied = {name(c) for c in cells if c.state != "does not apply"}
     return [found for found in dict.fromkeys(map(name, cells)) if found not in applied]
 
 
-def _link(cell: Cell) -> str | None:
-    """The path of the cell's report below the matrix's folder; None where it is none."""
+def link_of(cell: Cell) -> str | None:
+    """Return the path of the cell's report below the matrix's folder; None where it is none."""
     path = cell.run or ""
     inside = _PATH.fullmatch(path) and ".." not in path.split("/")
     return path if inside else None
 
 
-def _column(cell: Cell) -> str:
+def column_of_cell(cell: Cell) -> str:
+    """Return what the cell is about: a method, its noise, and the epsilon from which that follows."""
     return method_of(cell) + ("" if cell.epsilon is None else f", ε {number(cell.epsilon)}")
 
 
-def _row(cell: Cell) -> str:
+def row_of_cell(cell: Cell) -> str:
+    """Return who attacks."""
     return f"{clean(cell.attack)}, {clean(cell.adversary)}"
 
 
@@ -76,102 +55,45 @@ def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted(done, key=lambda cell: -_damage(cell))
 
 
-def _measured(cells: Sequence[Cell]) -> list[Block]:
-    done = _worst_first(sorted(cells, key=lambda cell: (_row(cell), _column(cell))))
-    if not done:
-        return []
-    rows = [
-        {
-            "attack": _row(cell),
-            "method": _column(cell),
-            "damage": proportion(cell.damage, 3) + ("" if cell.controls_hold else " !"),
-            "success": _success(cell),
-            "no attack": _no_attack(cell),
-            "control": proportion(cell.control, 3),
-            "ε certified": lower_bound(cell.certified),
-            "accuracy": proportion(cell.accuracy, 3),
-            "run": _link(cell),
-        }
-        for cell in done
-    ]
-    by_metric: dict[str, dict[str, None]] = {}
-    for cell in done:
-        by_metric.setdefault(cell.metric or MISSING, {})[cell.attack] = None
-    metrics = "; ".join(f"{metric} ({', '.join(attacks)})" for metric, attacks in by_metric.items())
-    numbers = list(rows[0])[2:-1]
-    cells_table = table("Cells by damage, the worst first", rows, numbers=numbers, links=("run",))
-    return [*cells_table, words("paragraphs", "cells", metrics=metrics)]
+def by_damage(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that were measured, the worst first."""
+    return _worst_first(sorted(cells, key=lambda cell: (row_of_cell(cell), column_of_cell(cell))))
 
 
-def _success(cell: Cell) -> str:
-    """Success, its interval by records of these trainings, and one over trainings, or of few the least and the most."""
-    text = f"{proportion(cell.success, 3)} ({_span(cell.low, cell.high)})"
+def metrics_of(cells: Sequence[Cell]) -> str:
+    """Return what success is by the attacks that it is of."""
+    attacks: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        attacks.setdefault(cell.metric or MISSING, {})[cell.attack] = None
+    return "; ".join(f"{metric} ({', '.join(names)})" for metric, names in attacks.items())
+
+
+def success_of(cell: Cell) -> str:
+    """Return success, its interval by records, and one over trainings, or of few the least and the most."""
+    text = f"{proportion(cell.success, 3)} ({span(cell.low, cell.high, 3)})"
     trainings = number(cell.trainings)
     if cell.over_low is not None:
-        return f"{text}; {trainings} trainings: {_span(cell.over_low, cell.over_high)}"
+        return f"{text}; {trainings} trainings: {span(cell.over_low, cell.over_high, 3)}"
     if cell.trainings in (None, 1):
         return text
-    return f"{text}; {trainings} trainings, {_span(cell.least, cell.most)}"
+    return f"{text}; {trainings} trainings, {span(cell.least, cell.most, 3)}"
 
 
-def _span(low: float | None, high: float | None) -> str:
-    return f"{proportion(low, 3)} to {proportion(high, 3)}"
-
-
-def _no_attack(cell: Cell) -> str:
-    """The best baseline, and how high any of them may be."""
-    best = proportion(cell.reference, 3)
-    if cell.reference_high in (None, cell.reference):
-        return best
-    return f"{best} (to {proportion(cell.reference_high, 3)})"
-
-
-def _others(cells: Sequence[Cell], state: str, caption: str) -> list[Block]:
-    """Return why cells have no number, the methods of one attack that share a reason in one row."""
-    methods = len(set(map(_column, cells)))
+def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
+    """Return why cells in a state have no number, the methods of one attack that share a reason in one row."""
+    methods = len(set(map(column_of_cell, cells)))
     of: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.state == state:
-            of.setdefault((_row(cell), _reason(cell)), []).append(_column(cell))
-    rows = [
+            why = cell.reason or ""
+            # Without the names that stand beside it.
+            for what in (cell.attack, f"{cell.noise} noise"):
+                why = why.removeprefix(f"{what} does not apply to {cell.method}: ")
+            of.setdefault((row_of_cell(cell), why), []).append(column_of_cell(cell))
+    return [
         {"attack": row, "method": "all" if len(names) == methods else "; ".join(names), "why": why}
         for (row, why), names in of.items()
     ]
-    return table(caption, rows)
-
-
-def _reason(cell: Cell) -> str:
-    """Why there is no number, without the names that stand beside it."""
-    reason = cell.reason or ""
-    for what in (cell.attack, f"{cell.noise} noise"):
-        reason = reason.removeprefix(f"{what} does not apply to {cell.method}: ")
-    return reason
-
-
-def _negative_controls(found: NegativeControls) -> str:
-    verdict = "They are NOT all at chance: no number here can be trusted"
-    if found.hold:
-        verdict = "All are at chance"
-    return (
-        f"{number(found.tests)} negative controls, tested together at a false-alarm rate of "
-        f"{number(found.false_alarm)}. {verdict}: the smallest p-value is {number(found.smallest_p)} "
-        f"({found.worst}), which among so many is one of {number(found.together_p)}."
-    )
-
-
-def _self_checks(checks: Sequence[SelfCheck]) -> list[Block]:
-    said = {True: "holds", False: "FAILED", None: MISSING}
-    rows = [
-        {
-            "attack": check.attack,
-            "what": check.what,
-            "value": proportion(check.value, 3),
-            "": said[check.holds],
-        }
-        for check in checks
-    ]
-    blocks = table("Positive controls", rows, numbers=("value",))
-    return [words("paragraphs", "self-checks"), *blocks] if blocks else []
 
 
 def heat_map(cells: Sequence[Cell]) -> str:
@@ -183,15 +105,15 @@ def heat_map(cells: Sequence[Cell]) -> str:
     worst = _worst_first(cells)[:5]
     if not worst:
         return ""
-    idle = {*_never_applied(cells, _row), *_never_applied(cells, method_of)}
-    shown = [c for c in cells if idle.isdisjoint((_row(c), method_of(c)))]
-    names = [list(dict.fromkeys(map(name, shown))) for name in (_row, _column)]
+    idle = {*never_applied(cells, row_of_cell), *never_applied(cells, method_of)}
+    shown = [c for c in cells if idle.isdisjoint((row_of_cell(c), method_of(c)))]
+    names = [list(dict.fromkeys(map(name, shown))) for name in (row_of_cell, column_of_cell)]
     turned = len(names[1]) > max(ROOMY, len(names[0]))
     rows, across = reversed(names) if turned else names
 
     def paint(axes: Axes) -> None:
         size = 7.0 if len(across) <= ROOMY else 5.5
-        place = {(_row(cell), _column(cell)): cell for cell in shown}
+        place = {(row_of_cell(cell), column_of_cell(cell)): cell for cell in shown}
         for y, row in enumerate(rows):
             for x, column in enumerate(across):
                 cell = place.get((column, row) if turned else (row, column), Cell())
@@ -202,7 +124,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
 
-    said = (f"{_row(c)} on {_column(c)} {proportion(c.damage, 3)}" for c in worst)
+    said = (f"{row_of_cell(c)} on {column_of_cell(c)} {proportion(c.damage, 3)}" for c in worst)
     alt = f"Damage of attacks on methods; the worst: {'; '.join(said)}"
     # Columns are named along a slope below the map: the longest name sets its room.
     room = max(0.7, 0.062 * max(map(len, across)))
@@ -229,5 +151,5 @@ def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
         fontsize=size,
         color=svg.ON_ACCENT if (damage or 0.0) > DARK else svg.INK,
         fontweight="bold" if bold else "normal",
-        url=None if damage is None else _link(cell),
+        url=None if damage is None else link_of(cell),
     )

@@ -4,52 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.results import VerifyResult, check_schema, read
 from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from dpzv_audit.store import write_atomically
 from reports.ci import to_junit, to_sarif
-from reports.content import report_content
+from reports.content import environment, report_content
 from reports.document import Block, Code, Column, Picture, Report, Table
-from reports.text import MISSING, clean, markdown
+from reports.text import MISSING, markdown
 from reports.verification import Drawings
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 FORMATS = ("html", "md", "json", "junit", "sarif")
 VERDICT_FORMATS = {"junit": "junit.xml", "sarif": "claims.sarif"}
 """Formats that only a result of `verify` has, and their files."""
 
 
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
-    )
-    kinds = {"table": Table, "picture": Picture, "code": Code}
-    for name, kind in kinds.items():
-        environment.tests[name] = lambda block, kind=kind: isinstance(block, kind)
-    # A drawing is markup made here, with every text in it escaped; all else is escaped by the template.
-    environment.filters["drawn"] = Markup
-    return environment.get_template("report.html")
-
-
 def to_html(report: Report) -> str:
     """Return the report as one HTML page without script, network or other files."""
-    return _template().render(report=report)
+    return environment().get_template("report.html").render(report=report)
 
 
 def to_markdown(report: Report) -> str:

@@ -105,9 +105,9 @@ def percent(value: object) -> str:
     return f"{round(100.0 * as_float, max(1, places))!r}".removesuffix(".0") + "%"
 
 
-def words(value: object) -> str:
-    """Return `value` cleaned, a dash where it is None or empty."""
-    return MISSING if value is None or value == "" else clean(value)
+def p_value(value: float) -> str:
+    """Return a p-value at two significant digits."""
+    return "1" if value >= 1 else f"{value:.1e}"
 
 
 def verdict_words(verdict: object, given: object) -> str:

@@ -89,7 +89,7 @@ ALLOWED = {
         "import cloudpickle",
     ): "the job, from this process to the workers of its cluster",
     ("dpzv_audit/execution/executor.py", "import joblib"): "loky: worker processes that this one starts itself",
-    ("reports/render.py", "import markupsafe"): "marks drawings made here, whose texts are escaped, as drawn",
+    ("reports/content.py", "import markupsafe"): "marks drawings made here, whose texts are escaped, as drawn",
 }
 
 

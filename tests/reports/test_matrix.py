@@ -1,8 +1,9 @@
 """The matrix's section: what is left out of the heat map, links that stay inside the folder, and grouped reasons."""
 
 from dpzv_audit.results import Cell, MatrixResult
+from reports.content import report_content
 from reports.document import Picture, Table
-from reports.matrix import ROOMY, matrix_section
+from reports.matrix import ROOMY
 from reports.matrix import heat_map as drawn
 from reports.render import render_markdown
 
@@ -40,7 +41,7 @@ def heat_map(known):
 
 
 def blocks_of(known):
-    (section,) = matrix_section(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]]))
+    section, *_ = report_content(MatrixResult(cells=[Cell(**cell) for cell in known["cells"]])).sections
     return section.blocks
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from dpzv_audit.cli import main
 from dpzv_audit.results import read
+from reports.content import report_content
 from reports.document import Picture
-from reports.verification import verification_content
 
 
 class Kept(dict):
@@ -32,7 +32,7 @@ def result(tmp_path, monkeypatch, capsys):
 
 
 def pictures(result, drawings=None):
-    report = verification_content(read(result)[0], drawings)
+    report = report_content(read(result)[0], drawings=drawings)
     return [block.svg for section in report.sections for block in section.blocks if isinstance(block, Picture)]
 
 

@@ -1,0 +1,150 @@
+"""What templates of a report say of measurements: rows of tables, intervals in words, and settings to repeat a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from dpzv_audit.findings import Control, Interval
+from dpzv_audit.results import Accuracy, AttackResult, Epoch, Result
+from reports.document import Row
+from reports.figures import chance_level
+from reports.text import exact, finite, number, percent, proportion
+
+_HISTORY_ROWS = 40
+_OF_THE_RUN: tuple[str, ...] = ("method", "dataset", "attack", "adversary", "seed", "run")
+_OF_THE_RUN += ("delta", "confidence", "exactly_gaussian", "family", "coin_flips", "rounds")
+
+
+def on_dataset(result: Result) -> str:
+    """Return what a title says of the data set; "" where the result names none."""
+    dataset = getattr(result, "dataset", "")
+    return f" on {dataset}" if dataset else ""
+
+
+def span(low: float | None, high: float | None, digits: int = 4) -> str:
+    """Return an interval of proportions in words."""
+    return f"{proportion(low, digits)} to {proportion(high, digits)}"
+
+
+def success_note(attack: AttackResult) -> str:
+    """Return the intervals of an attack's success and the blind guess beside it, in words."""
+    success = attack.success
+    if success is None:
+        return ""
+    notes = [f"{span(success.low, success.high, 3)} by records"]
+    over = success.over_trainings
+    if over is not None and over.low is not None:
+        notes.append(f"over {number(over.count)} trainings: {span(over.low, over.high, 3)}")
+    elif over is not None and over.count > 1:
+        notes.append(f"{number(over.count)} trainings: {span(over.least, over.most, 3)}")
+    chance = chance_level(attack.baselines)
+    if chance is not None:
+        notes.append(f"a blind guess: {proportion(chance, 3)}")
+    return "; ".join(notes)
+
+
+def row(name: str, role: str, found: Interval | float) -> Row:
+    """Return a row of a table of measurements: an interval or a bare number with its name and role."""
+    cells: dict[str, object] = {"what": name.strip(), "role": role}
+    if isinstance(found, int | float):
+        none = dict.fromkeys(("interval", "confidence", "n", "trainings"))
+        return {**cells, "value": proportion(found), **none}
+    return {
+        **cells,
+        "value": proportion(found.value),
+        "interval": span(found.low, found.high),
+        "confidence": percent(found.confidence),
+        "n": found.n,
+        "trainings": _trainings(found),
+    }
+
+
+def _trainings(measurement: Interval) -> str:
+    """How trainings differ: an interval over them, or of few the least and the most; and a control's p-value."""
+    over = measurement.over_trainings
+    parts = []
+    if over is not None and over.low is not None:
+        parts.append(f"{number(over.count)}: {span(over.low, over.high)}")
+    elif over is not None:
+        reach = "" if over.count == 1 else f", from {span(over.least, over.most)}"
+        parts.append(f"{number(over.count)}{reach}")
+    if isinstance(measurement, Control) and measurement.kind == "negative":
+        p, by = measurement.p_value, measurement.tested_by or "its interval"
+        parts.append("too few to test" if p is None else f"p = {number(p)} by {by}")
+    return "; ".join(parts)
+
+
+def number_columns(point: Row) -> list[str]:
+    """Return the titles of the columns of numbers of a curve's table, whose first point this is."""
+    return ["interval", *(key for key, value in point.items() if not isinstance(value, str))]
+
+
+def point_row(point: Row, first: Row) -> Row:
+    """Return a point of a curve as a row with the keys of the `first`, the two ends of an interval in one."""
+    cells: dict[str, object] = {key: point.get(key) for key in first}
+    if not {"low", "high"} <= set(first):
+        return cells
+    high = number(cells.pop("high"))
+    cells["low"] = f"{number(cells['low'])} to {high}"
+    return {"interval" if key == "low" else key: value for key, value in cells.items()}
+
+
+def spaced(values: Mapping[str, object]) -> Row:
+    """Return a mapping whose keys read as words."""
+    return {key.replace("_", " "): value for key, value in values.items()}
+
+
+def of_trainings(accuracy: Interval | None) -> str:
+    """Return what the intervals of accuracies are over; "" where a result does not say how many trainings."""
+    if not isinstance(accuracy, Accuracy):
+        return ""
+    one = accuracy.trainings == 1
+    models = "one model" if one else f"{number(accuracy.trainings)} trainings"
+    return f", of {models}: intervals are by test records"
+
+
+def thinned(history: Sequence[Epoch]) -> list[Epoch]:
+    """Return epochs at even distances, few enough for a table, the last among them."""
+    stride = max(1, -(-len(history) // _HISTORY_ROWS))
+    last = [] if (len(history) - 1) % stride == 0 else history[-1:]
+    return [*history[::stride], *last]
+
+
+def megabytes(value: float | None) -> float | None:
+    """Return bytes in MB."""
+    size = finite(value)
+    return None if size is None else size / 1e6
+
+
+def settings_of(result: Result) -> dict[str, Row]:
+    """Return by caption all that is needed to repeat a run, each value as it must be typed."""
+    found = result.model_dump(exclude_unset=True)
+    line = found.get("command_line")
+    data = found.get("data", {})
+    digests, notes = data.pop("digests", {}), data.pop("notes", [])
+    run = {"schema": result.SCHEMA, "command_line": shlex.join(line) if line else None}
+    run |= {key: found.get(key) for key in _OF_THE_RUN}
+    for part in ("scores", "compute", "data"):
+        run |= {f"{part}: {key}": value for key, value in found.get(part, {}).items()}
+    run |= {f"data: note {i}": note for i, note in enumerate(notes, start=1)}
+    tables = {
+        "The run": {key: value for key, value in run.items() if value is not None},
+        "Configuration": found.get("config", {}),
+        "The release that was accounted": found.get("privacy", {}).get("release", {}),
+        "The attack's setting": found.get("attack_setting", {}),
+        "Data files (SHA-256)": digests,
+        "Versions": found.get("versions", {}),
+    }
+    return {caption: _typed(values) for caption, values in tables.items()}
+
+
+def _typed(values: Mapping[str, object]) -> Row:
+    """Return values as they must be typed, those of a dict in them one level up, as "packages: torch"."""
+    rows: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            rows |= {f"{key}: {inner}": exact(v) for inner, v in value.items()}
+        else:
+            rows[key] = exact(value)
+    return rows
