@@ -178,19 +178,20 @@ class Question:
         return view if self.neighbours == "add-remove" and isinstance(view, Refusal) else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Accountant:
     """An upper bound on epsilon by name: `answer` computes it, and how it comes about.
 
     Called with a release, an adversary, a neighbour relation and delta it returns an `UpperBound`.
     """
 
+    answer: Callable[[Question], Number | Refusal]
+    """What it has to say where no gap of the release leaves it nothing to say."""
+    _: KW_ONLY
     name: str
     summary: str
     source: str
     """Paper and theorem."""
-    answer: Callable[[Question], Number | Refusal]
-    """What it has to say where no gap of the release leaves it nothing to say."""
 
     def __call__(
         self,
@@ -231,11 +232,9 @@ class Accountant:
         )
 
 
-def accountant(
-    name: str, *, summary: str, source: str
-) -> Callable[[Callable[[Question], Number | Refusal]], Accountant]:
-    """Make a function from a `Question` to a number an `Accountant`."""
-    return lambda answer: Accountant(name=name, summary=summary, source=source, answer=answer)
+def accountant(name: str, **words: str) -> Callable[[Callable[[Question], Number | Refusal]], Accountant]:
+    """Make a function from a `Question` to a number an `Accountant` with its `summary` and `source`."""
+    return lambda answer: Accountant(answer, name=name, **words)
 
 
 def meanings(bounds: Iterable[UpperBound]) -> dict[str, str]:

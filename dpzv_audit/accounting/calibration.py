@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args
@@ -190,13 +190,20 @@ def calibrate(
     composed = isinstance(view, SampledView) and bool(view.parts)
     within = f" (to {_COMPOSED:.1%}, where composition is needed)" if composed else ""
     if unknown == "sigma":
-        sigma = _least_sigma(release.sigma_unit, easiest, meets, precision=_COMPOSED if composed else _EXACT)
+        unit = release.sigma_unit
+        values = _by_fours(unit, 1e-40 * unit if meets(unit) else easiest)
+        sigma = _turning(values, meets, precision=_COMPOSED if composed else _EXACT)
         return answer(sigma, f"the least sigma that meets it{within}")
     if unknown == "rounds":
-        rounds = _most_rounds(meets, precision=_COMPOSED if composed else 0.0)
+        numbers = (1, *(min(2 * 4**power, MOST_ROUNDS) for power in range(13)))
+        rounds = _turning(numbers, meets, precision=_COMPOSED if composed else 0.0)
         more = "; the search went no further" if rounds == MOST_ROUNDS else within
         return answer(rounds, f"the most rounds that meet it{more}")
-    return answer(_smallest_batch(int(easiest), meets), "the smallest batch that meets it at this sigma and clip")
+    largest = int(easiest)
+    # A batch of no record meets nothing, and the largest meets the target.
+    sizes = [0, *_spread(1, largest, largest.bit_length() + 1)]
+    batch = _turning(sizes, lambda size: size == largest or (size > 0 and meets(size)))
+    return answer(batch, "the smallest batch that meets it at this sigma and clip")
 
 
 def _upper(bounds: Iterable[UpperBound]) -> float:
@@ -225,38 +232,28 @@ def _even(easiest: Release, unknown: Unknown) -> str:
     return f"with {easiest.batch_size} records in a batch, the best of the sizes tried,"
 
 
-def _least_sigma(unit: float, most: float, meets: Callable[[float], bool], *, precision: float) -> float:
-    """Bisect sigma on a logarithmic scale, from a bracket grown around `unit`, one contribution of a record."""
-    high = unit
-    while not meets(high):
-        high *= 4.0
-        if high >= most:
-            high = most
-            break
-    low = high / 4.0
-    while low > 1e-40 * unit and meets(low):
-        low, high = low / 4.0, low
-    return _bisected(low, high, meets, precision=precision)
+def _turning(values: Iterable[N], meets: Callable[[float], bool], *, precision: float = 0.0) -> N:
+    """Return the value nearest to those that fail that meets, where `values` go from meeting to failing or back.
+
+    It is bisected for between the two values around the turn, and is the last value where there is no turn.
+    """
+    walk = iter(values)
+    before = next(walk)
+    first = meets(before)
+    for value in walk:
+        if meets(value) != first:
+            fails, met = (value, before) if first else (before, value)
+            return _bisected(fails, met, meets, precision=precision)
+        before = value
+    return before
 
 
-def _most_rounds(meets: Callable[[float], bool], *, precision: float) -> int:
-    low, high = 1, 2
-    while high < MOST_ROUNDS and meets(high):
-        low, high = high, min(4 * high, MOST_ROUNDS)
-    if high == MOST_ROUNDS and meets(high):
-        return high
-    return _bisected(high, low, meets, precision=precision)
-
-
-def _smallest_batch(largest: int, meets: Callable[[float], bool]) -> int:
-    """The smallest batch that meets, where `largest` does: the first of powers of two that does, then bisected."""
-
-    def met_by(size: float) -> bool:
-        return size == largest or meets(size)
-
-    sizes = [0, *_spread(1, largest, largest.bit_length() + 1)]
-    place = next(place for place in range(1, len(sizes)) if met_by(sizes[place]))
-    return _bisected(sizes[place - 1], sizes[place], met_by)
+def _by_fours(start: float, end: float) -> Iterator[float]:
+    """Yield `start`, and numbers a factor of 4 apart from there to `end`, which is the last."""
+    while start != end:
+        yield start
+        start = min(4.0 * start, end) if start < end else max(start / 4.0, end)
+    yield end
 
 
 def _bisected(fails: N, met: N, meets: Callable[[float], bool], *, precision: float = 0.0) -> N:

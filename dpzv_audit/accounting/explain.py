@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from dpzv_audit.accounting.accountants import ACCOUNTANTS, upper_bounds
@@ -43,51 +43,43 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     return Explanation(formula=tuple(answer.formula(bound.epsilon)), source=accountant.source, assumes=assumes)
 
 
-SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = {
-    "none": "the server has no parameters that move",
-    "frozen": "the server's parameters do not move",
-    "joint-zo": "the server's parameters move by the released scalars alone",
-    "dp-sgd": "the server's parameters move by noised sums of clipped gradients alone",
-}
+_TABLES = Path(__file__).parent / "tables"
+_WORDS = tomllib.loads((_TABLES / "assumptions.toml").read_text("utf-8"))
+SERVER_ASSUMPTIONS: dict[ServerUpdate, str] = _WORDS["server"]
+"""What is assumed of how the server's parameters move, where something can be."""
 
 
 def _assumptions(parts: tuple[Release, ...], bound: UpperBound) -> tuple[str, ...]:
-    found = ["T counts the rounds of all clients together"]
-    if any(part.sample_rate is not None for part in parts):
-        found.append("the sampling rate and the number of rounds are constants, whatever the records are")
-    if any(part.channel != "zo-gradient" for part in parts):
-        known = any(part.seeded_noise for part in parts)
-        found.append(f"each noise draw is {'Gaussian and fresh' if known else 'Gaussian, fresh and secret'}")
-    if any(part.noise == "grid" for part in parts):
-        found.append("the Gaussian is rounded to a grid that each record is rounded to first, and added in whole steps")
-    if any(part.channel == "scalar" for part in parts):
-        found.append("each record's part is clipped on its own, and the sum divided by B whatever the batch's size")
-    if bound.adversary != "server":
-        updates = dict.fromkeys(part.server_update for part in parts)
-        found += [SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS]
-    if any(part.sampler == "shuffled" and part.participations is None for part in parts):
-        turns = "clients take turns, and each goes" if any(part.clients > 1 for part in parts) else "the client goes"
-        found.append(f"{turns} through all records, D // B batches a pass, before it begins again")
+    def has(**fields: object) -> bool:
+        return any(all(getattr(part, name) == value for name, value in fields.items()) for part in parts)
+
+    server = bound.adversary == "server"
+    noised = any(part.channel != "zo-gradient" for part in parts)
+    passes = has(sampler="shuffled", participations=None)
+    several = any(part.clients > 1 for part in parts)
     secret = bound.accountant == "prv" or "sampling" in bound.note.split(";")[0]
-    if secret and any(part.sampler == "poisson" for part in parts):
-        found.append(
-            "the adversary does not learn which or how many records are in a batch, and each is drawn independently"
-        )
-    if secret and any(part.sampler == "uniform" for part in parts):
-        found.append("the adversary does not learn which records are in a batch, drawn anew each round")
-    if secret and any(part.sampler != "shuffled" and not part.secret_batches for part in parts):
-        found.append(
-            "a round depends on earlier batches through what is released alone, and a record's number does not depend "
-            "on who else is in its batch"
-        )
-    if bound.neighbours == "replace-record" and bound.adversary != "server":
-        found.append("the adversary's own block of the record is the same, and other clients' embeddings are not seen")
-    if bound.adversary == "eavesdropper" and any(part.ids == "secret" for part in parts):
-        found.append("uploads are encrypted, or batch ids follow from a shared seed")
-    if any(part.participation_cap is not None for part in parts):
-        found.append("the server enforces the cap on participations, over all clients' rounds together")
-    if not any(part.data_dependent_side for part in parts):
-        found.append("nothing else depends on the data: no fitted scaler, stopping, chosen checkpoint or log")
+    holds: dict[str, bool] = {
+        "rounds": True,
+        "constants": any(part.sample_rate is not None for part in parts),
+        "fresh": noised and has(seeded_noise=True),
+        "secret": noised and not has(seeded_noise=True),
+        "grid": has(noise="grid"),
+        "clipped": has(channel="scalar"),
+        **{
+            update: not server and has(server_update=update) for update in dict.fromkeys(p.server_update for p in parts)
+        },
+        "turns": passes and several,
+        "passes": passes and not several,
+        "poisson": secret and has(sampler="poisson"),
+        "uniform": secret and has(sampler="uniform"),
+        "batches": secret and any(part.sampler != "shuffled" and not part.secret_batches for part in parts),
+        "block": bound.neighbours == "replace-record" and not server,
+        "ids": bound.adversary == "eavesdropper" and has(ids="secret"),
+        "cap": any(part.participation_cap is not None for part in parts),
+        "nothing-else": not has(data_dependent_side=True),
+    }
+    words = {**_WORDS["assumption"], **SERVER_ASSUMPTIONS}
+    found = [words[name] for name, applies in holds.items() if applies and name in words]
     found += [f"NOT met, {name}: {GAPS[name]}" for name in (bound.gap or "").split(",") if name]
     return tuple(found)
 
@@ -147,8 +139,7 @@ def _sound(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def table_markdown() -> str:
     """Return the page as Markdown; the same code gives the same text."""
-    text = (files("dpzv_audit.accounting") / "tables" / "bounds.toml").read_text(encoding="utf-8")
-    content = tomllib.loads(text)
+    content = tomllib.loads((_TABLES / "bounds.toml").read_text("utf-8"))
     accountants = ((f"`{name}`", one.summary) for name, one in ACCOUNTANTS.items())
     parts = {
         "cells": _cells(),
