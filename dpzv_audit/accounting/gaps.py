@@ -114,15 +114,6 @@ def _add_remove(known: bool, sampler: SamplerName, channel: Channel, public_rate
     return Cell("secret-ids", "PRV of Poisson sampling, where messages do not show the batch's size")
 
 
-TABLE: dict[tuple[AdversaryName, NeighbourRelation, SamplerName], Cell] = {
-    (adversary, relation, sampler): treatment(adversary, relation, sampler)
-    for adversary in ADVERSARY_NAMES
-    for relation in NEIGHBOURS
-    for sampler in SAMPLERS
-}
-"""All cells at a rate of B/D, with batch ids secret from the eavesdropper; with public ids it has those of `client`."""
-
-
 def cell_of(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> Cell:
     """Return the cell of one release."""
     return treatment(

@@ -25,15 +25,12 @@ ClientUpdate = Literal["zeroth-order", "first-order", "frozen"]
 NoiseForm = Literal["exact", "grid", "float"]
 
 SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
-CLIP_RULES: tuple[ClipRule, ...] = get_args(ClipRule)
-SERVER_UPDATES: tuple[ServerUpdate, ...] = get_args(ServerUpdate)
 CHANNELS: dict[Channel, str] = {
     "scalar": "the noised mean of clipped loss differences, from the server to a client",
     "gradient": "a noised row a record of clipped partial gradients, from the server to a client",
     "embedding": "a noised row a record of clipped embeddings, from a client to the server",
     "zo-gradient": "CZOFO's gradient estimate, to which no noise is added: the direction is meant to hide it",
 }
-NOISE_FORMS: tuple[NoiseForm, ...] = get_args(NoiseForm)
 REPLACES: frozenset[str] = frozenset({"replace-label", "replace-record"})
 NEIGHBOURS: tuple[NeighbourRelation, ...] = get_args(NeighbourRelation)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpzv_audit.data import DATASETS
-from dpzv_audit.data.files import CHUNK
 from dpzv_audit.data.spec import DataSpec, RemoteFile
 from dpzv_audit.errors import AuditError, InputError
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30.0
 LOOPBACK = "127.0.0.1"
+CHUNK = 1 << 20
 
 Progress = Callable[[str, int], Callable[[int], None]]
 """`progress(name, total bytes)` starts a file and returns what to call with the bytes so far."""

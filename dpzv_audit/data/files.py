@@ -11,13 +11,22 @@ import hashlib
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.files import data_digest, open_plain
 
-CHUNK = 1 << 20
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the block into an `InputError` that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); it must be a readable file") from error
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -25,11 +34,8 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
     At most one byte more than `limit` is ever read.
     """
-    try:
-        with open_plain(path) as file:
-            content = file.read(limit + 1)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path), open_plain(path) as file:
+        content = file.read(limit + 1)
     if len(content) > limit:
         raise InputError(f"{path}: has more than {limit} bytes, must have {limit} at most")
     return content
@@ -37,30 +43,17 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 def file_digest(path: Path, algorithm: str = "sha256") -> str:
     """Return the digest of a whole file in hexadecimal digits; `InputError` if it cannot be read."""
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    try:
-        with open_plain(path) as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return digest.hexdigest()
+    with reading(path), open_plain(path) as file:
+        return hashlib.file_digest(file, partial(hashlib.new, algorithm, usedforsecurity=False)).hexdigest()
 
 
 def check_size(path: Path, limit: int, *, advice: str = "") -> int:
     """Return the size of `path` in bytes; `InputError`, with `advice`, if it has more than `limit` or is unreadable."""
-    try:
+    with reading(path):
         size = path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from error
     if size > limit:
         raise InputError(f"{path}: has {size} bytes, must have {limit} at most{'; ' if advice else ''}{advice}")
     return size
-
-
-def unreadable(path: Path, error: OSError) -> InputError:
-    """An `InputError` for a file that the system does not let us read."""
-    return InputError(f"{path}: cannot be read ({error.strerror}); it must be a readable file")
 
 
 def memory_available() -> int | None:
@@ -131,16 +124,15 @@ def read_tar_members(path: Path, wanted: Callable[[str], bool], limits: TarLimit
     anything refused above and for an archive that is corrupted, truncated or cannot be read. Members that are
     not wanted are passed over unread, but held to the same rules.
     """
-    try:
-        with open_plain(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
-            stream = _BoundedStream(unpacked, path, limits)
-            with tarfile.open(fileobj=stream, mode="r:") as archive:  # type: ignore[call-overload]
-                yield from _members(path, archive, wanted, limits)
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: is truncated or no tar.gz archive ({reason})") from error
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path):
+        try:
+            with open_plain(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
+                stream = _BoundedStream(unpacked, path, limits)
+                with tarfile.open(fileobj=stream, mode="r:") as archive:  # type: ignore[call-overload]
+                    yield from _members(path, archive, wanted, limits)
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{path}: is truncated or no tar.gz archive ({reason})") from error
 
 
 def _members(

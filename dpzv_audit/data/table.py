@@ -13,13 +13,13 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from dpzv_audit.data.files import check_size, file_digest, memory_available, unreadable
+from dpzv_audit.data.files import check_size, file_digest, memory_available, reading
 from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
 from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
@@ -221,12 +221,6 @@ def _check_features(path: Path, rows: int, width: int, free: int | None) -> None
         raise InputError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
 
 
-def header_of(path: Path, layout: Layout) -> tuple[str, ...]:
-    """Return the column names of `path`; raises what `read_table` raises for its first line."""
-    check_size(path, FILE_LIMIT, advice=ADVICE)
-    return tuple(next(_rows(path, layout))[1])
-
-
 def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ...]:
     """Cut `names` into `clients` runs whose lengths differ by one at most, the longer ones first.
 
@@ -234,9 +228,7 @@ def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ..
     """
     if check_count("clients", clients) > len(names):
         raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
-    least, more = divmod(len(names), clients)
-    bounds = [client * least + min(client, more) for client in range(clients + 1)]
-    return tuple(tuple(names[start:end]) for start, end in pairwise(bounds))
+    return tuple(tuple(names[place] for place in run) for run in np.array_split(np.arange(len(names)), clients))
 
 
 def _encoded(path: Path, column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> FloatArray:
@@ -258,7 +250,7 @@ def _encoded(path: Path, column: Column, place: int, chunk: list[tuple[int, list
 def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Yield (0, column names), then (line number, cells) of each row, as many cells as names."""
     try:
-        with io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
+        with reading(path), io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(_lines(path, file), delimiter=layout.separator, skipinitialspace=True, strict=True)
             names = list(layout.names or ())
             if layout.header:
@@ -275,8 +267,6 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}: line {reader.line_num} cannot be read ({error})") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {first_not_utf8(path) + 1} is not UTF-8 text ({error.reason})") from error
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
@@ -414,7 +404,8 @@ def load_csv(
         if not source.is_file():
             found = "is no file" if source.exists() else "no such file"
             raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
-    names = header_of(first, layout)
+    check_size(first, FILE_LIMIT, advice=ADVICE)
+    names = next(_rows(first, layout))[1]
     for mark in _SEPARATORS:
         if len(names) == 1 and mark in names[0] and mark != separator:
             raise InputError(f"but line 1 of {first} is cut into columns by {mark!r}", "separator", separator)

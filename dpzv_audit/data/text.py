@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from dpzv_audit.data.files import TarLimits, check_size, file_digest, read_tar_members, unreadable
+from dpzv_audit.data.files import TarLimits, check_size, file_digest, read_tar_members, reading
 from dpzv_audit.data.spec import DataRequest
 from dpzv_audit.data.vertical import (
     LabelArray,
@@ -38,23 +38,6 @@ WORD = re.compile(rb"[a-z0-9\x80-\xff]+(?:'[a-z]+)?")
 """Bytes of UTF-8 after ASCII lower-casing: what a word is depends on no version of the Unicode tables."""
 
 DEFAULT_VOCABULARY = 1 << 15
-
-
-class Tokenizer(Protocol):
-    """Turns texts into rows of ids: `vocabulary` ids in all, `length` of them a text, and a `name` for the record."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def vocabulary(self) -> int: ...
-
-    @property
-    def length(self) -> int: ...
-
-    def encode(self, texts: Sequence[str]) -> TokenArray:
-        """Return ids, int64 (N, length), in 0 .. vocabulary - 1; each row depends on its own text alone."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +179,10 @@ class PretrainedTokenizer:
         return ids
 
 
+Tokenizer = HashTokenizer | PretrainedTokenizer
+"""Turns texts into ids: `vocabulary` ids in all, `length` of them for each text, and a `name` for the record."""
+
+
 REVIEW = re.compile(r"aclImdb/(?P<part>train|test)/(?P<side>pos|neg)/(?P<id>[0-9]{1,9})_(?P<rating>[0-9]{1,2})\.txt")
 LIMITS = TarLimits(members=250_000, member_bytes=1 << 18, total_bytes=1 << 30)
 RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
@@ -334,9 +321,9 @@ def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelAr
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each line."""
-    number = 0
+    number, at = 0, ""
     try:
-        with open_plain(path) as file:
+        with reading(path), open_plain(path) as file:
             while line := file.readline(LINE_LIMIT + 1):
                 number += 1
                 at = f"{path}: line {number}"
@@ -349,5 +336,3 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                 yield label, text
     except UnicodeDecodeError as error:
         raise InputError(f"{at} is no UTF-8 text ({error.reason})") from error
-    except OSError as error:
-        raise unreadable(path, error) from error

@@ -16,12 +16,11 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import file_digest, read_bounded, unreadable
+from dpzv_audit.data.files import file_digest, read_bounded, reading
 from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import Blocks, Records, VerticalDataset, fixed_order, split_evenly
 from dpzv_audit.errors import InputError, check_count
@@ -38,10 +37,7 @@ def check_look(colour: str, size: int, original: int) -> None:
     """Raise `InputError` unless `colour` is "rgb" or "grey" and `size` divides the images' `original` side."""
     if colour not in COLOURS:
         raise InputError(f"must be {' or '.join(COLOURS)}", "colour", colour)
-    check_count("size", size)
-    if size > original or original % size:
-        choices = ", ".join(str(n) for n in range(1, original + 1) if original % n == 0)
-        raise InputError(f"must divide the images' side of {original} pixels: one of {choices}", "size", size)
+    split_evenly(original, size, name="size", of="pixels of the images' side")
 
 
 def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.NDArray[np.float32]:
@@ -58,30 +54,19 @@ def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.ND
     return np.ascontiguousarray(np.moveaxis(coloured, -1, -3))
 
 
-def view_blocks(views: npt.NDArray[np.float32], clients: int) -> Blocks:
+def view_blocks(views: npt.NDArray[np.float32], clients: int, *, turned: bool = False) -> Blocks:
     """Cut (N, V, C, S, S) over `clients`: V / clients neighbouring views each, as channels of one image.
 
-    Blocks are (N, C V / clients, S, S); with as many clients as views, one view a client.
+    Blocks are (N, C V / clients, S, S); with as many clients as views, one view for each. Where `turned`, an object of
+    a ring of views is V / clients records instead, N' = N V / clients: record r has views r, r + V / clients,
+    r + 2 V / clients, ..., the same angles between clients in every record, and every view of every object used once.
+    Blocks are (N', C, S, S); records of an object are neighbours, so that a split by object stays one.
     """
     each = split_evenly(views.shape[1], clients, name="clients", of="views")
     count, _, channels, *side = views.shape
-    return tuple(
-        np.ascontiguousarray(views[:, start : start + each]).reshape(count, each * channels, *side)
-        for start in range(0, views.shape[1], each)
-    )
-
-
-def rotations(views: npt.NDArray[np.float32], clients: int) -> npt.NDArray[np.float32]:
-    """Turn each object of a ring of views (N, V, ...) into V / clients records of `clients` views: (N', clients, ...).
-
-    Record r of an object has views r, r + V / clients, r + 2 V / clients, ...: the same angles between clients in
-    every record, and every view of every object used once. Records of an object are neighbours, so that a split
-    by object stays one: N' = N V / clients.
-    """
-    turns = split_evenly(views.shape[1], clients, name="clients", of="views")
-    rest: Any = views.shape[2:]
-    spread = views.reshape(len(views), clients, turns, *rest).swapaxes(1, 2)
-    return np.ascontiguousarray(spread).reshape(len(views) * turns, clients, *rest)
+    shape = (count * each, channels, *side) if turned else (count, each * channels, *side)
+    starts = range(0, views.shape[1], each)
+    return tuple(np.ascontiguousarray(views[:, start : start + each]).reshape(shape) for start in starts)
 
 
 VIEW_NAME = re.compile(r"(?P<shape>.+)[_.\-]v?(?P<view>[0-9]{1,4})\.(?:png|jpg|jpeg)", re.IGNORECASE)
@@ -229,10 +214,8 @@ def _class_folders(folder: Path) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    try:
+    with reading(folder):
         return sorted(folder.iterdir())
-    except OSError as error:
-        raise unreadable(folder, error) from error
 
 
 def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
@@ -275,8 +258,7 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     ways of turning the ring are records of their own: blocks (N 16 / clients, C, size, size). `colour` is "rgb" (C = 3)
     or "grey" (C = 1); `size` divides 64. Raises `InputError` for other values and for a missing or other file.
     """
-    kind, count = request.partition, request.clients
-    each = VIEWS // count
+    count, each, turned = request.clients, VIEWS // request.clients, request.partition == "rotations"
     check_look(colour, size, SIDE)
     path = request.find(ETH80_FILE)
     images, labels = _read(path)
@@ -284,13 +266,10 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     train, test = object_split(labels)
 
     def records(objects: npt.NDArray[np.int64]) -> Records:
-        if kind == "views":
-            return Records(features=view_blocks(views[objects], count), labels=labels[objects])
-        turned = rotations(views[objects], count)
-        blocks = tuple(np.ascontiguousarray(turned[:, client]) for client in range(count))
-        return Records(features=blocks, labels=np.repeat(labels[objects], each))
+        blocks = view_blocks(views[objects], count, turned=turned)
+        return Records(blocks, np.repeat(labels[objects], each if turned else 1))
 
-    held = f"{each} of the 16 ring views each" if kind == "views" else f"one view each, {each} turns an object"
+    held = f"one view each, {each} turns an object" if turned else f"{each} of the 16 ring views each"
     return request.dataset(
         records(train),
         records(test),
@@ -311,11 +290,10 @@ def object_split(labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], 
 def _read(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     right = {"images": ("u", 1, (OBJECTS, VIEWS, SIDE, SIDE, 3)), "labels": ("i", 8, (OBJECTS,))}
     try:
-        arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
+        with reading(path):
+            arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-    except OSError as error:
-        raise unreadable(path, error) from error
     for key, (kind, size, shape) in right.items():
         array = arrays[key]
         if array.dtype.kind != kind or array.dtype.itemsize > size or array.shape != shape:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -13,19 +14,18 @@ from dpzv_audit.accounting import (
     ACCOUNTANTS,
     Composition,
     Release,
-    gdp_clt,
     gdp_exact,
     gdp_paper,
     prv,
-    rdp,
     sigma_from_paper,
     tightest_sound,
     upper_bounds,
 )
+from dpzv_audit.accounting.accountants import gdp_clt, rdp
 from dpzv_audit.accounting.bounds import Question
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, NO_NUMBER
 from dpzv_audit.accounting.prv import prv_composition
-from dpzv_audit.accounting.release import CLIP_RULES, NEIGHBOURS, NOISE_FORMS, SAMPLERS, SERVER_UPDATES
+from dpzv_audit.accounting.release import NEIGHBOURS, SAMPLERS, ClipRule, NoiseForm, ServerUpdate
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.findings import EpsilonRange, to_jsonable
 
@@ -48,16 +48,16 @@ releases = st.builds(
     rounds=st.integers(1, 2000),
     sigma=st.floats(0.02, 20.0),
     sampler=st.sampled_from(SAMPLERS),
-    server_update=st.sampled_from(SERVER_UPDATES),
+    server_update=st.sampled_from(get_args(ServerUpdate)),
     clients=st.integers(1, 5),
-    clip_rule=st.sampled_from(CLIP_RULES),
+    clip_rule=st.sampled_from(get_args(ClipRule)),
     participation_cap=st.one_of(st.none(), st.integers(1, 50)),
     distinct_ids=st.booleans(),
     batch_coupling=st.booleans(),
     ids=st.sampled_from(["secret", "public"]),
     padded=st.booleans(),
     server_mu=st.one_of(st.none(), st.floats(0.01, 2.0)),
-    noise=st.sampled_from(NOISE_FORMS),
+    noise=st.sampled_from(get_args(NoiseForm)),
 ).map(
     lambda made: (
         replace(made, sample_rate=1.0 if made.clients == 5 else 0.05)

@@ -7,21 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import bdtrc
 
-from dpzv_audit.accounting import (
-    Composition,
-    Release,
+from dpzv_audit.accounting import Composition, Release, epsilon_from_mu, gdp_exact, prv, tightest_sound, upper_bounds
+from dpzv_audit.accounting.accountants import (
+    _most,
     advanced_composition,
     czofo_guarantee,
     czofo_theorem,
-    epsilon_from_mu,
     gdp_clt,
-    gdp_exact,
-    prv,
+    log_clt_mu,
     rdp,
-    tightest_sound,
-    upper_bounds,
 )
-from dpzv_audit.accounting.accountants import _most, log_clt_mu
 from dpzv_audit.accounting.gaussian import Participation
 from dpzv_audit.errors import InputError
 

@@ -1,17 +1,20 @@
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy.signal import fftconvolve
 from scipy.stats import binom, norm
 
-from dpzv_audit.accounting import GAPS, TABLE, Composition, gaps_of, treatment, upper_bounds
+from dpzv_audit.accounting import GAPS, Composition, gaps_of, upper_bounds
 from dpzv_audit.accounting.accountants import gdp_exact, prv, rdp, tightest_sound
-from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER
+from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, NO_NUMBER, treatment
 from dpzv_audit.accounting.release import CHANNELS, NEIGHBOURS, SAMPLERS, Release
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES
+
+TABLE = {cell: treatment(*cell) for cell in product(ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS)}
 
 release = partial(
     Release,

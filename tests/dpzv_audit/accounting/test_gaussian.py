@@ -11,9 +11,9 @@ from dpzv_audit.accounting import (
     epsilon_delta_tradeoff,
     epsilon_from_mu,
     gaussian_tradeoff,
-    log_delta_from_mu,
     mu_from_epsilon,
 )
+from dpzv_audit.accounting.gaussian import log_delta_from_mu
 from dpzv_audit.errors import InputError
 
 MUS = [1e-3, 3e-3, 0.02, 0.0999, 0.1001, 0.3884, 1.0, 3.0, 11.89, 40.0, 120.0, 200.0]

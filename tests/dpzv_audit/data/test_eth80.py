@@ -79,7 +79,7 @@ def test_colour_and_size_are_fixed_arithmetic_on_each_image_alone(folder, images
         ({"clients": 12}, "clients is 12, must divide the 16 views: one of 1, 2, 4, 8, 16"),
         ({"partition": "ring"}, "partition is 'ring', eth80 has: views, rotations"),
         ({"colour": "red"}, "colour is 'red', must be rgb or grey"),
-        ({"size": 60}, "size is 60, must divide the images' side of 64 pixels"),
+        ({"size": 60}, "size is 60, must divide the 64 pixels of the images' side"),
         ({"size": 128}, "size is 128, must divide"),
     ],
 )

@@ -119,7 +119,7 @@ def test_images_of_another_size_or_shape_are_refused(folder):
     assert f"{path}: is 32 pixels wide, must be 16 like airplane_0001_001.png" in refused(folder)
     Image.fromarray(picture(1)[:8]).save(path)
     assert f"{path}: is 16 x 8 pixels, must be square" in refused(folder)
-    assert "size is 5, must divide the images' side of 16 pixels" in refused(folder, size=5)
+    assert "size is 5, must divide the 16 pixels of the images' side" in refused(folder, size=5)
 
 
 def test_what_is_no_image_is_refused(folder):
