@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -24,7 +24,12 @@ from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Behaviour, Plan
 from mechanisms.core.data import TrainedStack
+from mechanisms.core.method import Differences
 from mechanisms.core.replicas import Evaluator, ParameterStack
+
+T = TypeVar("T")
+# The client that is curious; which one makes no difference to a server that sums.
+ADVERSARY_CLIENT = 1
 
 
 class DoesNotApply(InputError):
@@ -60,13 +65,6 @@ class AttackSetting:
         return replace(self, method=spec, config=spec.configure(**options), **changes)
 
 
-def unfit_sampler(setting: AttackSetting) -> str | None:
-    """Why batches cannot be read side by side: under Poisson sampling their sizes differ. None where they can."""
-    if setting.config.sampler == "poisson":
-        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
-    return None
-
-
 @dataclass(frozen=True)
 class OwnParty:
     """What one client has of its own: its feature block, its model before and after training, and how to run it."""
@@ -77,11 +75,10 @@ class OwnParty:
     evaluator: Evaluator
     trained: ParameterStack
     start: Callable[[], ParameterStack]
-    """Makes its model before training, which few attacks ask for."""
 
     @cached_property
     def initial(self) -> ParameterStack:
-        """Its model before training, made when it is first asked for."""
+        """Return its model before training, made when it is first asked for: few attacks do."""
         return self.start()
 
 
@@ -117,10 +114,6 @@ class Population:
     members: np.ndarray
 
 
-def _nobody(done: int) -> None:
-    """Progress that nobody listens to."""
-
-
 @dataclass(frozen=True)
 class AllButOne:
     """What one has who lacks a single label of each training, and which two labels it may be.
@@ -134,7 +127,7 @@ class AllButOne:
     records: np.ndarray
     candidates: np.ndarray
     unit: float | None = None
-    progress: Callable[[int], None] = _nobody
+    progress: Callable[[int], None] = lambda done: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +135,8 @@ class Knowledge:
     """What the threat model lets an adversary know beside its view: public parameters, and what it owns or is granted.
 
     `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
-    scalar (0 for methods without), `options` the attack's own with their defaults filled in.
+    scalar (0 for methods without), `options` the attack's own with their defaults filled in. `rarer`, the class with
+    the fewest records, and `share_of_ones`, the share of class 1, are facts about the data that are public.
     """
 
     method: MethodSpec
@@ -157,13 +151,27 @@ class Knowledge:
     options: Mapping[str, Any]
     client: int
     rarer: int = 0
-    """The class with the fewest records, and below the share of class 1: facts about the data that are public."""
     share_of_ones: float = 0.5
     own: OwnParty | None = None
     few: FewLabels | None = None
     some: SomeFeatures | None = None
     population: Population | None = None
     but_one: AllButOne | None = None
+
+    @property
+    def differences(self) -> Differences:
+        """Return how answers measure a gradient; `InputError` for a method whose answers do not."""
+        found = self.method.differences(self.config)
+        if found is None:
+            raise InputError("must be one whose answers are differences of losses", "method", self.method.name)
+        return found
+
+
+def granted(what: T | None, words: str) -> T:
+    """Return `what` the threat model grants, in words; `InputError` where this adversary does not hold it."""
+    if what is None:
+        raise InputError(f"the attack needs {words}, which this adversary does not hold")
+    return what
 
 
 @dataclass(frozen=True)
@@ -180,6 +188,13 @@ class LabelGuesses:
     scores: Tensor | None = None
     held_out: Tensor | None = None
 
+    def about(self, records: Tensor) -> LabelGuesses:
+        """Return of guesses about all records in order those about `records` (K, n) alone."""
+        scores = self.scores
+        if scores is not None:
+            scores = scores.gather(2, records[None, :, :, None].expand(1, -1, -1, scores.shape[3]))
+        return replace(self, labels=self.labels.gather(2, records[None]), ids=records[None], scores=scores)
+
 
 @dataclass(frozen=True)
 class CoinGame:
@@ -194,6 +209,13 @@ class CoinGame:
     neighbours: str
     what: str
 
+    @classmethod
+    def of(cls, scores: np.ndarray, on_one: np.ndarray, neighbours: str, what: str) -> CoinGame | None:
+        """Return the game of `scores` where the booleans `on_one` are the coins; None where all fell alike."""
+        if on_one.all() or not on_one.any():
+            return None
+        return cls(scores[on_one], scores[~on_one], neighbours, what)
+
 
 @dataclass(frozen=True)
 class Pictures:
@@ -207,10 +229,22 @@ class Pictures:
 class AttackOutcome:
     """Success beside what it must be compared with, and the training that was attacked.
 
-    `metric` says in words what `success` is a measure of, and `chance` what it is without any information.
-    `measures` are further numbers beside it; `curves` rows of numbers for a figure or a table, by name; `game`
-    the scores that it gave to what fair coins decided, and `no_game` why there are none; `pictures` what it made out,
-    beside what it was.
+    Attributes:
+        success: What `metric` says in words.
+        baselines: Success of guesses, and of the same attacker with less to go by.
+        controls: Runs whose result is known.
+        trained: The trainings that were attacked.
+        plan: Schedule and noise of the attacked training; None for methods without a scalar channel.
+        metric: What `success` is a measure of.
+        chance: Success without any information.
+        measures: Further numbers beside it.
+        by_trial: Rates of each trial by name: `success`, controls and baselines, which can be compared trial by trial.
+        curves: Rows of numbers for a figure or a table, by name.
+        game: Scores that it gave to what fair coins decided.
+        no_game: Why there are none.
+        pictures: What it made out, beside what it was.
+        dataset: What one replica trained on where that is not the setting's data set.
+        at_once: How many trainings memory sufficed for at a time, where not for all.
     """
 
     success: Interval
@@ -218,20 +252,16 @@ class AttackOutcome:
     controls: dict[str, Control]
     trained: TrainedStack
     plan: Plan | None
-    """Schedule and noise of the attacked training; None for methods without a scalar channel."""
     metric: str = "labels found"
     chance: float = 0.0
     measures: Mapping[str, Interval] = field(default_factory=dict)
     by_trial: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Rates of each trial by name: `success`, controls and baselines, which can be compared trial by trial."""
     curves: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     game: CoinGame | None = None
     no_game: str = ""
     pictures: Pictures | None = None
     dataset: VerticalDataset | None = None
-    """What one replica trained on where that is not the setting's data set."""
     at_once: int | None = None
-    """How many trainings memory sufficed for at a time, where not for all."""
 
 
 @dataclass(frozen=True)
@@ -244,55 +274,65 @@ class Positive:
 
 
 def attack_and_control(spec: AttackSpec, setting: AttackSetting) -> int:
-    """Rounds of an attacked training and of its control."""
+    """Return the rounds of an attacked training and of its control."""
     return 2 * rounds_of(setting.config, len(setting.dataset.train))
-
-
-Behave = Callable[[AttackSetting, range], Mapping[int, Behaviour]]
-Mount = Callable[["AttackSpec", AttackSetting], AttackOutcome]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSpec:
-    """An attack as users name it: who can mount it, what it needs of the method, and the function that infers."""
+    """An attack as users name it: who can mount it, what it needs of the method, and the function that infers.
+
+    Attributes:
+        name: The name on the command line.
+        summary: One line about it.
+        adversaries: Who can mount it; the first where the user names none.
+        infer: What it makes of a view and the knowledge beside it.
+        mounted_by: Trains with the adversary in place, scores, and adds controls: one such function for each goal.
+        positive: Where it must succeed.
+        requires: Method options that the attack needs; training is set up with them, and says so.
+        requires_because: Why.
+        suggests: Method options that suit the attack where the user gives none.
+        options: The attack's own options with their defaults.
+        choices: What an option that is a word may be.
+        least_success: The least success that there is, which claims may name: -1 where success is a correlation.
+        needs: What a method, configuration and data set must have; the first that they lack is told.
+        behave: Clients that the adversary plays in training: none for one that only looks.
+        baselines: The same attacker with less to go by, for attacks on labels.
+        queries: How often a curious client asks about each batch where the user does not say.
+        trials: Trainings where the user does not say.
+        unsupervised: Whether features alone may give labels away to it, trained on or not: the control's truth is then
+            permuted too, and what it finds after training on permuted labels is a baseline, which says how much
+            features alone do.
+        few_labels: Whether the threat model grants `labels_per_class` training labels of each class.
+        rounds: Rounds that its progress counts to.
+        reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
+    """
 
     name: str
     summary: str
     adversaries: tuple[str, ...]
     infer: Callable[[View, Knowledge], Any]
-    mounted_by: Mount
-    """Trains with the adversary in place, scores, and adds controls: one such function for each goal."""
+    mounted_by: Callable[[AttackSpec, AttackSetting], AttackOutcome]
     positive: Positive
     requires: Mapping[str, object] = field(default_factory=dict)
-    """Method options that the attack needs; training is set up with them, and says so."""
     requires_because: str = ""
     suggests: Mapping[str, object] = field(default_factory=dict)
-    """Method options that suit the attack where the user gives none."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The attack's own options with their defaults."""
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """What an option that is a word may be."""
     least_success: float = 0.0
-    """The least success that there is, which claims may name: -1 where success is a correlation."""
-    unfit: Callable[[AttackSetting], str | None] = lambda setting: None
-    """One line why the attack does not apply to a method, configuration or data set; None where it does."""
-    behave: Behave = lambda setting, replicas: {}
-    """Clients that the adversary plays in training: none for one that only looks."""
+    needs: tuple[Callable[[AttackSetting], str | None], ...] = ()
+    behave: Callable[[AttackSetting, range], Mapping[int, Behaviour]] = lambda setting, replicas: {}
     baselines: Callable[[View, Knowledge], Mapping[str, LabelGuesses]] = lambda view, known: {}
-    """The same attacker with less to go by, for attacks on labels."""
     queries: int = 1
-    """How often a curious client asks about each batch where the user does not say."""
     trials: int = 64
-    """Trainings where the user does not say."""
     unsupervised: bool = False
-    """Whether features alone may give labels away to it, trained on or not: the control's truth is then permuted too,
-    and what it finds after training on permuted labels is a baseline, which says how much features alone do."""
     few_labels: bool = False
-    """Whether the threat model grants `labels_per_class` training labels of each class."""
     rounds: Callable[[AttackSpec, AttackSetting], int] = attack_and_control
-    """Rounds that its progress counts to."""
     reads: tuple[str, ...] | None = None
-    """Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees."""
+
+    def lacks(self, setting: AttackSetting) -> str | None:
+        """Return in one line why the attack does not apply to `setting`; None where it does."""
+        return next((why for need in self.needs if (why := need(setting)) is not None), None)
 
     def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
         """Method options with what this attack requires and suggests; `InputError` in one line where it cannot be."""
@@ -308,7 +348,7 @@ class AttackSpec:
     def mount(self, setting: AttackSetting) -> AttackOutcome:
         """Train with the adversary in place, attack, score and run the controls; `InputError` where it cannot be."""
         self.check(setting.adversary, {key: getattr(setting.config, key, None) for key in self.requires})
-        reason = self.unfit(setting)
+        reason = self.lacks(setting)
         if reason is not None:
             raise DoesNotApply(f"{self.name} does not apply to {setting.method.name}: {reason}")
         self.own_options(setting)

@@ -19,8 +19,8 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
 from dpzv_audit.seeds import Purpose, stream
 
+# What a success of 1 must reach: an area under a curve may come out an ulp below it.
 CERTAIN = 1.0 - 1e-9
-"""What a success of 1 must reach: an area under a curve may come out an ulp below it."""
 
 
 def reaches(interval: Interval, *, what: str, least: float) -> Control:
@@ -35,12 +35,12 @@ def at_chance(interval: Interval, *, what: str, expected: float, test: ChanceTes
 
 
 Floats = NDArray[np.float64]
+# Trainings over which bets can show, at one in a thousand, an attack that sees all.
 ENOUGH_TO_BET = 16
-"""Trainings over which bets can show, at one in a thousand, an attack that sees all."""
+# Exchanges of class names that are drawn: the least p-value is one over so many.
 _EXCHANGES = 200_000
-"""Exchanges of class names that are drawn: the least p-value is one over so many."""
+# Ratio of the commonest class to the rarest up to which classes count as alike.
 _MOST_UNEVEN = 1.5
-"""Ratio of the commonest class to the rarest up to which classes count as alike."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from scipy.special import betaincinv, stdtrit, xlogy
 from dpzv_audit.errors import InputError, NotFinite, check_count, check_probability
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, OverTrainings
 
+# False positive rates at which true positive rates are reported.
 LOW_RATES = (0.01, 0.001)
-"""False positive rates at which true positive rates are reported."""
 
 
 def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -57,8 +57,8 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> NDArray[np.float64]:
     return np.array([float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)])
 
 
+# Limits of the share of records (trials, n) of a kind whose score is above a threshold.
 Limits = Callable[[NDArray[np.bool_], float], tuple[float, float]]
-"""Limits of the share of records (trials, n) of a kind whose score is above a threshold."""
 
 
 def low_rates(scores: NDArray[np.float64], members: NDArray[np.bool_], confidence: float) -> dict[str, Interval]:
@@ -184,8 +184,8 @@ def _frequencies(labels: ArrayLike, classes: int) -> NDArray[np.float64]:
     return np.bincount(values, minlength=classes) / values.size
 
 
+# Fractions of what may be lost that are bet, equally likely: the arcsine law.
 _FRACTIONS = np.sin(0.5 * np.pi * (np.arange(64) + 0.5) / 64) ** 2
-"""Fractions of what may be lost that are bet, equally likely: the arcsine law."""
 _LEAST_MEAN = 1e-9
 
 

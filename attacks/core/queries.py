@@ -1,22 +1,31 @@
-"""A curious client's queries: it sends random dummy outputs instead of its model's (paper 002, section VI-B)."""
+"""Scalar feedback: a curious client's queries, and what answers measure of the gradient (paper 002, section VI-B).
+
+A client that chose its uploads knows the direction u by which the two of a pair differ, one of a method that shares
+its directions is told them, and an eavesdropper knows none. An answer s = <g, u> + error is a scalar, or two losses
+whose difference over the smoothing it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackSetting
-from attacks.core.run import ADVERSARY_CLIENT
+from attacks.core.contract import ADVERSARY_CLIENT, AttackSetting, Knowledge
+from attacks.gradient.estimates import forward_difference_error
+from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
+from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour, Turn
 
+# Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers.
 DUMMY_STD = 0.3
-"""Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers."""
 
 
+@dataclass(frozen=True)
 class QueryingClient:
     """In its first pass over the data sends dummy outputs, then follows the protocol.
 
@@ -29,46 +38,38 @@ class QueryingClient:
     measurements of one gradient. The client keeps nothing aside: its view holds what it sent and what came back.
     """
 
-    def __init__(
-        self,
-        client: int,
-        *,
-        queries: int,
-        smoothing: float,
-        steps_per_pass: int,
-        seed: int,
-        replicas: Sequence[int],
-        one_sided: bool = False,
-    ) -> None:
-        self._one_sided = one_sided
-        self.first_pass_repeats = queries
-        self._client = client
-        self._smoothing = smoothing
-        self._last = queries * steps_per_pass
-        self._seed = seed
-        self._replicas = tuple(replicas)
+    client: int
+    _: KW_ONLY
+    queries: int
+    smoothing: float
+    steps_per_pass: int
+    seed: int
+    replicas: Sequence[int]
+    one_sided: bool = False
+
+    @property
+    def first_pass_repeats(self) -> int:
+        """Return how many rounds each batch of the first pass serves."""
+        return self.queries
 
     def uploads(self, turn: Turn) -> Tensor | None:
         """See `mechanisms.core.context.ClientBehaviour.uploads`."""
-        if turn.own_round >= self._last:
+        if turn.own_round >= self.queries * self.steps_per_pass:
             return None
-        _, _, batch, width = turn.shape
-        number, query = divmod(turn.own_round, self.first_pass_repeats)
-        c, u = (
-            self._draw(turn, (batch, width), number, which)
-            for which in (0, 1 + query)  # one dummy output a batch, one direction a query
-        )
-        c, step = c * DUMMY_STD, self._smoothing * u
-        return torch.stack((c, c + step) if self._one_sided else (c + step, c - step), 1)
+        number, query = divmod(turn.own_round, self.queries)
+        # One dummy output per batch, one direction per query.
+        c = DUMMY_STD * self._draw(turn, number, 0)
+        step = self.smoothing * self._draw(turn, number, 1 + query)
+        return torch.stack((c, c + step) if self.one_sided else (c + step, c - step), 1)
 
-    def _draw(self, turn: Turn, shape: tuple[int, int], number: int, which: int) -> Tensor:
-        key = (self._client, number, which)
-        rows = [stream(self._seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in self._replicas]
+    def _draw(self, turn: Turn, number: int, which: int) -> Tensor:
+        key, shape = (self.client, number, which), turn.shape[2:]
+        rows = [stream(self.seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in self.replicas]
         return torch.from_numpy(np.stack(rows)).to(device=turn.device, dtype=turn.dtype)
 
 
 def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, ClientBehaviour]:
-    """The querying client where the adversary is a client of a method that answers queries; nobody otherwise."""
+    """Return the querying client where the adversary is a client of a method that answers queries; nobody otherwise."""
     measured = setting.method.differences(setting.config)
     if setting.adversary != "client" or measured is None or measured.shared:
         return {}
@@ -82,3 +83,93 @@ def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, Cli
         one_sided=not measured.two_sided,
     )
     return {ADVERSARY_CLIENT: client}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers of a server in the order they came.
+
+    Attributes:
+        told: (T, K), or (T, K, q) or (T, K, q, B) of q directions that the server shares; of two losses the second less
+            the first.
+        unit: What `told` is divided by to be a measurement of the gradient.
+        ids: Records (T, K, B) that the answers are about; None for who does not know.
+    """
+
+    told: Tensor
+    unit: float
+    ids: Tensor | None
+
+    @property
+    def scalars(self) -> Tensor:
+        """Return the measurements <g, u> + error, in the shape of `told`."""
+        return self.told / self.unit
+
+
+def answers_of(view: View, known: Knowledge, most: int) -> Answers:
+    """Return the first `most` answers that the view holds; `InputError` where it holds none."""
+    received = (view.received("scalar") or view.received("losses"))[:most]
+    if not received:
+        raise InputError("the view holds no answer from the server")
+    told = torch.stack([m.payload for m in received]).double()
+    ids = [m.ids for m in received if m.ids is not None]
+    losses, measured = received[0].kind == "losses", known.differences
+    if losses:
+        told = told[..., 1] - told[..., 0]
+    unit = measured.smoothing if losses or measured.shared else 1.0
+    return Answers(told, unit, torch.stack(ids) if ids else None)
+
+
+def directions_of(view: View, known: Knowledge, count: int) -> Tensor:
+    """Return the directions (T, K, B, c) behind the first `count` answers; of shared ones (T, K, q, B, c)."""
+    measured = known.differences
+    if measured.shared:
+        return view.noted(known.client, "direction")[:count].double()
+    pairs = torch.stack([m.payload for m in view.sent("embeddings")[:count]]).double()
+    first, second = pairs.unbind(2)
+    # Of two losses one is at the point itself.
+    if view.received("losses"):
+        return (second - first) / measured.smoothing
+    return (first - second) / (2.0 * measured.smoothing)
+
+
+def first_pass(view: View, known: Knowledge) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the measurements about the first batches, those about one batch together.
+
+    Scalars are (batches, K, q) or (batches, K, q, B), directions (batches, K, q, B, c), None for who knows none, and
+    ids (batches, K, B), None for who does not know them.
+
+    Raises:
+        InputError: The view does not hold all answers about one batch.
+    """
+    outside, shared = view.adversary.kind == "eavesdropper", known.differences.shared
+    # An outsider does not know which answers are about one batch.
+    q = 1 if shared or outside else known.queries
+    found = answers_of(view, known, q * known.batches)
+    batches = len(found.told) // q
+    if batches == 0:
+        raise InputError(
+            f"the view holds {len(found.told)} answers, fewer than the {q} queries of one batch: "
+            f"must have more ‹epochs›, a smaller ‹batch_size› or fewer ‹queries›"
+        )
+    directions = None if outside else directions_of(view, known, batches * q)
+    if shared:
+        return found.scalars, directions, found.ids
+
+    def by_batch(values: Tensor) -> Tensor:
+        together: Tensor = values[: batches * q].unflatten(0, (batches, q))
+        return together.transpose(1, 2)
+
+    ids = None if found.ids is None else found.ids[: batches * q : q]
+    return by_batch(found.scalars), None if directions is None else by_batch(directions), ids
+
+
+def error_of(known: Knowledge) -> float:
+    """Return the standard deviation of an answer's error: the noise, or that of a forward difference.
+
+    A central difference has no error of first order in lambda: noise is all there is.
+    """
+    measured = known.differences
+    if measured.two_sided:
+        return known.sigma
+    return forward_difference_error(measured.smoothing, known.classes, records=measured.records)

@@ -11,7 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackSetting, AttackSpec, DoesNotApply, FewLabels, Knowledge, OwnParty, SomeFeatures
+from attacks.core.contract import (
+    ADVERSARY_CLIENT,
+    AttackSetting,
+    AttackSpec,
+    DoesNotApply,
+    FewLabels,
+    Knowledge,
+    OwnParty,
+    SomeFeatures,
+)
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
@@ -23,9 +32,6 @@ from mechanisms.core.context import Deployment, Plan, repeats_of
 from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.replicas import ParameterStack, evaluator_for
-
-ADVERSARY_CLIENT = 1
-"""The client that is curious; which one makes no difference to a server that sums."""
 
 _CONTROLS_CLIENT = ("client", "malicious-client")
 
@@ -268,10 +274,10 @@ def some_features(data: TrainingData, setting: AttackSetting, count: int) -> Som
     return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1][chosen])
 
 
-def permuted_labels(setting: AttackSetting) -> np.ndarray:
-    """Training labels (trials, N), permuted in each trial by a stream of its own: what negative controls train on."""
+def permuted_labels(setting: AttackSetting, trials: Sequence[int]) -> np.ndarray:
+    """Return training labels (trials, N), permuted for each trial by a stream of its own, for negative controls."""
     labels = setting.dataset.train.labels
-    return np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in range(setting.trials)])
+    return np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in trials])
 
 
 def continuous(done: Callable[[int], None]) -> Callable[[int], None]:

@@ -15,29 +15,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Pictures, Positive, unfit_sampler
+from attacks.core import needs
+from attacks.core.contract import (
+    ADVERSARY_CLIENT,
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    Knowledge,
+    Pictures,
+    Positive,
+    granted,
+)
 from attacks.core.controls import at_chance, by_bets
 from attacks.core.metrics import over_trainings, t_interval
-from attacks.core.run import ADVERSARY_CLIENT, attacked_run
+from attacks.core.run import attacked_run
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import Message, View
 
+# Ridge penalty a known record, on standardised inputs.
 PENALTY = 1e-2
-"""Ridge penalty a known record, on standardised inputs."""
 
 
 def infer(view: View, known: Knowledge) -> Reconstruction:
     """Decode every record of client 1 whose features are unknown, from the last embedding that it sent."""
-    if known.some is None:
-        raise InputError("feature_inversion needs some records' features for a decoder, which this adversary has not")
     inputs = last_embeddings(view, known)
     measured = known.method.differences(known.config)
     if measured is not None and measured.pairs:
         inputs = torch.cat((inputs, from_jacobians(view, known)), 2)
-    some, features = known.some.ids, known.some.features.flatten(1).double()
+    known_part = granted(known.some, "some records' features")
+    some, features = known_part.ids, known_part.features.flatten(1).double()
     mean, deviation = inputs[:, some].mean(1, keepdim=True), inputs[:, some].std(1, keepdim=True) + 1e-9
     rows = (inputs - mean) / deviation
     seen = rows[:, some]
@@ -90,8 +99,8 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     return found
 
 
+# Memory for the normal equations of as many records as are solved for at once.
 _GRAM_BYTES = 2**27
-"""Memory for the normal equations of as many records as are solved for at once."""
 
 
 def _block_from_jacobians(
@@ -203,15 +212,15 @@ def _with_first_block(setting: AttackSetting, block: np.ndarray) -> AttackSettin
     return replace(setting, dataset=replace(setting.dataset, train=moved))
 
 
-def unfit(setting: AttackSetting) -> str | None:
-    """Why features cannot be decoded."""
+def features_to_fit(setting: AttackSetting) -> str | None:
+    """Need features to compare, and records to fit a decoder on."""
     if setting.dataset.train.features[0].dtype != np.float32:
         return "client 1 holds token ids, no features to compare"
     records = len(setting.dataset.train)
     known = min(SPEC.own_options(setting)["known_records"], records // 2)
     if known < 2:
         return f"of {records} training records the server knows {known}, must be 2 at least to fit a decoder"
-    return unfit_sampler(setting)
+    return None
 
 
 def wide(setting: AttackSetting) -> AttackSetting:
@@ -234,7 +243,7 @@ SPEC = AttackSpec(
     mounted_by=mount_features,
     positive=Positive("embeddings four times as wide as the features: must be 0.4 at least", wide, 0.4),
     options={"known_records": 200},
-    unfit=unfit,
+    needs=(features_to_fit, needs.one_batch_size),
     least_success=-1.0,
 )
 
@@ -249,10 +258,10 @@ class Reconstruction:
 
 RECONSTRUCTED, MEAN = "reconstructed", "the mean record"
 PSNR, SSIM = "PSNR, dB", "SSIM"
+# Records in a picture: the first that the server did not know, whatever became of them.
 SHOWN = 8
-"""Records in a picture: the first that the server did not know, whatever became of them."""
+# Groups of records over which intervals are taken: records are what varies.
 GROUPS = 20
-"""Groups of records over which intervals are taken: records are what varies."""
 
 
 def quality(found: Reconstruction, truth: Tensor, confidence: float) -> dict[str, tuple[Interval, Interval]]:

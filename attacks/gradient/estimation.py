@@ -15,20 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive, unfit_sampler
+from attacks.core import needs
+from attacks.core.contract import ADVERSARY_CLIENT, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
 from attacks.core.controls import at_chance, by_bets
 from attacks.core.metrics import cosine_interval, cosine_similarity, relative_error
-from attacks.core.queries import querying_client
-from attacks.core.run import ADVERSARY_CLIENT, AttackedRun, attacked_run, permuted_labels
+from attacks.core.queries import error_of, first_pass, querying_client
+from attacks.core.run import AttackedRun, attacked_run, permuted_labels
 from attacks.gradient.estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
-from attacks.label.direct import channel_of, too_few
-from dpzv_audit.errors import InputError
 from dpzv_audit.findings import Control, Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
 
+# Numbers of queries at which estimates are made, as far as the answers reach.
 COUNTS = (1, 3, 10, 32, 100, 320, 640, 1280)
-"""Numbers of queries at which estimates are made, as far as the answers reach."""
 CURVE = "gradient estimates by number of queries"
 KNOWN, UNKNOWN, NOISELESS = "ridge", "ridge, directions unknown", "ridge, without the noise"
 
@@ -48,64 +47,30 @@ class GradientEstimates:
 
 def infer(view: View, known: Knowledge) -> GradientEstimates:
     """Estimate the gradient at every attacked batch from the first q of its answers, for each q of `COUNTS`."""
-    scalars, directions = measurements(view, known)
+    scalars, directions, _ = first_pass(view, known)
+    if directions is None:
+        shape = (*scalars.shape[:3], known.config.batch_size, known.classes)
+        directions = _drawn(known, scalars.new_empty(shape), 0)
     answers, replicas, queries = scalars.shape[:3]
     flat_s, flat_u = scalars.flatten(0, 1), directions.flatten(0, 1)
     dimension = flat_u[0, 0].numel() if scalars.dim() == 3 else flat_u.shape[-1]
-    error, prior = channel_of(known).noise_std, label_prior_std(known.classes)
+    by_ridge = partial(ridge, noise_std=error_of(known), prior_std=label_prior_std(known.classes))
     found: dict[tuple[str, int], Tensor] = {}
     for q in sorted({*(n for n in COUNTS if n < queries), queries}):
         s, u = flat_s[:, :q], flat_u[:, :q]
         found["correlation", q] = correlation(u, s)
         found["minimum norm", q] = minimum_norm(u, s)
-        found[KNOWN, q] = ridge(u, s, noise_std=error, prior_std=prior)
+        found[KNOWN, q] = by_ridge(u, s)
         if q >= dimension:
             # From the dimension on the smallest fit is the ordinary least squares one.
             found["least squares", q] = found["minimum norm", q]
-        found[UNKNOWN, q] = ridge(_drawn(known, u, q), s, noise_std=error, prior_std=prior)
+        found[UNKNOWN, q] = by_ridge(_drawn(known, u, q), s)
     return GradientEstimates({key: value.unflatten(0, (answers, replicas)) for key, value in found.items()})
 
 
 def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
     """Directions of one's own, for want of the true ones."""
     return torch.from_numpy(stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(tuple(like.shape))).to(like)
-
-
-def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
-    """Scalars (answers, K, q) or (answers, K, q, B), per unit of the smoothing, and directions (answers, K, q, B, c).
-
-    Directions are what a client's own uploads differ by, or those that VFL-CZOFO shares; an eavesdropper draws them.
-    """
-    channel = channel_of(known)
-    received = view.received("scalar") or view.received("losses")
-    if not received:
-        raise InputError("the view holds no answer from the server")
-    measured = known.method.differences(known.config)
-    shared = measured is not None and measured.shared
-    # An outsider does not know which answers are about one batch.
-    q = 1 if shared or view.adversary.kind == "eavesdropper" else known.queries
-    answers = min(known.batches, len(received) // q)
-    if answers == 0:
-        raise InputError(too_few(len(received), q))
-    told = torch.stack([m.payload for m in received[: answers * q]]).double()
-    if received[0].kind == "losses":
-        scalars = ((told[..., 1] - told[..., 0]) / channel.smoothing).unflatten(0, (answers, q)).transpose(1, 2)
-    elif shared:
-        scalars = told / channel.smoothing
-    else:
-        scalars = told.unflatten(0, (answers, q)).transpose(1, 2)
-    width = known.classes
-    if view.adversary.kind == "eavesdropper":
-        shape = (*scalars.shape[:3], known.config.batch_size, width)
-        return scalars, _drawn(known, scalars.new_empty(shape), 0)
-    if shared:
-        return scalars, view.noted(known.client, "direction")[:answers].double()
-    pairs = torch.stack([m.payload for m in view.sent("embeddings")[: answers * q]]).double()
-    if received[0].kind == "losses":
-        directions = (pairs[:, :, 1] - pairs[:, :, 0]) / channel.smoothing
-    else:
-        directions = (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * channel.smoothing)
-    return scalars, directions.unflatten(0, (answers, q)).transpose(1, 2)
 
 
 def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -116,7 +81,7 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     control_run = attacked_run(
         spec,
         setting,
-        labels=permuted_labels(setting),
+        labels=permuted_labels(setting, range(setting.trials)),
         first_replica=setting.trials,
         watch=partial(_truth, setting),
         at_once=run.at_once,
@@ -233,13 +198,6 @@ def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:
     )
 
 
-def unfit(setting: AttackSetting) -> str | None:
-    """Why there is nothing to estimate."""
-    if setting.method.downlink == "gradient":
-        return "its server sends the gradient itself, so there is nothing to estimate"
-    return unfit_sampler(setting)
-
-
 def exactly(setting: AttackSetting) -> AttackSetting:
     """As many queries as unknowns of a batch of one, without noise, by a client: the gradient itself, twice over."""
     exact = {"calibration": "none", "client_rate": 0.0, "dtype": "float64", "smoothing": 1e-4}
@@ -258,7 +216,10 @@ SPEC = AttackSpec(
     requires_because="the gradient is that at logits that the server only sums",
     suggests={"batch_size": 8, "epochs": 16},
     queries=128,
-    unfit=unfit,
+    needs=(
+        needs.downlink(False, "its server sends the gradient itself, so there is nothing to estimate"),
+        needs.one_batch_size,
+    ),
     behave=querying_client,
     least_success=-1.0,
 )

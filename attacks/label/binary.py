@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
+from attacks.core import needs
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from attacks.core.controls import CERTAIN, labels_in_own_features
-from attacks.label.completion import RAW, UNTRAINED, embedded
+from attacks.label.completion import embedded, others, untrained
+from attacks.label.direct import cut_layer
 from attacks.label.mount import mount_binary
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
@@ -28,14 +30,6 @@ def by_norm(view: View, known: Knowledge) -> LabelGuesses:
     """Mean norm of a record's gradients over all its rounds: the larger, the likelier the rarer class."""
     gradients, ids = cut_layer(view, known)
     return guesses_of(mean_by_record(torch.linalg.vector_norm(gradients, dim=3), ids, known), known)
-
-
-def cut_layer(view: View, known: Knowledge) -> tuple[Tensor, Tensor]:
-    """Per-record gradients (rounds, K, B, width) that one client received, and the record ids (rounds, K, B)."""
-    mail = [m for m in view.received("gradient") if m.receiver == known.client and m.ids is not None]
-    if not mail:
-        raise InputError("the view holds no gradient from the server")
-    return torch.stack([m.payload for m in mail]).double(), torch.stack([m.ids for m in mail if m.ids is not None])
 
 
 def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
@@ -59,25 +53,6 @@ def guesses_of(rarer: Tensor, known: Knowledge) -> LabelGuesses:
     return LabelGuesses(labels.unsqueeze(0), ids, both)
 
 
-def unfit_gradients(setting: AttackSetting) -> str | None:
-    """Why there are no binary labels to read off gradients."""
-    return unfit_data(setting) or unfit_channel(setting)
-
-
-def unfit_data(setting: AttackSetting) -> str | None:
-    """Why the data are none for an attack on binary labels."""
-    if setting.dataset.classes != 2:
-        return f"{setting.dataset.name} has {setting.dataset.classes} classes, must have 2"
-    return None
-
-
-def unfit_channel(setting: AttackSetting) -> str | None:
-    """Why the channel carries no gradient of a record."""
-    if setting.method.downlink != "gradient":
-        return "its server sends no gradient of a record"
-    return unfit_sampler(setting)
-
-
 def base_rate_alone(setting: AttackSetting) -> AttackSetting:
     """One record in ten of class 1, features that say nothing: what is learnt is the base rate, and norms show it."""
 
@@ -98,16 +73,15 @@ NORM_SPEC = AttackSpec(
     infer=by_norm,
     mounted_by=mount_binary,
     positive=Positive("one label in ten, uninformative features, summed logits: must be 0.95", base_rate_alone, 0.95),
-    unfit=unfit_gradients,
+    needs=(needs.binary_labels, *needs.record_gradients),
 )
 
 
 def by_direction(view: View, known: Knowledge) -> LabelGuesses:
     """Mean cosine, over passes, between a record's gradient and that of the known positives; these are not guessed."""
-    if known.few is None:
-        raise InputError("label_direction needs a known positive, which this adversary does not hold")
+    few = granted(known.few, "a known positive")
     gradients, ids = cut_layer(view, known)
-    positives = known.few.ids[known.few.labels == 1].view(len(known.few.ids), -1)
+    positives = few.ids[few.labels == 1].view(len(few.ids), -1)
     units = gradients / torch.linalg.vector_norm(gradients, dim=3, keepdim=True).clamp(min=1e-300)
     among = (ids.unsqueeze(3) == positives[None, :, None, :]).any(3)
     cosines, places = [], []
@@ -120,20 +94,12 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
         cosines.append((units[own] * reference[None, :, None, :]).sum(3))
         places.append(ids[own])
     if not cosines:
-        few = f"‹epochs› {known.config.epochs} are too few"
-        raise InputError(f"{few}: no known positive was in a batch of the view, give more")
+        too_few = f"‹epochs› {known.config.epochs} are too few"
+        raise InputError(f"{too_few}: no known positive was in a batch of the view, give more")
     # `guesses_of` takes scores of the rarer class, whichever it is.
     scores = mean_by_record(torch.cat(cosines), torch.cat(places), known)
     found = guesses_of(scores if known.rarer == 1 else -scores, known)
-    free = torch.ones_like(found.labels[0], dtype=torch.bool).scatter_(1, positives, False)
-    rows = free.nonzero()[:, 1].view(len(free), -1)
-    if found.scores is None:
-        raise TypeError("guesses of binary labels have scores")
-    return LabelGuesses(
-        found.labels[0].gather(1, rows).unsqueeze(0),
-        rows.unsqueeze(0),
-        found.scores[0].gather(1, rows.unsqueeze(2).expand(-1, -1, 2)).unsqueeze(0),
-    )
+    return found.about(others(positives, known.records))
 
 
 def on_sums(setting: AttackSetting) -> AttackSetting:
@@ -149,28 +115,23 @@ DIRECTION_SPEC = AttackSpec(
     mounted_by=mount_binary,
     positive=Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN),
     options={"labels_per_class": 3},
-    unfit=unfit_gradients,
+    needs=(needs.binary_labels, *needs.record_gradients),
     few_labels=True,
 )
 
 
 def by_spectrum(view: View, known: Knowledge) -> LabelGuesses:
     """Projection of each record's embedding on the first principal component, oriented by the smaller side."""
-    if known.own is None:
-        raise InputError("label_spectral needs a client's own model, which this adversary does not hold")
-    return guesses_of(projections(embedded(known.own, known.own.trained, known.own.features)), known)
+    own = granted(known.own, "a client's own model")
+    return guesses_of(projections(embedded(own, own.trained, own.features)), known)
 
 
 def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Baselines: an untrained bottom model, and the client's raw features."""
-    own = known.own
-    if own is None:
-        return {}
-    found = {UNTRAINED: guesses_of(projections(embedded(own, own.initial, own.features)), known)}
-    if own.features.is_floating_point():
-        raw = own.features.flatten(1).unsqueeze(0).expand(len(known.replicas), -1, -1)
-        found[RAW] = guesses_of(projections(raw), known)
-    return found
+    own = granted(known.own, "a client's own model")
+    return {
+        name: guesses_of(projections(represent(own.features)), known) for name, represent in untrained(known).items()
+    }
 
 
 def projections(embeddings: Tensor) -> Tensor:
@@ -199,7 +160,7 @@ SPECTRAL_SPEC = AttackSpec(
     infer=by_spectrum,
     mounted_by=mount_binary,
     positive=Positive("labels planted in the client's own features: must be 0.95 at least", separated, 0.95),
-    unfit=unfit_data,
+    needs=(needs.binary_labels,),
     baselines=features_alone,
     unsupervised=True,
 )

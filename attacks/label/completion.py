@@ -14,60 +14,67 @@ on the adversary's bottom model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
+from attacks.core import needs
+from attacks.core.contract import (
+    ADVERSARY_CLIENT,
+    AttackSetting,
+    AttackSpec,
+    Knowledge,
+    LabelGuesses,
+    OwnParty,
+    Positive,
+    granted,
+)
 from attacks.core.controls import labels_in_own_features
-from attacks.core.run import ADVERSARY_CLIENT
 from attacks.label.mount import mount_labels
-from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import GradientBehaviour
 from mechanisms.core.replicas import ParameterStack, embeddings_of
 
 UNTRAINED, RAW = "the same on an untrained bottom model", "the same on raw features"
+# Makes (K, n, width) of a client's features (n, ...).
+Represent = Callable[[Tensor], Tensor]
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """Probabilities of every record without a label, and of held-out records, from the trained bottom model."""
-    own, few = _granted(known)
-    return _complete(embedded(own, own.trained, own.features), embedded(own, own.trained, own.held_out), few, known)
+    """Return probabilities of every record without a label, and of held-out records, from the trained bottom model."""
+    own = granted(known.own, "a client's own model")
+    return _complete(partial(embedded, own, own.trained), known)
 
 
 def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
-    """Baselines with the same labels: an untrained bottom model, and the client's raw features."""
-    own, few = _granted(known)
-    untrained = _complete(
-        embedded(own, own.initial, own.features), embedded(own, own.initial, own.held_out), few, known
-    )
-    if not own.features.is_floating_point():
-        return {UNTRAINED: untrained}  # token ids are no features to put a linear layer on
-    count, dtype = len(known.replicas), own.trained.flat.dtype
-    raw, held_out = (
-        block.flatten(1).to(dtype).unsqueeze(0).expand(count, -1, -1) for block in (own.features, own.held_out)
-    )
-    return {UNTRAINED: untrained, RAW: _complete(raw, held_out, few, known)}
+    """Return baselines with the same labels: an untrained bottom model, and the client's raw features."""
+    return {name: _complete(represent, known) for name, represent in untrained(known).items()}
+
+
+def untrained(known: Knowledge) -> dict[str, Represent]:
+    """Return what a client can read labels off without training: its untrained bottom model, and raw features."""
+    own = granted(known.own, "a client's own model")
+    found: dict[str, Represent] = {UNTRAINED: lambda block: embedded(own, own.initial, block)}
+    # Token ids are no features to put a linear layer on.
+    if own.features.is_floating_point():
+        found[RAW] = lambda block: block.flatten(1).expand(len(known.replicas), -1, -1)
+    return found
 
 
 @torch.no_grad()
 def embedded(own: OwnParty, parameters: ParameterStack, features: Tensor) -> Tensor:
-    """Embeddings (K, n, width) of `features` (n, ...) under `parameters`."""
+    """Return embeddings (K, n, width) of `features` (n, ...) under `parameters`."""
     return embeddings_of(own.evaluator, parameters, features)
 
 
-def _granted(known: Knowledge) -> tuple[OwnParty, FewLabels]:
-    if known.own is None or known.few is None:
-        raise InputError("label_completion needs a client's own model and a few labels, which this adversary has not")
-    return known.own, known.few
-
-
-def _complete(embeddings: Tensor, held_out: Tensor, few: FewLabels, known: Knowledge) -> LabelGuesses:
+def _complete(represent: Represent, known: Knowledge) -> LabelGuesses:
+    own, few = granted(known.own, "a client's own model"), granted(known.few, "a few labels")
+    embeddings = represent(own.features)
     head = train_head(
         embeddings,
         few.ids,
@@ -77,14 +84,13 @@ def _complete(embeddings: Tensor, held_out: Tensor, few: FewLabels, known: Knowl
         seed=known.seed,
         replicas=known.replicas,
     )
-    free = _others(few.ids, embeddings.shape[1])
-    scores = head.probabilities(embeddings)
-    scores = scores.gather(1, free.unsqueeze(2).expand(-1, -1, known.classes)).unsqueeze(0)
-    return LabelGuesses(scores.argmax(3), free.unsqueeze(0), scores, head.probabilities(held_out))
+    scores = head.probabilities(embeddings)[None]
+    guesses = LabelGuesses(scores.argmax(3), None, scores, head.probabilities(represent(own.held_out)))
+    return guesses.about(others(few.ids, known.records))
 
 
-def _others(ids: Tensor, records: int) -> Tensor:
-    """Ids (K, records - n) of all records but `ids` (K, n), in order."""
+def others(ids: Tensor, records: int) -> Tensor:
+    """Return ids (K, records - n) of all records but `ids` (K, n), in order."""
     free = torch.ones(len(ids), records, dtype=torch.bool, device=ids.device).scatter_(1, ids, False)
     return free.nonzero()[:, 1].view(len(ids), -1)
 
@@ -154,9 +160,8 @@ def train_head(
     optimiser = torch.optim.Adam(parameters, lr=RATE)
     average = [torch.zeros_like(p) for p in parameters]
     one_hot = torch.nn.functional.one_hot(labels, classes).to(inputs.dtype)
-    draws = _Draws(seed, replicas, ids.shape[1], inputs.shape[1], steps, inputs)
-    for step in range(steps):
-        picked, free, order, weight = draws.at(step)
+    draws = _draws(seed, replicas, ids.shape[1], inputs.shape[1], steps, inputs)
+    for step, (picked, free, order, weight) in enumerate(draws):
         known = _rows(inputs, ids.gather(1, picked))
         unknown = _rows(inputs, free)
         with torch.no_grad():
@@ -206,24 +211,20 @@ def _rows(values: Tensor, places: Tensor) -> Tensor:
     return values.gather(1, places.unsqueeze(2).expand(-1, -1, values.shape[2]))
 
 
-class _Draws:
-    """Batches, mixup partners and weights of all steps, each replica's from a stream of its own."""
+def _draws(
+    seed: int, replicas: tuple[int, ...], known: int, records: int, steps: int, like: Tensor
+) -> Iterator[tuple[Tensor, ...]]:
+    """Yield by step places of labelled and of free records (K, BATCH), mixup partners (K, 2 BATCH) and weights.
 
-    def __init__(
-        self, seed: int, replicas: tuple[int, ...], known: int, records: int, steps: int, like: Tensor
-    ) -> None:
-        generators = [stream(seed, Purpose.ATTACK, k, 6) for k in replicas]
-        picked = np.stack([g.integers(known, size=(steps, BATCH)) for g in generators], 1)
-        free = np.stack([g.integers(records, size=(steps, BATCH)) for g in generators], 1)
-        order = np.stack([g.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1) for g in generators], 1)
-        drawn = np.stack([g.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1)) for g in generators], 1)
-        self._parts = [torch.from_numpy(part).to(like.device) for part in (picked, free, order)]
-        self._weights = torch.from_numpy(np.maximum(drawn, 1.0 - drawn)).to(like)
-
-    def at(self, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Places of labelled and of free records (K, BATCH), partners (K, 2 BATCH), weights (K, 2 BATCH, 1)."""
-        picked, free, order = (part[step] for part in self._parts)
-        return picked, free, order, self._weights[step]
+    Weights are (K, 2 BATCH, 1); each replica draws from a stream of its own.
+    """
+    generators = [stream(seed, Purpose.ATTACK, k, 6) for k in replicas]
+    picked = np.stack([g.integers(known, size=(steps, BATCH)) for g in generators], 1)
+    free = np.stack([g.integers(records, size=(steps, BATCH)) for g in generators], 1)
+    order = np.stack([g.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1) for g in generators], 1)
+    drawn = np.stack([g.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1)) for g in generators], 1)
+    weights = torch.from_numpy(np.maximum(drawn, 1.0 - drawn)).to(like)
+    return zip(*(torch.from_numpy(part).to(like.device) for part in (picked, free, order)), weights, strict=True)
 
 
 LEAST, MOST = 1.0, 5.0
@@ -252,24 +253,12 @@ def malicious_client(setting: AttackSetting, replicas: range) -> Mapping[int, Gr
     return {ADVERSARY_CLIENT: MaliciousOptimiser()}
 
 
-def without_gradient(setting: AttackSetting) -> str | None:
-    """Why there is no gradient to scale."""
-    if setting.method.downlink != "gradient":
-        return "its clients step by what they estimate from scalars: there is no gradient to scale"
-    return None
-
-
-def planted_for_active(setting: AttackSetting) -> AttackSetting:
-    """The positive control of the passive attack, with the malicious optimiser in place."""
-    return replace(planted(setting), adversary="malicious-client")
-
-
 ACTIVE_SPEC = replace(
     SPEC,
     name="label_completion_active",
     summary="label_completion by a client that trained with a malicious local optimiser (Fu et al. 2022, active)",
     adversaries=("malicious-client",),
-    positive=replace(SPEC.positive, setting=planted_for_active),
-    unfit=without_gradient,
+    positive=replace(SPEC.positive, setting=lambda setting: replace(planted(setting), adversary="malicious-client")),
+    needs=(needs.downlink(True, "its clients step by what they estimate from scalars: there is no gradient to scale"),),
     behave=malicious_client,
 )

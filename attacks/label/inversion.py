@@ -13,22 +13,22 @@ import math
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
-from attacks.label.binary import cut_layer, unfit_channel
+from attacks.core import needs
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from attacks.label.direct import cut_layer
 from attacks.label.mount import mount_labels
-from dpzv_audit.errors import InputError
 from mechanisms.core.channel import View
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Solve each batch of the first pass for its records' gradients, given the gradient of the own model alone."""
-    if known.own is None:
-        raise InputError("label_inversion needs a client's own features, which this adversary does not hold")
+    own = granted(known.own, "a client's own features")
     gradients, ids = cut_layer(view, known)
     gradients, ids = gradients[: known.batches], ids[: known.batches]
-    rows = known.own.features.flatten(1).double()[ids]
+    rows = own.features.flatten(1).double()[ids]
     inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3)
-    return LabelGuesses((found := solve(inputs, own_gradient(inputs, gradients))).argmin(3), ids, -found)
+    found = solve(inputs, own_gradient(inputs, gradients))
+    return LabelGuesses(found.argmin(3), ids, -found)
 
 
 def own_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
@@ -45,12 +45,12 @@ def solve(inputs: Tensor, gradient: Tensor) -> Tensor:
     return solution
 
 
-def unfit(setting: AttackSetting) -> str | None:
-    """Why there is no linear system to solve."""
+def linear_model(setting: AttackSetting) -> str | None:
+    """Need a linear system to solve."""
     shape = setting.dataset.shapes[0]
     if len(shape) != 1 and setting.config.client_model != "mlp":
         return f"client 1 holds features of shape {shape}, whose model is not linear; needs client_model mlp"
-    return unfit_channel(setting)
+    return None
 
 
 def small_batches(setting: AttackSetting) -> AttackSetting:
@@ -69,5 +69,5 @@ SPEC = AttackSpec(
     requires={"top_model": False},
     requires_because="the client's model then ends at logits that the server only sums",
     suggests={"batch_size": 16},
-    unfit=unfit,
+    needs=(linear_model, *needs.record_gradients),
 )

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, FewLabels, LabelGuesses
+from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, FewLabels, LabelGuesses, granted
 from attacks.core.controls import ENOUGH_TO_BET, ChanceTest, at_chance, by_bets, by_names, by_order
 from attacks.core.metrics import (
     auc_interval,
@@ -30,14 +30,45 @@ from attacks.core.metrics import (
     shared_rate,
     trial_areas,
 )
-from attacks.core.run import AttackedRun, attacked_run, few_labels
-from dpzv_audit.findings import Interval
+from attacks.core.run import AttackedRun, attacked_run, few_labels, permuted_labels
+from dpzv_audit.findings import Control, Interval
 from dpzv_audit.seeds import Purpose, stream
 
+NO_COINS = "fewer than one coin on either side"
+NO_IDS = "its guesses are about places of batches, not about records that it could name: they tell no coin"
 SHUFFLED = "trained on labels dealt at random, scored against the true ones: must be at chance"
+AGAIN = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
 TOP = 3
+# No table of recalls by class is longer.
 MOST_CLASSES = 20
-"""No table of recalls by class is longer."""
+_LARGEST = 1e100
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Guesses of an attacked run beside the ids (answers, K, B) of what was guessed: those that the attack names, else
+    those of the answers that it read."""
+
+    guesses: LabelGuesses
+    ids: Tensor
+
+    @classmethod
+    def of(cls, guesses: LabelGuesses, run: AttackedRun) -> _Scored:
+        ids = guesses.ids
+        return cls(guesses, run.log.stacked()[:: run.repeats][: len(guesses.labels)] if ids is None else ids)
+
+    def truth(self, labels: np.ndarray) -> np.ndarray:
+        """Return what is true (K, guesses) of what was guessed."""
+        return _by_replica(_truth(self.ids, labels))
+
+    def right(self, labels: np.ndarray) -> np.ndarray:
+        """Return whether each guess is right, booleans (K, guesses)."""
+        return correctness(self.guesses, self.ids, labels)
+
+    def binary(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return scores (K, guesses) for class 1, and which records are of it."""
+        scores = granted(self.guesses.scores, "scores of binary labels")
+        return _by_replica(scores[..., 1]), self.truth(labels) == 1
 
 
 def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -45,125 +76,99 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
     Those are dealt by coins, so that the control's guesses are a game that certifies an epsilon.
     """
-    labels, classes = setting.dataset.train.labels, setting.dataset.classes
+    return _mount(spec, setting, binary=False)
+
+
+def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
+    """Do the same for two classes, where success is the area under the ROC curve of the raw scores: chance is 0.5."""
+    return _mount(spec, setting, binary=True)
+
+
+def _mount(spec: AttackSpec, setting: AttackSetting, *, binary: bool) -> AttackOutcome:
+    labels, classes, confidence = setting.dataset.train.labels, setting.dataset.classes, setting.confidence
     run = attacked_run(spec, setting)
-    guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run, coins = _control_run(spec, setting, run.at_once)
-    guessed_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
-    game, no_game = guess_coins(guessed_in_control, coins)
-    ids_in_control = true_ids(guessed_in_control, control_run)
-    shuffled = correctness(guessed_in_control, ids_in_control, labels)
-    prior = prior_baseline(labels, classes)
-    blind = blind_success(guessed_in_control, labels, classes)
-    controls = {
-        "shuffled_labels": at_chance(
-            rate_interval(shuffled, setting.confidence),
-            what=SHUFFLED,
-            expected=blind,
-            test=_test_of(shuffled, blind, guessed_in_control.labels, _truth(ids_in_control, labels), classes),
-        )
-    }
-    correct = correctness(guesses, true_ids(guesses, run), labels)
-    less = {
-        name: correctness(found, true_ids(found, run), labels)
-        for name, found in spec.baselines(run.view, run.known).items()
-    }
-    intervals = {name: rate_interval(found, setting.confidence) for name, found in less.items()}
-    return AttackOutcome(
-        success=rate_interval(correct, setting.confidence),
-        baselines={"majority": majority_baseline(labels, classes), "prior": prior, **intervals},
-        controls=controls,
-        trained=run.trained,
-        plan=run.plan,
-        metric="labels found",
-        chance=max(majority_baseline(labels, classes), prior),
-        measures=label_measures(guesses, run, setting),
-        game=game,
-        no_game=no_game,
-        by_trial={
-            name: tuple(float(rate) for rate in found.mean(1))
-            for name, found in {"success": correct, "shuffled_labels": shuffled, **less}.items()
-        },
-        at_once=control_run.at_once,
-    )
-
-
-def _control_run(spec: AttackSpec, setting: AttackSetting, at_once: int | None) -> tuple[AttackedRun, LabelCoins]:
-    """The same attack on trainings of their own, on labels dealt by coins."""
-    replicas = range(setting.trials, 2 * setting.trials)
     per_class = spec.own_options(setting)["labels_per_class"] if spec.few_labels else None
+    replicas = range(setting.trials, 2 * setting.trials)
     coins = label_coins(setting, replicas=replicas, granted_per_class=per_class)
-    run = attacked_run(
+    again = attacked_run(
         spec,
         setting,
         labels=coins.labels,
         granted=coins.granted,
         first_replica=setting.trials,
-        at_once=at_once,
+        at_once=run.at_once,
     )
-    return run, coins
+    found, control = (_Scored.of(spec.infer(one.view, one.known), one) for one in (run, again))
+    less = {name: _Scored.of(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
+    game, no_game = guess_coins(control.guesses, coins)
+    majority, prior = majority_baseline(labels, classes), prior_baseline(labels, classes)
+    baselines: dict[str, float | Interval]
+    if binary:
+        baselines = {"a constant score": 0.5}
+        if spec.unsupervised:
+            of_features = auc_interval(*control.binary(labels), confidence)
+            baselines["features alone, trained on permuted labels"] = of_features
+        measures = {
+            "labels found": rate_interval(found.right(labels), confidence),
+            # A share of the training labels themselves, about which nothing is uncertain.
+            "labels found by guessing the majority": Interval(
+                value=majority, low=majority, high=majority, n=len(labels), confidence=confidence
+            ),
+            **low_rates(*found.binary(labels), confidence),
+        }
+    else:
+        baselines = {"majority": majority, "prior": prior}
+        measures = label_measures(found.guesses, found.ids, setting)
 
+    def success(of: _Scored) -> Interval:
+        return auc_interval(*of.binary(labels), confidence) if binary else rate_interval(of.right(labels), confidence)
 
-def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
-    """The same for two classes, whose success is the area under the ROC curve of the raw scores: chance is 0.5."""
-    labels = setting.dataset.train.labels
-    run = attacked_run(spec, setting)
-    guesses: LabelGuesses = spec.infer(run.view, run.known)
-    control_run, coins = _control_run(spec, setting, run.at_once)
-    found_in_control: LabelGuesses = spec.infer(control_run.view, control_run.known)
-    game, no_game = guess_coins(found_in_control, coins)
-    shuffled = _binary(found_in_control, control_run, labels)
-    test = by_bets(trial_areas(*shuffled), 0.5)
-    untaught: dict[str, Interval] = {}
-    what = SHUFFLED
-    if spec.unsupervised:
-        untaught = {"features alone, trained on permuted labels": auc_interval(*shuffled, setting.confidence)}
-        # One permutation a trial: trials that shared one would share its luck.
-        others = range(setting.trials, 2 * setting.trials)
-        unrelated = np.stack([stream(setting.seed, Purpose.CONTROL, k).permutation(labels) for k in others])
-        shuffled = _binary(found_in_control, control_run, unrelated)
-        test = by_order(*shuffled)
-        what = "trained on labels dealt at random, scored against labels permuted once more: must be at chance"
-    controls = {
-        "shuffled_labels": at_chance(auc_interval(*shuffled, setting.confidence), what=what, expected=0.5, test=test)
-    }
-    correct = correctness(guesses, true_ids(guesses, run), labels)
-    classes = setting.dataset.classes
+    rates = {} if binary else {"success": found, "shuffled_labels": control, **less}
     return AttackOutcome(
-        success=_auc(guesses, run, labels, setting.confidence),
-        baselines={
-            "a constant score": 0.5,
-            **untaught,
-            **{
-                name: _auc(found, run, labels, setting.confidence)
-                for name, found in spec.baselines(run.view, run.known).items()
-            },
-        },
-        controls=controls,
+        success=success(found),
+        baselines={**baselines, **{name: success(of) for name, of in less.items()}},
+        controls={"shuffled_labels": (_areas_at_chance if binary else _rates_at_chance)(spec, setting, control)},
         trained=run.trained,
         plan=run.plan,
-        metric="area under the ROC curve",
-        chance=0.5,
-        measures={
-            "labels found": rate_interval(correct, setting.confidence),
-            "labels found by guessing the majority": _known(majority_baseline(labels, classes), labels, setting),
-            **low_rates(*_binary(guesses, run, labels), setting.confidence),
-        },
+        metric="area under the ROC curve" if binary else "labels found",
+        chance=0.5 if binary else max(majority, prior),
+        measures=measures,
         game=game,
         no_game=no_game,
-        at_once=control_run.at_once,
+        by_trial={name: tuple(map(float, of.right(labels).mean(1))) for name, of in rates.items()},
+        at_once=again.at_once,
     )
 
 
-def true_ids(guesses: LabelGuesses, run: AttackedRun) -> Tensor:
-    """Ids (answers, K, B) of what was guessed: those that the attack names, else those of the answers that it read."""
-    if guesses.ids is not None:
-        return guesses.ids
-    return run.log.stacked()[:: run.repeats][: len(guesses.labels)]
+def _rates_at_chance(spec: AttackSpec, setting: AttackSetting, control: _Scored) -> Control:
+    """Return the control of guesses: by bets over trainings, or of few trainings by the names of the classes."""
+    labels, classes = setting.dataset.train.labels, setting.dataset.classes
+    right, expected = control.right(labels), blind_success(control.guesses, labels, classes)
+    test: ChanceTest | None = None
+    if len(right) < ENOUGH_TO_BET:
+        test = by_names(_by_replica(control.guesses.labels), control.truth(labels), classes)
+    return at_chance(
+        rate_interval(right, setting.confidence),
+        what=SHUFFLED,
+        expected=expected,
+        test=test or by_bets(right.mean(1), expected),
+    )
+
+
+def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: _Scored) -> Control:
+    """Return the control of scores: by bets, or where features alone may tell labels by another order of them."""
+    labels = setting.dataset.train.labels
+    if spec.unsupervised:
+        # One permutation per trial: trials that shared one would share its luck.
+        labels = permuted_labels(setting, range(setting.trials, 2 * setting.trials))
+    scored = control.binary(labels)
+    test = by_order(*scored) if spec.unsupervised else by_bets(trial_areas(*scored), 0.5)
+    what = AGAIN if spec.unsupervised else SHUFFLED
+    return at_chance(auc_interval(*scored, setting.confidence), what=what, expected=0.5, test=test)
 
 
 def correctness(guesses: LabelGuesses, ids: Tensor, labels: np.ndarray) -> np.ndarray:
-    """Whether each guess is right, booleans (K, guesses): for scoring alone.
+    """Return whether each guess is right, booleans (K, guesses): for scoring alone.
 
     Args:
         guesses: What an attack returned.
@@ -173,64 +178,35 @@ def correctness(guesses: LabelGuesses, ids: Tensor, labels: np.ndarray) -> np.nd
     return _by_replica(guesses.labels == _truth(ids, labels))
 
 
-def label_measures(guesses: LabelGuesses, run: AttackedRun, setting: AttackSetting) -> dict[str, Interval]:
-    """Recall of each class, and where the attack gives scores top-3 success and success on held-out records."""
+def label_measures(guesses: LabelGuesses, ids: Tensor, setting: AttackSetting) -> dict[str, Interval]:
+    """Return recall of each class, and where the attack gives scores top-3 success and success on held-out records."""
     dataset, confidence = setting.dataset, setting.confidence
-    ids = true_ids(guesses, run)
-    truth = _by_replica(_truth(ids, dataset.train.labels))
-    right = correctness(guesses, ids, dataset.train.labels)
+    labels = _truth(ids, dataset.train.labels)
+    truth, right = _by_replica(labels), correctness(guesses, ids, dataset.train.labels)
     found: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
         # Of equal scores the first class goes first, as it does in the guess: who is right is among the likeliest.
         likeliest = guesses.scores.argsort(dim=3, descending=True, stable=True)[..., :TOP]
-        among = (likeliest == _truth(ids, dataset.train.labels).unsqueeze(3)).any(3)
+        among = (likeliest == labels.unsqueeze(3)).any(3)
         found[f"label among the {TOP} likeliest"] = rate_interval(_by_replica(among), confidence)
     if guesses.held_out is not None:
         wanted = torch.from_numpy(dataset.test.labels).to(guesses.held_out.device)
         held_out = (guesses.held_out.argmax(2) == wanted).cpu().numpy()
         found["held-out records"] = shared_rate(held_out, confidence)
-    if dataset.classes <= MOST_CLASSES:
-        for c in range(dataset.classes):
-            places = truth == c
-            if places.any():
-                sizes = places.sum(1)
-                found[f"recall of class {c}"] = counts_interval(
-                    (right & places).sum(1)[sizes > 0], sizes[sizes > 0], confidence
-                )
+    for c in range(dataset.classes) if dataset.classes <= MOST_CLASSES else ():
+        hits, sizes = (right & (truth == c)).sum(1), (truth == c).sum(1)
+        if sizes.any():
+            found[f"recall of class {c}"] = counts_interval(hits[sizes > 0], sizes[sizes > 0], confidence)
     return found
 
 
-def _test_of(right: np.ndarray, expected: float, guessed: Tensor, truth: Tensor, classes: int) -> ChanceTest | None:
-    """A test of right guesses (K, n) by bets over trainings, or of few trainings by the names of the classes."""
-    if len(right) >= ENOUGH_TO_BET:
-        return by_bets(right.mean(1), expected)
-    return by_names(_by_replica(guessed), _by_replica(truth), classes) or by_bets(right.mean(1), expected)
-
-
 def blind_success(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> float:
-    """What guesses find that know nothing of the labels: sum_k q_k p_k, of their own shares q and the labels' p.
+    """Return what guesses find that know nothing of the labels: sum_k q_k p_k, of their shares q and the labels' p.
 
     This is chance for a control, whatever its guesses favour; the prior baseline is the case q = p.
     """
     guessed = np.bincount(guesses.labels.flatten().cpu().numpy(), minlength=classes) / guesses.labels.numel()
     return float((guessed * np.bincount(labels, minlength=classes) / len(labels)).sum())
-
-
-def _known(share: float, labels: np.ndarray, setting: AttackSetting) -> Interval:
-    """A share of the training labels themselves, about which nothing is uncertain."""
-    return Interval(value=share, low=share, high=share, n=len(labels), confidence=setting.confidence)
-
-
-def _auc(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray, confidence: float) -> Interval:
-    return auc_interval(*_binary(guesses, run, labels), confidence)
-
-
-def _binary(guesses: LabelGuesses, run: AttackedRun, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scores (K, guesses) for class 1, and which records are of it."""
-    if guesses.scores is None:
-        raise TypeError(f"an attack on binary labels must give scores, {run.known.method.name} was attacked without")
-    truth = _by_replica(_truth(true_ids(guesses, run), labels))
-    return _by_replica(guesses.scores[..., 1]), truth == 1
 
 
 def _truth(ids: Tensor, labels: np.ndarray) -> Tensor:
@@ -242,11 +218,6 @@ def _truth(ids: Tensor, labels: np.ndarray) -> Tensor:
 def _by_replica(values: Tensor) -> np.ndarray:
     """Values (answers, K, B) as (K, answers * B)."""
     return values.transpose(0, 1).flatten(1).cpu().numpy()
-
-
-NO_IDS = "its guesses are about places of batches, not about records that it could name: they tell no coin"
-NO_COINS = "fewer than one coin on either side"
-_LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -288,14 +259,14 @@ def label_coins(setting: AttackSetting, *, replicas: Sequence[int], granted_per_
         coins.append(generator.integers(2, size=len(true)))
     pairs, flips = np.stack(candidates), np.stack(coins)
     plays = pairs[:, :, 0] != pairs[:, :, 1]
-    granted = None
+    few = None
     if granted_per_class is not None:
         first = torch.from_numpy(np.ascontiguousarray(pairs[:, :, 0]))
-        granted = few_labels(first, setting, granted_per_class, replicas)
-        ids = granted.ids.cpu().numpy()
+        few = few_labels(first, setting, granted_per_class, replicas)
+        ids = few.ids.cpu().numpy()
         np.put_along_axis(plays, ids, False, axis=1)
         np.put_along_axis(flips, ids, 0, axis=1)
-    return LabelCoins(pairs, flips, plays, granted)
+    return LabelCoins(pairs, flips, plays, few)
 
 
 def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | None, str]:
@@ -306,7 +277,7 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
     """
     if guesses.ids is None:
         return None, NO_IDS
-    ids = guesses.ids.transpose(0, 1).flatten(1).cpu().numpy()
+    ids = _by_replica(guesses.ids)
     rows = np.arange(len(ids))[:, None]
     pairs = coins.candidates[rows, ids]
     evidence = _evidence(guesses, pairs)
@@ -316,19 +287,18 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
     guessed = np.bincount(places.ravel(), minlength=size) > 0
     known = guessed & coins.plays.ravel()
     scores, second = total[known], coins.coins.ravel()[known] == 1
-    if second.all() or not second.any():
-        return None, NO_COINS
     words = (
         f"{len(scores):,} labels of {len(ids):,} trainings, each one of two by a fair coin; a score is how much "
         "likelier the second is. Nothing is assumed of how scores of one training depend on each other"
     )
-    return CoinGame(scores[second], scores[~second], "replace-label", words), ""
+    game = CoinGame.of(scores, second, "replace-label", words)
+    return game, "" if game else NO_COINS
 
 
 def _evidence(guesses: LabelGuesses, pairs: np.ndarray) -> np.ndarray:
     """Evidence (K, guesses) for the second of `pairs` (K, guesses, 2) against the first."""
     if guesses.scores is None:
-        named = guesses.labels.transpose(0, 1).flatten(1).cpu().numpy()
+        named = _by_replica(guesses.labels)
         votes: np.ndarray = (named == pairs[..., 1]).astype(np.float64) - (named == pairs[..., 0])
         return votes
     of = guesses.scores.transpose(0, 1).flatten(1, 2)

@@ -132,8 +132,8 @@ def _device(tensor: Tensor) -> str:
     return tensor.device.type
 
 
-def unfit(setting: AttackSetting) -> str | None:
-    """Why there are no noised scalars whose bits could be read, or why nobody can play the training again."""
+def replayable(setting: AttackSetting) -> str | None:
+    """Need noised scalars whose bits can be read, and a training that can be played again."""
     config = scalar_config(setting.method, setting.config)
     if config is None:
         return "it releases no noised scalar, whose bits the attack reads"
@@ -382,7 +382,7 @@ SPEC = AttackSpec(
     infer=infer,
     mounted_by=mount_precision,
     positive=Positive("label_precision on float noise: must be 1", float_noise, CERTAIN),
-    unfit=unfit,
+    needs=(replayable,),
     rounds=precision_rounds,
     trials=24,
 )

@@ -8,22 +8,33 @@ makes the loss differ by about L in one direction or the other. DPZV clips that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive
+from attacks.core import needs
+from attacks.core.contract import (
+    ADVERSARY_CLIENT,
+    AttackSetting,
+    AttackSpec,
+    Knowledge,
+    LabelGuesses,
+    Positive,
+    granted,
+)
 from attacks.core.controls import CERTAIN
-from attacks.core.run import ADVERSARY_CLIENT
+from attacks.core.queries import answers_of
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError
 from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour, Turn
 
+# L without a clip: one class's probability is then 1 in one evaluation and 0 in the other.
 REACH = 50.0
-"""L without a clip: one class's probability is then 1 in one evaluation and 0 in the other."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class ProbingClient:
     """In its first pass probes one record after another, each along every class `repeats` times.
 
@@ -31,24 +42,27 @@ class ProbingClient:
     alone; the one table of embeddings that starts a run is filled with zeros.
     """
 
-    def __init__(
-        self, *, classes: int, repeats: int, probed: int, reach: float, steps_per_pass: int, second_less_first: bool
-    ) -> None:
-        self.first_pass_repeats = classes * repeats * probed
-        self._classes = classes
-        self._repeats = repeats
-        self._last = self.first_pass_repeats * steps_per_pass
-        # The answer grows with the loss of the first upload where it is a difference first less second.
-        self._signs = (-reach, reach) if second_less_first else (reach, -reach)
+    classes: int
+    repeats: int
+    probed: int
+    reach: float
+    steps_per_pass: int
+    second_less_first: bool
+
+    @property
+    def first_pass_repeats(self) -> int:
+        """Return how many rounds each batch of the first pass serves."""
+        return self.classes * self.repeats * self.probed
 
     def uploads(self, turn: Turn) -> Tensor | None:
         """See `mechanisms.core.context.ClientBehaviour.uploads`."""
-        if turn.own_round >= self._last:
+        if turn.own_round >= self.first_pass_repeats * self.steps_per_pass:
             return None
-        record, label = probe_of(turn.own_round % self.first_pass_repeats, self._classes, self._repeats)
+        record, label = probe_of(turn.own_round % self.first_pass_repeats, self.classes, self.repeats)
         sent = torch.zeros(turn.shape, dtype=turn.dtype, device=turn.device)
-        for place, sign in enumerate(self._signs):
-            sent[:, place, record, label] = sign
+        # The answer grows with the loss of the first upload where it is a difference first less second.
+        first = -self.reach if self.second_less_first else self.reach
+        sent[:, 0, record, label], sent[:, 1, record, label] = first, -first
         return sent
 
 
@@ -66,21 +80,16 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     """
     classes, repeats, probed = known.classes, known.options["repeats"], known.options["records"]
     per_record = classes * repeats
-    received = (view.received("scalar") or view.received("losses"))[: per_record * probed * known.batches]
-    complete = len(received) // per_record
+    found = answers_of(view, known, per_record * probed * known.batches)
+    complete = len(found.told) // per_record
     if complete == 0:
-        found = f"the view holds {len(received)} answers, fewer than the {per_record} probes of one record"
-        raise InputError(f"{found}: must have more ‹epochs› or a smaller ‹batch_size›")
-    told = torch.stack([m.payload for m in received[: complete * per_record]]).double()
-    scalars = told[..., 1] - told[..., 0] if received[0].kind == "losses" else told
+        short = f"the view holds {len(found.told)} answers, fewer than the {per_record} probes of one record"
+        raise InputError(f"{short}: must have more ‹epochs› or a smaller ‹batch_size›")
+    scalars = found.told[: complete * per_record]
     # (records, repeats, classes, K) -> (K, records, classes)
     means = scalars.unflatten(0, (complete, repeats, classes)).mean(1).permute(2, 0, 1)
-    ids = []
-    for number in range(complete):
-        of = received[number * per_record].ids
-        if of is None:
-            raise InputError(f"the view of {view.adversary.kind!r} holds no batch ids")
-        ids.append(of[:, number % probed])
+    of_records = granted(found.ids, "batch ids")[::per_record][:complete]
+    ids = [of[:, number % probed] for number, of in enumerate(of_records)]
     scores = -means.unsqueeze(0)
     return LabelGuesses(scores.argmax(3), torch.stack(ids, 1).unsqueeze(0), scores)
 
@@ -107,10 +116,8 @@ def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[i
     return {ADVERSARY_CLIENT: client}
 
 
-def unfit(setting: AttackSetting) -> str | None:
-    """Why nothing can be probed."""
-    if setting.method.downlink == "gradient":
-        return "its server sends the gradient of every record, so label_direct needs no probes"
+def own_uploads(setting: AttackSetting) -> str | None:
+    """Need a client that chooses the step, and batches that can be probed several times."""
     if setting.method.deviation != "uploads":
         return "its server perturbs the embedding itself, so a client cannot choose the step"
     if setting.config.sampler != "shuffled":
@@ -138,6 +145,9 @@ SPEC = AttackSpec(
     requires={"top_model": False},
     requires_because="a probe moves one class's logit, at a server that only sums",
     options={"repeats": 1, "records": 4},
-    unfit=unfit,
+    needs=(
+        needs.downlink(False, "its server sends the gradient of every record, so label_direct needs no probes"),
+        own_uploads,
+    ),
     behave=probing_client,
 )

@@ -16,69 +16,52 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, unfit_sampler
+from attacks.core import needs
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from attacks.core.controls import labels_in_own_features
-from attacks.label.direct import channel_of
+from attacks.core.queries import answers_of, directions_of, error_of
 from attacks.label.mount import mount_labels
-from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
+# Random Fourier features (Rahimi and Recht 2007) of the Gaussian kernel on the client's own block.
 FREQUENCIES = 128
-"""Random Fourier features (Rahimi and Recht 2007) of the Gaussian kernel on the client's own block."""
+# rho, the share of the prior variance that records with like features have in common.
 SHARED = 0.9
-"""rho, the share of the prior variance that records with like features have in common."""
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """Posterior mean of every record's gradient given all scalars; the smallest coordinate is the label."""
-    scalars, moves, ids = rounds_of(view, known)
-    return _guesses(scalars, moves, ids, known)
+    """Return the posterior mean of every record's gradient given all scalars; the smallest coordinate is the label."""
+    return _guesses(*measurements(view, known), known)
 
 
 def with_scalars_mixed_up(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
-    """The baseline: the same with the scalars in another order, so that only features and priors are left."""
-    scalars, moves, ids = rounds_of(view, known)
+    """Return the baseline: the same with the scalars in another order, so that only features and priors are left."""
+    scalars, moves, ids = measurements(view, known)
     order = torch.from_numpy(stream(known.seed, Purpose.ATTACK, 3).permutation(len(scalars)))
     return {"the same scalars in another order": _guesses(scalars[order], moves, ids, known)}
 
 
-def rounds_of(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
+def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
     """Scalars (T, K), how outputs moved (T, K, B, c), and record ids (T, K, B), of the first rounds of the client."""
-    channel, most = channel_of(known), known.options["scalars"]
-    received = (view.received("scalar") or view.received("losses"))[:most]
-    if not received:
-        raise InputError("the view holds no answer from the server")
-    told = torch.stack([m.payload for m in received]).double()
-    ids = torch.stack([m.ids for m in received if m.ids is not None])
-    measured = known.method.differences(known.config)
-    if measured is not None and measured.shared:
-        told = told.mean(3) * known.config.batch_size if told.dim() == 4 else told
-        per_batch = told / (known.config.batch_size // measured.records)
-        moves = view.noted(known.client, "direction")[: len(received)].double()
-        q = moves.shape[2]
-        flat = (per_batch / channel.smoothing).transpose(1, 2).flatten(0, 1)
-        return flat[:most], moves.transpose(1, 2).flatten(0, 1)[:most], ids.repeat_interleave(q, 0)[:most]
-    pairs = torch.stack([m.payload for m in view.sent("embeddings")[: len(received)]]).double()
-    if received[0].kind == "losses":
-        return (
-            (told[..., 1] - told[..., 0]) / channel.smoothing,
-            (pairs[:, :, 1] - pairs[:, :, 0]) / channel.smoothing,
-            ids,
-        )
-    return told, (pairs[:, :, 0] - pairs[:, :, 1]) / (2.0 * channel.smoothing), ids
+    most, measured, batch_size = known.options["scalars"], known.differences, known.config.batch_size
+    found = answers_of(view, known, most)
+    told, moves, ids = found.told, directions_of(view, known, len(found.told)), granted(found.ids, "batch ids")
+    if not measured.shared:
+        return found.scalars, moves, ids
+    if told.dim() == 4:
+        told = told.mean(3) * batch_size
+    scalars = told / (batch_size // measured.records) / found.unit
+    scalars, moves = (values.transpose(1, 2).flatten(0, 1)[:most] for values in (scalars, moves))
+    return scalars, moves, ids.repeat_interleave(told.shape[2], 0)[:most]
 
 
 def _guesses(scalars: Tensor, moves: Tensor, ids: Tensor, known: Knowledge) -> LabelGuesses:
-    if known.own is None:
-        raise InputError("label_scalar needs the client's own features, which this adversary does not hold")
-    features = fourier_features(known.own.features.flatten(1).double().cpu().numpy(), known.seed)
-    noise = channel_of(known).noise_std
+    block = granted(known.own, "the client's own features").features.flatten(1).double().cpu().numpy()
+    features, noise = fourier_features(block, known.seed), error_of(known)
+    rows = zip(*(part.unbind(1) for part in (scalars, moves, ids)), strict=True)
     means = [
-        posterior_mean(
-            scalars[:, k].cpu().numpy(), moves[:, k].cpu().numpy(), ids[:, k].cpu().numpy(), features, noise=noise
-        )
-        for k in range(scalars.shape[1])
+        posterior_mean(s.cpu().numpy(), m.cpu().numpy(), i.cpu().numpy(), features, noise=noise) for s, m, i in rows
     ]
     scores = torch.from_numpy(-np.stack(means)).unsqueeze(0)
     records = torch.arange(scores.shape[2]).expand(1, scores.shape[1], -1)
@@ -127,13 +110,6 @@ def posterior_mean(
     return mean
 
 
-def unfit(setting: AttackSetting) -> str | None:
-    """Why there are no scalars to pool."""
-    if setting.method.downlink == "gradient":
-        return "its server sends gradients, not scalars: label_direct reads them"
-    return unfit_sampler(setting)
-
-
 def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under scalars without noise."""
     dataset = labels_in_own_features(setting.dataset)
@@ -156,6 +132,9 @@ SPEC = AttackSpec(
     requires_because="the gradient is that at logits that the server only sums",
     suggests={"epochs": 40},
     options={"scalars": 1000},
-    unfit=unfit,
+    needs=(
+        needs.downlink(False, "its server sends gradients, not scalars: label_direct reads them"),
+        needs.one_batch_size,
+    ),
     baselines=with_scalars_mixed_up,
 )

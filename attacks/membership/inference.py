@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, Population, Positive, unfit_sampler
+from attacks.core import needs
+from attacks.core.contract import AttackSpec, Knowledge, Population, Positive, granted
 from attacks.membership.mount import membership_rounds, mount_membership, overfitted
-from dpzv_audit.errors import InputError
 from mechanisms.core.channel import View
 
 
 def population_of(known: Knowledge) -> Population:
-    """What the adversary knows of the data; `InputError` where it knows nothing."""
-    if known.population is None:
-        raise InputError("membership needs records to ask a released model about, which this adversary does not hold")
-    return known.population
+    """Return what the adversary knows of the data; `InputError` where it knows nothing."""
+    return granted(known.population, "records to ask a released model about")
 
 
 def by_loss(view: View, known: Knowledge) -> np.ndarray:
@@ -36,15 +34,12 @@ def by_loss(view: View, known: Knowledge) -> np.ndarray:
     return scores
 
 
-def unfit_for_loss(setting: AttackSetting) -> str | None:
-    """Why a client's mail, or that of batches of several sizes, says nothing by one threshold for all records."""
-    if setting.adversary != "client":
-        return None
-    if setting.method.downlink != "gradient":
-        return "a client's mail holds no gradient of a record, so both candidates get one score: see membership_lira"
-    return unfit_sampler(setting)
+def _of_a_client(need: needs.Need) -> needs.Need:
+    """Need something where the adversary is a client."""
+    return lambda setting: need(setting) if setting.adversary == "client" else None
 
 
+TELLS_NOTHING = "a client's mail holds no gradient of a record, so both candidates get one score: see membership_lira"
 LOSS_SPEC = AttackSpec(
     name="membership_loss",
     summary="membership by a global threshold on the released model's loss, or on a client's mail (Yeom et al. 2018)",
@@ -55,12 +50,12 @@ LOSS_SPEC = AttackSpec(
     positive=Positive("membership_loss on labels learnt by heart, no noise: must be 0.6 at least", overfitted, 0.6),
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 2},
-    unfit=unfit_for_loss,
+    needs=(_of_a_client(needs.downlink(True, TELLS_NOTHING)), _of_a_client(needs.one_batch_size)),
 )
 
 
+# How many shadow models the variance over all records is worth beside a record's own: few have noisy variances.
 PSEUDO_COUNT = 8.0
-"""How many shadow models the variance over all records is worth beside a record's own: few have noisy variances."""
 VARIANTS = ("online", "offline")
 
 
@@ -97,11 +92,6 @@ def _log_density(values: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> 
     return density
 
 
-def unfit_for_client(setting: AttackSetting) -> str | None:
-    """Why batches that a client sees cannot be read side by side."""
-    return unfit_sampler(setting) if setting.adversary == "client" else None
-
-
 LIRA_SPEC = AttackSpec(
     name="membership_lira",
     summary="membership by likelihood ratios of shadow models' fits to each record, online or offline (LiRA)",
@@ -113,7 +103,7 @@ LIRA_SPEC = AttackSpec(
     suggests={"epochs": 100},
     options={"pool": 512, "shadows": 64, "variant": "online"},
     choices={"variant": VARIANTS},
-    unfit=unfit_for_client,
+    needs=(_of_a_client(needs.one_batch_size),),
 )
 
 

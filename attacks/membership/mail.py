@@ -20,10 +20,10 @@ from torch import Tensor
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.channel import SERVER, Adversary, Message
 
+# Share of the reference gradients that a round keeps: they turn as training goes on.
 MEMORY = 0.9
-"""Share of the reference gradients that a round keeps: they turn as training goes on."""
+# What is larger is cut to it: the numbers of a training that diverges would drown those of all rounds before.
 LARGEST = 1e6
-"""What is larger is cut to it: the numbers of a training that diverges would drown those of all rounds before."""
 
 
 def sharing_own_block(pool: VerticalDataset, client: int) -> VerticalDataset:

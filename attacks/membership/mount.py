@@ -12,10 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attacks.core.contract import AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Population
+from attacks.core.contract import (
+    ADVERSARY_CLIENT,
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    CoinGame,
+    Knowledge,
+    Population,
+)
 from attacks.core.controls import at_chance, by_coins, labels_by_heart
 from attacks.core.metrics import auc_interval, low_rates
-from attacks.core.run import ADVERSARY_CLIENT, public_knowledge
+from attacks.core.run import public_knowledge
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import Records, VerticalDataset

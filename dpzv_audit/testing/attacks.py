@@ -22,8 +22,8 @@ from dpzv_audit.testing.datasets import check_words, require
 from mechanisms import METHODS
 from mechanisms.core.channel import View
 
+# A negative control of a correct attack fails once in 10,000 settings; of one setting always, or never.
 CONFIDENCE = 1.0 - 1e-4
-"""A negative control of a correct attack fails once in 10,000 settings; of one setting always, or never."""
 
 
 def check_attack(spec: AttackSpec, setting: AttackSetting | None = None) -> None:
@@ -72,9 +72,9 @@ def _check_declaration(spec: AttackSpec) -> None:
 
 
 def _check_reason(spec: AttackSpec, setting: AttackSetting) -> None:
-    reason = spec.unfit(setting)
+    reason = spec.lacks(setting)
     one_line = reason is None or (bool(reason.strip()) and "\n" not in reason)
-    require(one_line, spec, f"unfit must say in one line why it does not apply to {setting.method.name}: {reason!r}")
+    require(one_line, spec, f"needs must say in one line why it does not apply to {setting.method.name}: {reason!r}")
 
 
 def _fitting(spec: AttackSpec) -> AttackSetting:
@@ -93,7 +93,7 @@ def _fitting(spec: AttackSpec) -> AttackSetting:
                 queries=min(spec.queries, 16),
                 trials=16,
             )
-            if spec.unfit(setting) is None:
+            if spec.lacks(setting) is None:
                 return setting
     raise DoesNotApply(f"{spec.name} applies to none of digits and breast-cancer under dpzv and split: give a setting")
 

@@ -25,10 +25,10 @@ from mechanisms.core.training import History
 
 RECORDS, CLIENTS = 24, 3
 SMALL = {"batch_size": 5, "epochs": 3, "embedding": 4, "hidden": 6, "dtype": "float64"}
+# How far parameters of a replica may be from those of its run alone: products of another shape round otherwise.
 AS_STACK = 1e-9
-"""How far parameters of a replica may be from those of its run alone: products of another shape round otherwise."""
+# Standard errors by which the deviation of noise may differ from what is stated.
 CERTAIN = 6.0
-"""Standard errors by which the deviation of noise may differ from what is stated."""
 _KINDS = {"scalar": ("scalar",), "gradient": ("gradient",), "embedding": ("embeddings", "table")}
 
 

@@ -113,8 +113,9 @@ class ClientBehaviour(Protocol):
     It acts through messages like everybody else: it chooses what it uploads and keeps what comes back.
     """
 
-    first_pass_repeats: int
-    """How many successive own rounds each batch of its first pass serves (1: every round draws a new batch)."""
+    @property
+    def first_pass_repeats(self) -> int:
+        """How many successive own rounds each batch of its first pass serves (1: every round draws a new batch)."""
 
     def uploads(self, turn: Turn) -> Tensor | None:
         """The two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
@@ -123,7 +124,9 @@ class ClientBehaviour(Protocol):
 class GradientBehaviour(Protocol):
     """A client of a first-order method that steps by something else than the gradient that it computed."""
 
-    first_pass_repeats: int
+    @property
+    def first_pass_repeats(self) -> int:
+        """See `ClientBehaviour.first_pass_repeats`."""
 
     def own_gradient(self, gradient: Tensor) -> Tensor:
         """What to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""

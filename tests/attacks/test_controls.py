@@ -46,7 +46,7 @@ def fitting(name, digits, **rest):
                 options_of_attack=CHEAP.get(name, {}),
                 with_positive=rest.get("with_positive", False),
             )
-            if spec.unfit(setting) is None:
+            if spec.lacks(setting) is None:
                 return spec, setting
     raise AssertionError(f"{name} applies to nothing")
 
@@ -78,7 +78,7 @@ def test_the_specification_of_an_attack_is_whole(name):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, digits):
     spec = ATTACKS[name]
-    reason = spec.unfit(small_setting(spec, method, digits))
+    reason = spec.lacks(small_setting(spec, method, digits))
     if reason is not None:
         assert reason
         assert "\n" not in reason

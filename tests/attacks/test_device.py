@@ -32,7 +32,7 @@ def cases():
                 rest = {"adversary": adversary, "trials": 2, "with_positive": False}
                 rest |= {"queries": min(2, spec.queries) if asks else 1, "options_of_attack": CHEAP.get(name, {})}
                 settings = (small_setting(spec, method, random_dataset(classes=c), **rest) for c in (4, 2))
-                setting = next((s for s in settings if spec.unfit(s) is None), None)
+                setting = next((s for s in settings if spec.lacks(s) is None), None)
                 if setting is not None:
                     marks = () if method in ALWAYS else pytest.mark.slow
                     yield pytest.param(spec, setting, id=f"{name}-{adversary}-{method}", marks=marks)

@@ -11,13 +11,8 @@ from attacks import attack_named
 from attacks.core.contract import LabelGuesses
 from attacks.core.metrics import clopper_pearson
 from attacks.core.queries import QueryingClient
-from attacks.label.direct import (
-    Channel,
-    from_gradients,
-    from_scalars,
-    from_shared_directions,
-    from_wire,
-)
+from attacks.core.run import public_knowledge
+from attacks.label.direct import infer
 from attacks.label.mount import correctness, label_measures
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
@@ -33,6 +28,11 @@ def mount_label_direct(of):
 
 
 setting = partial(small_setting, attack_named("label_direct"))
+
+
+def known_of(of, client, queries=1):
+    """What one client of 48 records knows beside its view."""
+    return public_knowledge(attack_named("label_direct"), of, None, records=48, client=client, queries=queries)
 
 
 GRADIENT = [name for name, spec in METHODS.items() if spec.downlink == "gradient"]
@@ -338,10 +338,10 @@ def test_the_attack_needs_its_view_alone():
     recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
     client = QueryingClient(1, queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
     train(data, one.config, seed=0, replicas=(0, 1), behaviours={1: client}, observers=(recorder, log))
-    known = Channel(4, 8, 6, 2, 0.0, one.config.smoothing)
-    guesses = from_scalars(recorder.view, known)
+    known = known_of(one, 1, queries=2)
+    guesses = infer(recorder.view, known)
     copied = View(recorder.view.adversary, list(recorder.view.messages))
-    assert torch.equal(guesses.labels, from_scalars(copied, known).labels)
+    assert torch.equal(guesses.labels, infer(copied, known).labels)
     assert torch.equal(guesses.ids, log.stacked()[: 2 * len(guesses.ids) : 2])
     assert {m.kind for m in recorder.view.messages} == {"table", "embeddings", "scalar"}
     assert all(1 in (m.sender, m.receiver) for m in recorder.view.messages)
@@ -355,8 +355,7 @@ def test_shared_directions_are_those_of_the_clients_own_notes():
     data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
     recorder, log = ViewRecorder(Adversary("client", (2,))), BatchLog("scalar", (2,))
     train(data, one.config, seed=0, replicas=(0, 1), observers=(recorder, log))
-    known = Channel(4, 8, 6, 1, 1e-4, one.config.smoothing)
-    guesses = from_shared_directions(recorder.view, known, 2)
+    guesses = infer(recorder.view, known_of(one, 2))
     assert torch.equal(guesses.ids, log.stacked()[:6])
     assert sorted(guesses.ids[:, 1].flatten().tolist()) == list(range(48))
     assert {m.kind for m in recorder.view.messages} == {"table", "embeddings", "scalar"}
@@ -364,7 +363,7 @@ def test_shared_directions_are_those_of_the_clients_own_notes():
     right = correctness(guesses, guesses.ids, one.dataset.train.labels)
     assert right.mean() > 0.95
     with pytest.raises(InputError, match="holds no 'direction' of party 1"):
-        from_shared_directions(recorder.view, known, 1)
+        infer(recorder.view, known_of(one, 1))
 
 
 def test_correctness_scores_place_by_place():
@@ -374,16 +373,11 @@ def test_correctness_scores_place_by_place():
     assert right.tolist() == [[True, True], [True, False]]
 
 
-def test_an_empty_view_is_one_line():
-    view, known = View(Adversary("client", (1,))), Channel(4, 8, 6, 2, 0.0, 1e-3)
+@pytest.mark.parametrize("adversary", [Adversary("client", (1,)), Adversary("eavesdropper")], ids=str)
+@pytest.mark.parametrize("method", ["split", "dpzv", "zoo-vfl", "czofo"])
+def test_an_empty_view_is_one_line(method, adversary):
     with pytest.raises(InputError, match="holds no answer"):
-        from_gradients(view, known)
-    with pytest.raises(InputError, match="holds 0 answers"):
-        from_scalars(view, known)
-    with pytest.raises(InputError, match="holds no answer"):
-        from_shared_directions(view, known, 1)
-    with pytest.raises(InputError, match="holds no answer"):
-        from_wire(view, known, seed=0)
+        infer(View(adversary), known_of(setting(method), 1, queries=2))
 
 
 def ranked(scores, data):
@@ -391,7 +385,7 @@ def ranked(scores, data):
     guesses = LabelGuesses(scores.argmax(1)[None, None], torch.arange(len(scores))[None, None], scores[None, None])
     assert guesses.ids is not None
     right = correctness(guesses, guesses.ids, data.train.labels).mean()
-    return right, label_measures(guesses, None, setting(data=data))["label among the 3 likeliest"].value
+    return right, label_measures(guesses, guesses.ids, setting(data=data))["label among the 3 likeliest"].value
 
 
 def test_among_the_likeliest_is_the_rank_where_no_scores_are_equal():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attacks.core.run import attacked_run
-from attacks.label.scalar import SPEC, fourier_features, posterior_mean, rounds_of
+from attacks.label.scalar import SPEC, fourier_features, measurements, posterior_mean
 from dpzv_audit.errors import InputError
 
 from .conftest import small_setting
@@ -50,7 +50,7 @@ def test_moves_are_the_jacobian_times_the_direction():
     """A linear layer's output moves by U x + b for a direction (U, b) of its weights and biases."""
     one = small_setting(SPEC, options={"dtype": "float64"}, trials=2)
     run = attacked_run(SPEC, one)
-    scalars, moves, ids = rounds_of(run.view, run.known)
+    scalars, moves, ids = measurements(run.view, run.known)
     directions = run.view.noted(1, "direction")
     assert scalars.shape == moves.shape[:2] == (12, 2)
     features = torch.from_numpy(one.dataset.train.features[0]).double()

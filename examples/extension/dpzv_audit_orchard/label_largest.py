@@ -6,8 +6,8 @@ At logits that the server sums the gradient is softmax - one-hot: 1 - p in size 
 from __future__ import annotations
 
 from attacks.core.contract import AttackSpec, Knowledge, LabelGuesses, Positive
-from attacks.label.binary import cut_layer, unfit_channel
-from attacks.label.direct import on_split
+from attacks.core.needs import record_gradients
+from attacks.label.direct import cut_layer, on_split
 from attacks.label.mount import mount_labels
 from mechanisms.core.channel import View
 
@@ -28,6 +28,6 @@ SPEC = AttackSpec(
     positive=Positive("label_largest on split without a top model: must be 0.95 at least", on_split, 0.95),
     requires={"top_model": False},
     requires_because="the attack reads the gradient at logits that the server only sums",
-    unfit=unfit_channel,
+    needs=record_gradients,
     trials=16,
 )

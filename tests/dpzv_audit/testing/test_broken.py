@@ -147,14 +147,14 @@ def test_a_method_that_answers_with_something_else(masked):
 def test_an_attack_that_reads_the_truth(largest):
     seen = {}
 
-    def unfit(setting):
+    def need(setting):
         seen["labels"] = torch.from_numpy(setting.dataset.train.labels)
 
     def infer(view, known):
         found = largest.infer(view, known)
         return LabelGuesses(seen["labels"][found.ids], found.ids)
 
-    cheat = replace(largest, unfit=unfit, infer=infer)
+    cheat = replace(largest, needs=(need,), infer=infer)
     breaks(check_attack, cheat, "it reads what its adversary may not know", setting=few(largest))
 
 
