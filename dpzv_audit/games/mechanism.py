@@ -123,29 +123,26 @@ def play(
     reaches there is no limit.
     """
     runner = _Runner(made, label, seconds)
+    at_once = callable(getattr(made, "run_batch", None))
     rows: tuple[list[Floats], list[Floats]] = ([], [])
     failure: AuditError | None = None
     try:
-        if callable(getattr(made, "run_batch", None)):
-            both = [runner.batch(world, streams(world, None), first, last) for world in (0, 1)]
-            runner.check_shape(both[1][0], both[0][0], runner.runs(1, first, last))
-            rows = (list(both[0]), list(both[1]))
-        else:
-            for number in range(first, last):
-                pair = []
-                for world in (0, 1):
-                    where = runner.runs(world, number, number + 1)
-                    pair.append(runner.once(world, streams(world, number), where))
-                    runner.check_shape(pair[-1], rows[0][0] if rows[0] else pair[0], where)
-                for world in (0, 1):
-                    rows[world].append(pair[world])
+        for begin, end in [(first, last)] if at_once else [(number, number + 1) for number in range(first, last)]:
+            pair: list[Floats] = []
+            for world in (0, 1):
+                where = runner.runs(world, begin, end)
+                rng = streams(world, None if at_once else begin)
+                pair.append(runner.batch(world, rng, where, end - begin) if at_once else runner.once(world, rng, where))
+                runner.check_shape(pair[-1], rows[0][0] if rows[0] else pair[0], where)
+            for world in (0, 1):
+                rows[world].append(pair[world])
     except AuditError as error:
         failure = error
-    arrays: Arrays = {}
-    if rows[1]:
-        name = "scores" if rows[0][0].ndim == 0 else "features"
-        arrays = {f"out_{name}": np.stack(rows[0]), f"in_{name}": np.stack(rows[1])}
-    return arrays, failure
+    if not rows[1]:
+        return {}, failure
+    out, inside = (side[0] if at_once else np.stack(side) for side in rows)
+    name = "scores" if out.ndim == 1 else "features"
+    return {f"out_{name}": out, f"in_{name}": inside}, failure
 
 
 @dataclass(frozen=True)
@@ -164,12 +161,15 @@ class _Runner:
     def once(self, world: int, rng: np.random.Generator, where: str) -> Floats:
         """Return the answer of one run, a score () or a view (d,)."""
         run = getattr(self.made, "run", self.made)
-        return self._value(self._guarded(lambda: self._scored(run(world, rng)), where), where)
+        value = _numbers(self._guarded(lambda: self._scored(run(world, rng)), where), where)
+        if value.ndim > 1:
+            raise InputError(f"{where} answered an array of shape {value.shape}, must be a number or a vector")
+        return value
 
-    def batch(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
-        """Return the answers of runs `first` to `last` at once, (n,) or (n, d)."""
-        where, runs = self.runs(world, first, last), last - first
+    def batch(self, world: int, rng: np.random.Generator, where: str, runs: int) -> Floats:
+        """Return the answers of so many runs at once, (n,) or (n, d)."""
         answers = self._guarded(lambda: self.made.run_batch(world, rng, runs), where, runs=runs)
+        right = f"must be ({runs},) or ({runs}, d)"
         try:
             count = len(answers)
         except TypeError:
@@ -177,12 +177,12 @@ class _Runner:
             count = 1 if runs != 1 else -1
         if count != runs:
             shape = np.shape(answers) if isinstance(answers, np.ndarray) else (count,)
-            raise InputError(f"{where} answered an array of shape {shape}, must be ({runs},) or ({runs}, d)")
+            raise InputError(f"{where} answered an array of shape {shape}, {right}")
         if callable(getattr(self.made, "score", None)):
             answers = [self._guarded(partial(self._scored, view), where) for view in answers]
         found = _numbers(answers, where)
         if found.ndim > 2:
-            raise InputError(f"{where} answered an array of shape {found.shape}, must be ({runs},) or ({runs}, d)")
+            raise InputError(f"{where} answered an array of shape {found.shape}, {right}")
         return found
 
     def check_shape(self, found: Floats, before: Floats, where: str) -> None:
@@ -195,12 +195,6 @@ class _Runner:
     def _scored(self, answer: Any) -> Any:
         score = getattr(self.made, "score", None)
         return score(answer) if callable(score) else answer
-
-    def _value(self, answer: Any, where: str) -> Floats:
-        value = _numbers(answer, where)
-        if value.ndim > 1:
-            raise InputError(f"{where} answered an array of shape {value.shape}, must be a number or a vector")
-        return value
 
     def _guarded(self, call: Callable[[], Any], where: str, *, runs: int = 1) -> Any:
         """Call the user's code for so many runs; whatever it raises becomes one line, and so does taking too long."""

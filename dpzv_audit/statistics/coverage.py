@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,15 @@ from scipy.special import bdtrc
 from dpzv_audit.errors import check_count, check_probability, unknown_name
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
-from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE, CurveFamily, epsilon_delta_family, sampled_family
+from dpzv_audit.statistics.families import (
+    GAUSSIAN,
+    LAPLACE,
+    PURE,
+    CurveFamily,
+    epsilon_delta_family,
+    sampled_epsilons,
+    sampled_family,
+)
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[NDArray[Any], NDArray[Any]]]
@@ -33,14 +40,13 @@ _ROUNDING = 1e-9
 class KnownMechanism:
     """A mechanism to audit: `draw` gives (n,) scores of both worlds, `epsilon` the truth at delta.
 
-    `family` is that of its trade-off curve; `gaussian` says that its scores are Gaussian with one variance.
+    `family` is that of its trade-off curve; Gaussian scores have one variance.
     """
 
     name: str
     draw: Draw
     epsilon: Callable[[float], float]
     family: CurveFamily
-    gaussian: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,33 +69,26 @@ class CheckRow:
         return self.allowed is None or self.exceeded <= self.allowed
 
 
+def _shifted(
+    name: str, noise: Callable[[np.random.Generator, float, int], Floats], family: CurveFamily, shift: float
+) -> KnownMechanism:
+    """Return `noise` (of a generator, its centre and n) around `shift` against the same around 0."""
+    return KnownMechanism(
+        name=f"{name}={shift:g}",
+        draw=lambda rng, n: (noise(rng, shift, n), noise(rng, 0.0, n)),
+        epsilon=lambda delta: family.epsilon(shift, delta),
+        family=family,
+    )
+
+
 def gaussian_mechanism(mu: float) -> KnownMechanism:
     """Return N(mu, 1) against N(0, 1), mu > 0."""
-
-    def draw(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n)
-
-    return KnownMechanism(
-        name=f"gaussian mu={mu:g}",
-        draw=draw,
-        epsilon=lambda delta: GAUSSIAN.epsilon(mu, delta),
-        family=GAUSSIAN,
-        gaussian=True,
-    )
+    return _shifted("gaussian mu", lambda rng, centre, n: rng.normal(centre, 1.0, n), GAUSSIAN, mu)
 
 
 def laplace_mechanism(epsilon: float) -> KnownMechanism:
     """Return Laplace noise of scale 1 on a shift of `epsilon` > 0."""
-
-    def draw(rng: np.random.Generator, n: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        return rng.laplace(epsilon, 1.0, n), rng.laplace(0.0, 1.0, n)
-
-    return KnownMechanism(
-        name=f"laplace epsilon={epsilon:g}",
-        draw=draw,
-        epsilon=lambda delta: LAPLACE.epsilon(epsilon, delta),
-        family=LAPLACE,
-    )
+    return _shifted("laplace epsilon", lambda rng, centre, n: rng.laplace(centre, 1.0, n), LAPLACE, epsilon)
 
 
 def response_mechanism(epsilon: float) -> KnownMechanism:
@@ -142,17 +141,9 @@ def sampled_mechanism(*, rate: float, noise: float, rounds: int) -> KnownMechani
     return KnownMechanism(
         name=f"sampled r={rate:g} z={noise:g} T={rounds}",
         draw=draw,
-        epsilon=lambda delta: _sampled_epsilon(rate, noise, rounds, delta),
+        epsilon=lambda delta: max(e.estimate for e in sampled_epsilons("remove", rate, noise, rounds, delta)),
         family=sampled_family(rate=rate, rounds=rounds),
     )
-
-
-@lru_cache(maxsize=16)
-def _sampled_epsilon(rate: float, noise: float, rounds: int, delta: float) -> float:
-    from dpzv_audit.accounting.prv import prv_epsilon
-
-    both = [prv_epsilon(kind=k, rate=rate, noise=noise, rounds=rounds, delta=delta) for k in ("remove", "add")]
-    return max(answer.epsilon.estimate for answer in both)
 
 
 MECHANISMS: tuple[KnownMechanism, ...] = (
@@ -167,13 +158,11 @@ MECHANISMS: tuple[KnownMechanism, ...] = (
 
 def speaks_about(estimator: str, mechanism: KnownMechanism) -> bool:
     """Return whether the bound of `estimator` is about this mechanism: it is general, or the curve is the right one."""
-    if ESTIMATORS[estimator].claim_kind == "epsilon-delta":
-        return True
-    if estimator == "curve":
+    if ESTIMATORS[estimator].claim_kind == "epsilon-delta" or estimator == "curve":
         return True
     if estimator == "one-run-fdp":
         return mechanism.family.blow_up is not None
-    return mechanism.gaussian
+    return mechanism.family is GAUSSIAN
 
 
 def most_exceedances(audits: int, chance: float, false_alarm: float) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.findings import ClaimKind
+from dpzv_audit.findings import ClaimKind, EpsilonRange
 
 Floats = NDArray[np.float64]
 _NORMAL = NormalDist()
@@ -49,8 +49,8 @@ class CurveFamily:
     """For curves that are their own inverse, the x in [0, 1] with 1 - f_theta(x) = r at (r, theta), of plain floats."""
     through: Callable[[Floats, Floats], Floats] | None = None
     """Where it has a closed form, the theta whose curve goes through (k,) rates (fpr, fnr), 0 for none."""
-    least: float = 1e-3
-    most: float = 1e3
+    least: float = 1e-4
+    most: float = 1e2
     ratio: float = 1.001
 
     @property
@@ -113,16 +113,6 @@ def _laplace_epsilon(epsilon: float, delta: float) -> float:
     return max(0.0, epsilon + 2.0 * math.log1p(-delta))
 
 
-def _pure_curve(alpha: Floats, epsilon: float) -> Floats:
-    a = np.asarray(alpha, dtype=np.float64)
-    steep = 1.0 - np.exp(np.minimum(epsilon + np.log(np.maximum(a, 1e-300)), 1.0))
-    return np.maximum(0.0, np.maximum(steep, math.exp(-epsilon) * (1.0 - a)))
-
-
-def _pure_blow_up(r: float, epsilon: float) -> float:
-    return max(math.exp(-epsilon) * r, 1.0 - math.exp(epsilon) * (1.0 - r))
-
-
 def _pure_epsilon(epsilon: float, delta: float) -> float:
     # Randomised response: delta(e) = (e^epsilon - e^e) / (1 + e^epsilon), solved for e.
     inside = -delta * math.exp(-epsilon) + (1.0 - delta)
@@ -157,7 +147,6 @@ def epsilon_delta_family(delta: float) -> CurveFamily:
         blow_up=blow_up,
         through=through,
         least=1e-3,
-        most=1e2,
     )
 
 
@@ -167,8 +156,6 @@ GAUSSIAN = CurveFamily(
     curve=_gaussian_curve,
     epsilon=gaussian_epsilon,
     blow_up=_gaussian_blow_up,
-    least=1e-4,
-    most=1e2,
 )
 LAPLACE = CurveFamily(
     name="laplace",
@@ -176,18 +163,8 @@ LAPLACE = CurveFamily(
     curve=_laplace_curve,
     epsilon=_laplace_epsilon,
     blow_up=_laplace_blow_up,
-    least=1e-4,
-    most=1e2,
 )
-PURE = CurveFamily(
-    name="pure",
-    parameter="epsilon",
-    curve=_pure_curve,
-    epsilon=_pure_epsilon,
-    blow_up=_pure_blow_up,
-    least=1e-4,
-    most=1e2,
-)
+PURE = replace(epsilon_delta_family(0.0), name="pure", epsilon=_pure_epsilon, through=None, least=1e-4)
 FAMILIES: dict[str, CurveFamily] = {family.name: family for family in (GAUSSIAN, LAPLACE, PURE)}
 
 
@@ -219,11 +196,7 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
         return np.asarray(np.interp(alpha, *corners), dtype=np.float64)
 
     def epsilon(theta: float, delta: float) -> float:
-        from dpzv_audit.accounting.prv import prv_epsilon
-
-        kinds: tuple[str, ...] = ("remove", "add") if pair == "remove" else ("replace",)
-        found = [prv_epsilon(kind=k, rate=rate, noise=1.0 / theta, rounds=rounds, delta=delta) for k in kinds]  # type: ignore[arg-type]
-        return max(answer.epsilon.lower for answer in found)
+        return max(found.lower for found in sampled_epsilons(pair, rate, 1.0 / theta, rounds, delta))
 
     return CurveFamily(
         name=f"sampled-gaussian(rate={rate:g}, rounds={rounds}, pair={pair})",
@@ -234,6 +207,16 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
         most=_MOST,
         ratio=_RATIO,
     )
+
+
+@lru_cache(maxsize=16)
+def sampled_epsilons(pair: str, rate: float, noise: float, rounds: int, delta: float) -> tuple[EpsilonRange, ...]:
+    """Return the epsilon of `rounds` sampled rounds in each direction of the relation, by the PRV accountant."""
+    from dpzv_audit.accounting.prv import prv_epsilon
+
+    kinds: tuple[str, ...] = ("remove", "add") if pair == "remove" else ("replace",)
+    found = [prv_epsilon(kind=k, rate=rate, noise=noise, rounds=rounds, delta=delta) for k in kinds]  # type: ignore[arg-type]
+    return tuple(answer.epsilon for answer in found)
 
 
 @lru_cache(maxsize=256)

@@ -76,6 +76,16 @@ def mu_objective(strict: NDArray[np.float64], other: NDArray[np.float64]) -> NDA
     return np.asarray(-ndtri(strict) - ndtri(other), dtype=np.float64)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RuleCounts(Counts):
+    """The errors of a rule, and how a limit on each rate would share what may go wrong."""
+
+    strict_on_fpr: bool
+    """Whether the rule makes fewer false positives than false negatives, as far as its pilot says."""
+    share: float = 0.5
+    """Of the error, on the strict rate, where a limit on each rate is taken."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """How the errors of one rule prove a parameter theta of `family`.
@@ -96,36 +106,40 @@ class Reading:
             pilot_in, pilot_out, n_in=n_in, n_out=n_out, error=error, objective=self.objective, shares=self.shares
         )
 
-    def proved(self, counts: Counts, error: float, *, strict_on_fpr: bool, share: float) -> float:
+    def proved(self, counts: RuleCounts, error: float) -> float:
         """Return the theta that `counts` prove at `error`, 0 for none."""
         if self.objective is None:
-            return largest_ruled_out(self.family, oriented(self.family, counts, strict_on_fpr=strict_on_fpr), error)
-        return max(0.0, self._by_limits(self.objective, counts, error, strict_on_fpr, share))
+            return largest_ruled_out(self.family, oriented(self.family, counts), error)
+        return max(0.0, _by_limits(self.objective, counts, error))
 
     def provable(self, n_in: int, n_out: int, error: float) -> float:
         """Return the theta that `n_in` + `n_out` scores without any error prove, at the best share and tail."""
         if self.objective is None:
             return largest_provable(self.family, n_in, n_out, error)
-        none = Counts(false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in)
-        tails = (True, False)
-        return max(self.proved(none, error, strict_on_fpr=tail, share=s) for tail in tails for s in self.shares)
+        ways = [_without_errors(n_in, n_out, tail, share) for tail in (True, False) for share in self.shares]
+        return max(self.proved(none, error) for none in ways)
 
-    def p_value(self, counts: Counts, theta: float, *, strict_on_fpr: bool, share: float) -> float:
+    def p_value(self, counts: RuleCounts, theta: float) -> float:
         """Return the least error at which `counts` refute `theta` > 0, rounded up; 1 where none below 1 does."""
         objective = self.objective
         if objective is not None:
-            return _least_error(lambda u: self._by_limits(objective, counts, u, strict_on_fpr, share) > theta)
-        test = p_value_of(self.family, theta, oriented(self.family, counts, strict_on_fpr=strict_on_fpr))
+            return _least_error(lambda error: _by_limits(objective, counts, error) > theta)
+        test = p_value_of(self.family, theta, oriented(self.family, counts))
         return 1.0 if test is None else _least_error(lambda error: test(error) <= error)
 
-    def _by_limits(
-        self, objective: Objective, counts: Counts, error: float, strict_on_fpr: bool, share: float
-    ) -> float:
-        # The union bound joins both limits, so the sides may depend on each other (runs paired by seed).
-        seen = counts if strict_on_fpr else counts.exchanged
-        strict = upper_limit(seen.false_positives, seen.n_out, error * share)
-        other = upper_limit(seen.false_negatives, seen.n_in, error * (1.0 - share))
-        return float(objective(strict, other))
+
+def _without_errors(n_in: int, n_out: int, strict_on_fpr: bool = True, share: float = 0.5) -> RuleCounts:
+    return RuleCounts(
+        false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in, strict_on_fpr=strict_on_fpr, share=share
+    )
+
+
+def _by_limits(objective: Objective, counts: RuleCounts, error: float) -> float:
+    # The union bound joins both limits, so the sides may depend on each other (runs paired by seed).
+    seen = counts if counts.strict_on_fpr else counts.exchanged
+    strict = upper_limit(seen.false_positives, seen.n_out, error * counts.share)
+    other = upper_limit(seen.false_negatives, seen.n_in, error * (1.0 - counts.share))
+    return float(objective(strict, other))
 
 
 def reading_of(name: TestName, delta: float, family: CurveFamily = GAUSSIAN) -> Reading:
@@ -158,7 +172,7 @@ class Counted:
     """A rule that was chosen on a pilot of `pilots` scores (in, out), and its errors on the others."""
 
     rule: Rule
-    counts: Counts
+    counts: RuleCounts
     pilots: tuple[int, int]
 
     def words(self, chosen: str = "chosen with its direction on") -> str:
@@ -178,12 +192,19 @@ def counted(in_scores: Scores, out_scores: Scores, reading: Reading, *, error: f
     pilot_out, rest_out = split_pilot(out_scores, seed)
     rule = reading.choose(pilot_in, pilot_out, n_in=rest_in.size, n_out=rest_out.size, error=error)
     wrong = error_counts(rest_in, rest_out, rule)
-    counts = Counts(false_positives=wrong[0], n_out=rest_out.size, false_negatives=wrong[1], n_in=rest_in.size)
+    counts = RuleCounts(
+        false_positives=wrong[0],
+        n_out=rest_out.size,
+        false_negatives=wrong[1],
+        n_in=rest_in.size,
+        strict_on_fpr=rule.strict_on_fpr,
+        share=rule.share,
+    )
     return Counted(rule, counts, (pilot_in.size, pilot_out.size))
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedTest:
+class FixedTest(RuleCounts):
     """One rule's errors on scores that had no part in choosing it, as plain data; n_in = 0 where there were too few.
 
     `joint` and `clopper-pearson` speak about (epsilon, delta) of any mechanism (`joint` where its two sides are
@@ -193,14 +214,6 @@ class FixedTest:
 
     name: TestName
     delta: float
-    n_in: int
-    n_out: int
-    false_positives: int
-    false_negatives: int
-    strict_on_fpr: bool
-    """Whether the rule makes fewer false positives than false negatives, as far as its pilot says."""
-    share: float = 0.5
-    """Of the error, on the strict rate, where a limit on each rate is taken."""
     rule: str
 
     @property
@@ -212,8 +225,7 @@ class FixedTest:
         """Lower bound on epsilon, >= 0, which exceeds the truth with probability at most `error` in (0, 1)."""
         if self.n_in == 0:
             return 0.0
-        proved = self._reading.proved(self._counts, error, strict_on_fpr=self.strict_on_fpr, share=self.share)
-        return self._reading.family.proves(proved, self.delta)
+        return self._reading.family.proves(self._reading.proved(self, error), self.delta)
 
     def ceiling(self, error: float) -> float:
         """The largest epsilon that as many scores could have proved at `error`: that of no error at all."""
@@ -230,20 +242,11 @@ class FixedTest:
             from dpzv_audit.accounting.gaussian import mu_from_epsilon
 
             claimed = float(mu_from_epsilon(epsilon, self.delta))
-        return self._reading.p_value(self._counts, claimed, strict_on_fpr=self.strict_on_fpr, share=self.share)
+        return self._reading.p_value(self, claimed)
 
     @property
     def _reading(self) -> Reading:
         return reading_of(self.name, self.delta)
-
-    @property
-    def _counts(self) -> Counts:
-        return Counts(
-            false_positives=self.false_positives,
-            n_out=self.n_out,
-            false_negatives=self.false_negatives,
-            n_in=self.n_in,
-        )
 
 
 def fixed_test(
@@ -275,21 +278,14 @@ def fixed_test(
     seed = check_count("seed", seed, least=0)
     inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
     found = counted(inside, outside, reading_of(name, delta), error=design_error, seed=seed)
-    counts = found.counts if found else Counts(false_positives=0, n_out=0, false_negatives=0, n_in=0)
-    return FixedTest(
-        name=name,
-        delta=delta,
-        n_in=counts.n_in,
-        n_out=counts.n_out,
-        false_positives=counts.false_positives,
-        false_negatives=counts.false_negatives,
-        strict_on_fpr=found.rule.strict_on_fpr if found else True,
-        share=found.rule.share if found else 0.5,
-        rule=f"{found.words()}: {counts.false_positives:,} false positives of {counts.n_out:,}, "
+    if found is None:
+        return FixedTest(name=name, delta=delta, rule=TOO_FEW, **vars(_without_errors(0, 0)))
+    counts = found.counts
+    rule = (
+        f"{found.words()}: {counts.false_positives:,} false positives of {counts.n_out:,}, "
         f"{counts.false_negatives:,} false negatives of {counts.n_in:,}"
-        if found
-        else TOO_FEW,
     )
+    return FixedTest(name=name, delta=delta, rule=rule, **vars(counts))
 
 
 def fixed_bound(name: TestName, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
@@ -305,8 +301,8 @@ def fixed_bound(name: TestName, in_scores: Scores, out_scores: Scores, settings:
     found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
     proved = provable = 0.0
     if found is not None:
-        rule, counts = found.rule, found.counts
-        proved = reading.proved(counts, error, strict_on_fpr=rule.strict_on_fpr, share=rule.share)
+        counts = found.counts
+        proved = reading.proved(counts, error)
         provable = reading.provable(counts.n_in, counts.n_out, error)
     return settings.bound(
         name,
@@ -365,13 +361,14 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     found = []
     for strict_on_fpr in (True, False):
         best = int(np.argmax(np.where((fpr < fnr) == strict_on_fpr, seen, -1.0)))
-        counts = Counts(
+        counts = RuleCounts(
             false_positives=round(rest_out * float(fpr[best])),
             n_out=rest_out,
             false_negatives=round(rest_in * float(fnr[best])),
             n_in=rest_in,
+            strict_on_fpr=strict_on_fpr,
         )
-        found.append(reading.proved(counts, error, strict_on_fpr=strict_on_fpr, share=0.5))
+        found.append(reading.proved(counts, error))
     return max(found)
 
 
@@ -517,18 +514,18 @@ def _last_above(family: CurveFamily, fpr: Floats, fnr: Floats) -> int:
 @lru_cache(maxsize=256)
 def largest_provable(family: CurveFamily, n_in: int, n_out: int, error: float) -> float:
     """Return the largest theta that `n_in` + `n_out` scores without any error rule out, whichever rate is confined."""
-    none = Counts(false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in)
+    none: Counts = _without_errors(n_in, n_out)
     ways = (none, none.exchanged) if family.blow_up is not None and n_in != n_out else (none,)
     return max(largest_ruled_out(family, counts, error) for counts in ways)
 
 
-def oriented(family: CurveFamily, counts: Counts, *, strict_on_fpr: bool) -> Counts:
+def oriented(family: CurveFamily, counts: RuleCounts) -> Counts:
     """Return `counts` with the worlds exchanged where that helps: for curves that are their own inverse.
 
     The test confines what it takes for the false positive rate, and of the two rates the rarer is known worse. Which
     is which follows from the rule, so from the pilot alone.
     """
-    return counts.exchanged if family.blow_up is not None and strict_on_fpr else counts
+    return counts.exchanged if family.blow_up is not None and counts.strict_on_fpr else counts
 
 
 ASSUMPTION = "a Jeffreys prior on each of the two rates; credible, not a confidence"
@@ -609,8 +606,7 @@ def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Emp
     if found is not None:
         n_in, n_out = found.counts.n_in, found.counts.n_out
         value = credible_epsilon(found.counts, delta, error)
-        none = Counts(false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in)
-        ceiling = max(value, credible_epsilon(none, delta, error))
+        ceiling = max(value, credible_epsilon(_without_errors(n_in, n_out), delta, error))
         words = (
             f"{found.words()}; posterior of both rates from the other {n_in} + {n_out}, with the whole error "
             f"{error:.3g} as the mass below the bound; a score equal to the threshold counts as an error"

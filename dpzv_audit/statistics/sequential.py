@@ -144,24 +144,14 @@ def bet_on(
     grid = np.union1d(claims(pairs, delta, 1.0 - error) if bound else [], [] if epsilon is None else [epsilon])
     test = BettingTest(grid, delta=delta, confidence=1.0 - least_error)
     test.update(inside[:pairs], outside[:pairs])
-    against, rule = 0.0, ""
+    rule = ""
     if epsilon is not None:
-        against = float(test.best[np.searchsorted(grid, epsilon)])
         rule = (
             f"bets on {pairs:,} pairs, each side in a random order, each with a threshold and a stake chosen from "
             f"those before it; refuting this claim at {_DESIGN_ERROR:g} takes "
             f"{pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR):,} pairs at least"
         )
-    return SequentialTest(
-        name="sequential",
-        delta=delta,
-        n_in=pairs,
-        n_out=pairs,
-        claims=tuple(grid.tolist()),
-        evidence=tuple(test.best.tolist()),
-        against=against,
-        rule=rule,
-    )
+    return _followed("sequential", test, grid, epsilon, delta, rule)
 
 
 def likelihood_of(
@@ -180,29 +170,39 @@ def likelihood_of(
     """
     pairs = min(inside.size, outside.size)
     inside, outside = inside[:pairs], outside[:pairs]
-    claimed: list[float] = []
+    claimed = None
     if epsilon is not None:
         from dpzv_audit.accounting.gaussian import mu_from_epsilon
 
-        claimed = [float(mu_from_epsilon(epsilon, delta))]
-    grid = np.asarray(claimed)
+        claimed = float(mu_from_epsilon(epsilon, delta))
+    grid = np.asarray([] if claimed is None else [claimed])
     if bound:
         first, last = (_largest_refuted(inside, outside, error) for error in errors)
-        grid = np.union1d(_MUS[max(first, 0) : max(last, 0) + 1], claimed)
+        grid = np.union1d(_MUS[max(first, 0) : max(last, 0) + 1], grid)
     test = LikelihoodRatioTest(grid, confidence=1.0 - min(errors))
     test.update(inside, outside)
+    rule = ""
+    if claimed is not None:
+        rule = (
+            f"likelihood of {pairs:,} pairs, each side in a random order, under what those before it say, over "
+            f"the largest under the claim, mu = {claimed:.4g}"
+        )
+    return _followed("sequential-gaussian", test, grid, claimed, delta, rule)
+
+
+def _followed(
+    name: SequentialName, test: Wealth, grid: Floats, claimed: float | None, delta: float, rule: str
+) -> SequentialTest:
+    """Return what `test` of the claims `grid` reached, `claimed` among them unless it is None."""
     return SequentialTest(
-        name="sequential-gaussian",
+        name=name,
         delta=delta,
-        n_in=pairs,
-        n_out=pairs,
+        n_in=test.pairs,
+        n_out=test.pairs,
         claims=tuple(grid.tolist()),
         evidence=tuple(test.best.tolist()),
-        against=max(0.0, float(test.best[np.searchsorted(grid, claimed[0])])) if claimed else 0.0,
-        rule=f"likelihood of {pairs:,} pairs, each side in a random order, under what those before it say, over "
-        f"the largest under the claim, mu = {claimed[0]:.4g}"
-        if claimed
-        else "",
+        against=0.0 if claimed is None else max(0.0, float(test.best[np.searchsorted(grid, claimed)])),
+        rule=rule,
     )
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainccinv, betaincinv
 
 from dpzv_audit.errors import check_count, check_probability
+from dpzv_audit.statistics.binomial import lower_limit, upper_limit
 from dpzv_audit.statistics.settings import check_scores
 
 Floats = NDArray[np.float64]
@@ -61,8 +61,8 @@ def _distribution_band(ordered: Floats, at: Floats, error: float) -> tuple[Float
     n = ordered.size
     ranks = _rank_grid(n)
     tail = error / (2.0 * ranks.size)
-    low = np.concatenate([[0.0], betaincinv(ranks, n - ranks + 1.0, tail)])
-    high = np.concatenate([betainccinv(ranks, n - ranks + 1.0, tail), [1.0]])
+    low = np.concatenate([[0.0], lower_limit(ranks, n, tail)])
+    high = np.concatenate([upper_limit(ranks - 1, n, tail), [1.0]])
     reached = np.searchsorted(ranks, np.searchsorted(ordered, at, side="right"), side="right")
     return np.where(at == np.inf, 1.0, low[reached]), np.where(at == -np.inf, 0.0, high[reached])
 
