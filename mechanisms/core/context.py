@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, TypedDict
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from mechanisms.core.channel import Observer
 from mechanisms.core.noise import NoiseOrigin
-from mechanisms.core.streams import Batch
+from mechanisms.core.streams import Batch, Streams
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,6 @@ class Plan:
     rounds_by_client: tuple[int, ...]
     participations: int | None
     sigma: float
-
-
-class Streams(TypedDict):
-    """Arguments that everything takes that draws for K replicas at once."""
-
-    seed: int
-    replicas: Sequence[int]
-    dtype: torch.dtype
-    device: str
 
 
 @dataclass(frozen=True, kw_only=True)

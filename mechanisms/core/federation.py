@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mechanisms.core.channel import SERVER, Channel, Message, quantised
 from mechanisms.core.config import TrainingConfig, check_sizes
-from mechanisms.core.context import ClientBehaviour, GradientBehaviour, RunContext, Streams, Turn
+from mechanisms.core.context import ClientBehaviour, GradientBehaviour, RunContext, Turn
 from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.models import Architecture, TransformerModel, default_architectures
 from mechanisms.core.replicas import (
@@ -26,7 +26,7 @@ from mechanisms.core.replicas import (
     momentum_step,
     server_of,
 )
-from mechanisms.core.streams import Batch, BatchStream
+from mechanisms.core.streams import Batch, BatchStream, Streams
 
 
 @dataclass
@@ -99,11 +99,9 @@ class Federation:
             config.sampler,
             records=self.records,
             batch_size=config.batch_size,
-            seed=self.context.seed,
             client=number,
-            replicas=self.replicas,
-            device=self.device,
             sample_rate=config.sample_rate,
+            **self.streams,
         )
         return ClientState(features, evaluator, parameters, batches, _momentum_buffer(parameters, config.momentum))
 

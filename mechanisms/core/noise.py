@@ -20,9 +20,9 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpzv_audit.seeds import Purpose, stream
+from mechanisms.core.streams import Streams, stacked
 
 KEY_BYTES = 32
 _DOMAIN = b"dpzv-audit/noise/1"
@@ -86,7 +87,11 @@ def rounded_normal(
     negative, first = words >> np.uint64(_FIRST), words & np.uint64((1 << _FIRST) - 1)
     whole, certain = nearest(first, scale)
     for index in np.flatnonzero(~certain).tolist():
-        whole[index] = _settled(int(first[index]), scale, partial(_words_at, bits, purpose, (*place, index)))
+
+        def more(count: int, index: int = index) -> NDArray[np.uint64]:
+            return bits.words(count, purpose, *place, index)
+
+        whole[index] = _settled(int(first[index]), scale, more)
     np.negative(whole, out=whole, where=negative.astype(bool))
     return whole.reshape(shape)
 
@@ -107,10 +112,6 @@ def nearest(first: NDArray[np.uint64], scale: float) -> tuple[NDArray[np.float64
     # The distance of y to the half-integers on either side of `whole`.
     certain = 0.5 - np.abs(y - whole) > error
     return whole, certain & (first >= 1 << 20)
-
-
-def _words_at(bits: SecretBits, purpose: Purpose, place: tuple[int, ...], count: int) -> NDArray[np.uint64]:
-    return bits.words(count, purpose, *place)
 
 
 def _settled(first: int, scale: float, more: Callable[[int], NDArray[np.uint64]]) -> float:
@@ -218,25 +219,20 @@ class GaussianNoise:
         std: float,
         *,
         size: int | None = None,
-        seed: int,
-        replicas: Sequence[int],
-        dtype: torch.dtype,
-        device: str = "cpu",
         purpose: Purpose = Purpose.NOISE,
         origin: NoiseOrigin | None = None,
         rounded: bool = False,
+        **streams: Unpack[Streams],
     ) -> None:
         self.std = std
-        self._origin: NoiseOrigin = seed if origin is None else origin
+        self._origin: NoiseOrigin = streams["seed"] if origin is None else origin
         self._key: bytes | None = None
         self._rounded = rounded
         self._purpose = purpose
-        self._replicas = tuple(replicas)
-        self._dtype = dtype
-        self._device = device
+        self._streams = streams
         self._shape = () if size is None else (size,)
         self._rounds = max(1, _BLOCK // max(size or 1, 1))
-        self._zero = torch.zeros(len(self._replicas), *self._shape, dtype=dtype, device=device)
+        self._zero = stacked([np.zeros(self._shape)] * len(streams["replicas"]), streams)
         self._block = 0
         self._ready: list[Tensor] = []
 
@@ -256,19 +252,9 @@ class GaussianNoise:
         if not self._ready:
             self._key = self._present_key
             shape = (self._rounds, *self._shape)
-            draws = [
-                gaussian(
-                    shape,
-                    self.std,
-                    self._origin,
-                    purpose=self._purpose,
-                    key=(k, self._block),
-                    rounded=self._rounded,
-                )
-                for k in self._replicas
-            ]
-            stacked = torch.from_numpy(np.stack(draws, axis=1)).to(device=self._device, dtype=self._dtype)
-            self._ready = list(stacked.unbind(0))[::-1]
+            drawn = partial(gaussian, shape, self.std, self._origin, purpose=self._purpose, rounded=self._rounded)
+            draws = [drawn(key=(k, self._block)) for k in self._streams["replicas"]]
+            self._ready = list(stacked(draws, self._streams, axis=1).unbind(0))[::-1]
             self._block += 1
         return self._ready.pop()
 

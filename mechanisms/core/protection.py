@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +36,7 @@ from mechanisms.core.data import dtype_of
 from mechanisms.core.grid import ROW_BITS, Grid, truncated_steps
 from mechanisms.core.method import Games, Protection
 from mechanisms.core.noise import NoiseOrigin, gaussian
+from mechanisms.core.streams import stacked
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
@@ -54,11 +55,10 @@ class ChannelNoise:
         self._origin: NoiseOrigin = context.seed if context.origin is None else context.origin
         whole = config.noise == "grid" and config.dp_sigma > 0.0
         self._grid = Grid.fit(config.dp_clip, config.dp_sigma, bits=ROW_BITS) if whole else None
-        self._replicas = tuple(context.replicas)
         self.draws = torch.zeros(1, dtype=torch.int64)
         """How often noise has been drawn: each draw is a stream of its own, so a run can be taken up again."""
         self._dtype = dtype_of(config)
-        self._device = context.device
+        self._streams = context.streams(torch.float64)
 
     def embeddings(self, values: Tensor) -> Tensor:
         """Embeddings (K, n, width) as they are sent; of (K, 2, n, width), two messages, each by itself."""
@@ -108,20 +108,10 @@ class ChannelNoise:
 
     def _draw(self, values: Tensor, std: float) -> Tensor:
         """Noise for `values` in float64, whole numbers with a grid."""
-        shape, number = tuple(values.shape[1:]), int(self.draws)
+        shape, number, whole = tuple(values.shape[1:]), int(self.draws), self._grid is not None
         self.draws += 1
-        rows = [
-            gaussian(
-                shape,
-                std,
-                self._origin,
-                purpose=Purpose.NOISE,
-                key=(k, number),
-                rounded=self._grid is not None,
-            )
-            for k in self._replicas
-        ]
-        return torch.from_numpy(np.stack(rows)).to(self._device)
+        drawn = partial(gaussian, shape, std, self._origin, purpose=Purpose.NOISE, rounded=whole)
+        return stacked([drawn(key=(k, number)) for k in self._streams["replicas"]], self._streams)
 
 
 P = TypeVar("P", bound=ProtectedConfig)

@@ -10,10 +10,10 @@ the gradient of the *sum over replicas*, which keeps replicas apart. The strateg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.grid import Grid, outer_steps, summed_products, truncated_steps, unit_steps
 from mechanisms.core.models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
-from mechanisms.core.streams import Directions
+from mechanisms.core.streams import Directions, Streams, stacked
 
 Views = dict[str, Tensor]
 _COPIES = 3
@@ -63,12 +63,9 @@ class ParameterStack:
         cls,
         layout: Layout,
         *,
-        seed: int,
         party: int,
-        replicas: Sequence[int],
-        dtype: torch.dtype,
-        device: str,
         given: Mapping[str, Tensor] = MappingProxyType({}),
+        **streams: Unpack[Streams],
     ) -> ParameterStack:
         """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
 
@@ -77,13 +74,13 @@ class ParameterStack:
         """
         drawn = tuple(item for item in layout if item[0] not in given)
         each = 2 * 8 * dimension(drawn)  # in double precision, as rows and as a stack of them
-        each += dtype.itemsize * dimension(layout) if given else 0
+        each += streams["dtype"].itemsize * dimension(layout) if given else 0
+        seed, replicas = streams["seed"], streams["replicas"]
         check_memory(len(replicas) * each, f"{len(replicas)} models of {dimension(layout)} parameters")
-        rows = [torch.from_numpy(initial_parameters(drawn, stream(seed, Purpose.INIT, party, k))) for k in replicas]
-        flat = torch.stack(rows).to(device=device, dtype=dtype)
+        flat = stacked([initial_parameters(drawn, stream(seed, Purpose.INIT, party, k)) for k in replicas], streams)
         if not given:
             return cls(flat, layout)
-        whole, random = cls.empty(layout, len(rows), flat), views_of(flat, drawn)
+        whole, random = cls.empty(layout, len(flat), flat), views_of(flat, drawn)
         for name, view in whole.views.items():
             view.copy_(random[name] if name in random else given[name])
         return whole

@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +22,21 @@ from dpzv_audit.seeds import Purpose, stream
 SamplerName = Literal["shuffled", "uniform", "poisson"]
 _BLOCK = 64
 """Rounds of batches drawn at a time: enough to make a draw cheap, and part of what a seed means."""
+
+
+class Streams(TypedDict):
+    """Arguments that everything takes that draws for K replicas at once; `device` is cpu where it is left out."""
+
+    seed: int
+    replicas: Sequence[int]
+    dtype: NotRequired[torch.dtype]
+    device: NotRequired[str]
+
+
+def stacked(rows: Sequence[np.ndarray], streams: Streams, axis: int = 0) -> Tensor:
+    """What has been drawn for each replica as one tensor, the replicas along `axis`, on their device in their dtype."""
+    together = torch.from_numpy(np.stack(rows, axis=axis))
+    return together.to(device=streams.get("device", "cpu"), dtype=streams.get("dtype"))
 
 
 def cyclic(clients: int) -> Iterator[int]:
@@ -100,22 +115,19 @@ class BatchStream:
         *,
         records: int,
         batch_size: int,
-        seed: int,
         client: int,
-        replicas: Sequence[int],
-        device: str = "cpu",
         sample_rate: float | None = None,
+        **streams: Unpack[Streams],
     ) -> None:
         """`sample_rate`: of `poisson`, the chance of each record in place of B/D."""
         self._sampler = sampler
         self._rate = batch_size / records if sample_rate is None else sample_rate
         self._records = records
         self._batch_size = batch_size
-        self._seed = seed
         self._client = client
-        self._replicas = tuple(replicas)
-        self._device = device
-        self._offsets = (torch.arange(len(self._replicas)) * records).unsqueeze(1).unsqueeze(2)
+        self._streams = streams
+        self._per_block = records // batch_size if sampler == "shuffled" else _BLOCK
+        self._offsets = (torch.arange(len(streams["replicas"])) * records).unsqueeze(1).unsqueeze(2)
         self._block = 0
         self._ready: list[Batch] = []
         self.drawn = 0
@@ -131,19 +143,18 @@ class BatchStream:
 
     def skip_to(self, count: int) -> None:
         """Go to where `count` batches have been drawn."""
-        per_block = self._records // self._batch_size if self._sampler == "shuffled" else _BLOCK
-        self._block, used = divmod(count, per_block)
+        self._block, used = divmod(count, self._per_block)
         self._ready = []
         for _ in range(used):
             self.next()
         self.drawn = count
 
     def _draw(self, block: int) -> list[Batch]:
-        rounds = self._records // self._batch_size if self._sampler == "shuffled" else _BLOCK
+        seed, replicas = self._streams["seed"], self._streams["replicas"]
         # At most: rows and their stack, and of Poisson's the order and two masks; else ids, places, and both by round.
-        each = 11 * rounds * self._records if self._sampler == "poisson" else 40 * rounds * self._batch_size
-        check_memory(each * len(self._replicas), f"batches of {len(self._replicas)} trainings")
-        drawn = [self._draw_one(stream(self._seed, Purpose.BATCHES, self._client, k, block)) for k in self._replicas]
+        each = 11 * self._records if self._sampler == "poisson" else 40 * self._batch_size
+        check_memory(self._per_block * each * len(replicas), f"batches of {len(replicas)} trainings")
+        drawn = [self._draw_one(stream(seed, Purpose.BATCHES, self._client, k, block)) for k in replicas]
         if self._sampler != "poisson":
             ids = torch.from_numpy(np.stack(drawn))
             return self._batches(ids, None)
@@ -156,9 +167,8 @@ class BatchStream:
     def _draw_one(self, generator: np.random.Generator) -> np.ndarray:
         """Ids (rounds, B) of one block, or for Poisson sampling membership (rounds, D)."""
         if self._sampler == "shuffled":
-            rounds = self._records // self._batch_size
-            order = generator.permutation(self._records)[: rounds * self._batch_size]
-            return order.reshape(rounds, self._batch_size)
+            order = generator.permutation(self._records)[: self._per_block * self._batch_size]
+            return order.reshape(self._per_block, self._batch_size)
         if self._sampler == "uniform":
             draws = [generator.choice(self._records, self._batch_size, replace=False) for _ in range(_BLOCK)]
             return np.stack(draws)
@@ -166,16 +176,16 @@ class BatchStream:
 
     def _batches(self, ids: Tensor, weights: Tensor | None) -> list[Batch]:
         """Split blocks of shape (K, rounds, B) into rounds."""
-        where = ids + self._offsets
+        where, device = ids + self._offsets, self._streams.get("device", "cpu")
         if weights is not None:
-            where = where.masked_fill(~weights, len(self._replicas) * self._records)
-        places = where.transpose(0, 1).flatten(1).contiguous().to(self._device)
-        by_round = ids.transpose(0, 1).contiguous().to(self._device)
+            where = where.masked_fill(~weights, len(ids) * self._records)
+        places = where.transpose(0, 1).flatten(1).contiguous().to(device)
+        by_round = ids.transpose(0, 1).contiguous().to(device)
         rounds = zip(by_round.unbind(), by_round.flatten(1).unbind(), places.unbind(), strict=True)
         if weights is None:
             return [Batch(*parts) for parts in rounds]
         sizes = weights.sum(2).T.tolist()
-        kept = weights.transpose(0, 1).contiguous().to(self._device)
+        kept = weights.transpose(0, 1).contiguous().to(device)
         return [Batch(*parts, w, tuple(n)) for parts, w, n in zip(rounds, kept.unbind(), sizes, strict=True)]
 
 
@@ -208,26 +218,20 @@ class Directions:
         kind: DirectionKind,
         d: int,
         *,
-        seed: int,
         party: int,
-        replicas: Sequence[int],
-        dtype: torch.dtype,
-        device: str = "cpu",
         purpose: Purpose = Purpose.DIRECTIONS,
+        **streams: Unpack[Streams],
     ) -> None:
         self._kind = kind
         self._d = d
-        self._key = (seed, purpose, party)
-        self._replicas = tuple(replicas)
-        self._dtype = dtype
-        self._device = device
+        self._key = (purpose, party)
+        self._streams = streams
         self._rounds = max(1, _BLOCK_NUMBERS // max(d, 1))
         self._block = -1
         self._ready: Sequence[Tensor] = ()
 
     def _generator(self, replica: int, block: int) -> np.random.Generator:
-        seed, purpose, party = self._key
-        return stream(seed, purpose, party, replica, block)
+        return stream(self._streams["seed"], *self._key, replica, block)
 
     def _scaled(self, draws: Tensor) -> Tensor:
         """Normal draws (..., d) turned into directions of this kind."""
@@ -243,10 +247,8 @@ class Directions:
         block, place = divmod(round_, self._rounds)
         if block != self._block:
             shape = (self._rounds, self._d)
-            number = np.float64 if self._dtype == torch.float64 else np.float32
-            draws = [self._generator(k, block).standard_normal(shape, dtype=number) for k in self._replicas]
-            stacked = torch.from_numpy(np.stack(draws, axis=1)).to(device=self._device, dtype=self._dtype)
-            self._ready = self._scaled(stacked).unbind(0)
+            draws = [self._normals(self._generator(k, block), shape) for k in self._streams["replicas"]]
+            self._ready = self._scaled(stacked(draws, self._streams, axis=1)).unbind(0)
             self._block = block
         return self._ready[place]
 
@@ -258,15 +260,17 @@ class Directions:
         if self._rounds > 1:
             yield 0, self._d, self.at(round_)
             return
-        factors = [1.0 if self._kind == "gaussian" else self._norm_factor(k, round_) for k in self._replicas]
-        generators = [self._generator(k, round_) for k in self._replicas]
+        replicas = self._streams["replicas"]
+        factors = [1.0 if self._kind == "gaussian" else self._norm_factor(k, round_) for k in replicas]
+        generators = [self._generator(k, round_) for k in replicas]
         for start in range(0, self._d, _PIECE):
             stop = min(start + _PIECE, self._d)
             rows = [f * self._normals(g, stop - start) for f, g in zip(factors, generators, strict=True)]
-            yield start, stop, torch.from_numpy(np.stack(rows)).to(device=self._device, dtype=self._dtype)
+            yield start, stop, stacked(rows, self._streams)
 
-    def _normals(self, generator: np.random.Generator, size: int) -> np.ndarray:
-        return generator.standard_normal(size, dtype=np.float64 if self._dtype == torch.float64 else np.float32)
+    def _normals(self, generator: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
+        double = self._streams["dtype"] == torch.float64
+        return generator.standard_normal(shape, dtype=np.float64 if double else np.float32)
 
     def _norm_factor(self, replica: int, round_: int) -> float:
         generator = self._generator(replica, round_)
