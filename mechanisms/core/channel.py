@@ -318,25 +318,52 @@ class View:
         return torch.stack(values)
 
 
+class Shelf:
+    """Keeps small tensors of one shape side by side in blocks.
+
+    Tens of thousands of them, one or two per round between a round's own large tensors, leave the heap so full of holes
+    that a process grows to many times what it holds.
+    """
+
+    PLACES = 256
+    LARGEST = 1 << 16
+    """Bytes above which a tensor is kept as it is."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[object, ...], list[Tensor]] = {}
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        """Return a copy of `tensor` in a block, or `tensor` itself where it is large."""
+        if tensor.nbytes > self.LARGEST:
+            return tensor
+        free = self._blocks.setdefault((tensor.shape, tensor.dtype, tensor.device), [])
+        if not free:
+            free.extend(tensor.new_empty(self.PLACES, *tensor.shape).unbind(0))
+        return free.pop().copy_(tensor)
+
+
 class ViewRecorder:
     """Records, while a method trains, the view of one adversary: nothing outside it is ever stored.
 
-    Tensors are kept as sent; methods never write to a payload after sending it. An adversary that needs only some
-    `kinds` of messages keeps only those.
+    Methods never write to a payload after sending it. An adversary that needs only some `kinds` of messages keeps only
+    those.
     """
 
     def __init__(self, adversary: Adversary, *, kinds: tuple[str, ...] | None = None) -> None:
         self.view = View(adversary)
         self._kinds = kinds
+        self._shelf = Shelf()
 
     def on_message(self, message: Message) -> None:
         """Keep `message` if the adversary sees it, without ids it does not know."""
         adversary = self.view.adversary
         if not adversary.sees(message) or (self._kinds is not None and message.kind not in self._kinds):
             return
-        if message.ids is not None and not adversary.knows_ids():
-            message = replace(message, ids=None)
-        self.view.messages.append(message)
+        known = message.ids if adversary.knows_ids() else None
+        kept = self._shelf.keep(message.payload)
+        self.view.messages.append(
+            replace(message, payload=kept, ids=None if known is None else self._shelf.keep(known))
+        )
 
     def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
         """Keep a note of a party that the adversary is or controls."""
@@ -351,6 +378,7 @@ class BatchLog:
         self._kind = kind
         self._clients = clients
         self._ids: list[torch.Tensor] = []
+        self._shelf = Shelf()
 
     @classmethod
     def joined(cls, parts: Sequence[BatchLog], together: IdsTogether) -> BatchLog:
@@ -369,7 +397,7 @@ class BatchLog:
         """Keep the ids beside answers of the logged kind to the logged clients."""
         wanted = self._clients is None or message.receiver in self._clients
         if message.sender == SERVER and message.kind == self._kind and wanted and message.ids is not None:
-            self._ids.append(message.ids)
+            self._ids.append(self._shelf.keep(message.ids))
 
     def stacked(self) -> torch.Tensor:
         """Ids of shape (answers, K, B), -1 where a place is padding."""

@@ -69,6 +69,9 @@ def test_built_in_methods_say_what_they_draw(method):
     options = {"calibration": "none"} if spec.own_noise else {}
     spec.check_noise(spec.configure(**options), clients=3)
     assert spec.releases(spec.configure(**options), DEPLOYMENT) == ()
+    if not spec.own_noise and "dp" not in spec.config.model_fields:
+        assert not spec.protection(spec.configure()).draws
+        return
     noisy = spec.configure() if spec.own_noise else spec.configure(dp="embedding", dp_sigma=1.0)
     assert spec.protection(noisy).draws
     assert spec.releases(noisy, DEPLOYMENT)
