@@ -13,12 +13,12 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.runs import environment, json_text
-from dpzv_audit.store import checksummed, private_folder, verified, write_atomically
+from dpzv_audit.store import Store
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.core.method import Run
 from mechanisms.core.noise import KEY_BYTES
@@ -76,7 +76,8 @@ class FileCheckpoints:
         except InputError as error:
             raise error.placed(f"{self.path}: ") from error
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be read ({error.strerror}), must be a readable file") from error
+            rule = f": cannot be read ({error.strerror}), must be a readable file"
+            raise InputError(rule, str(self.path)) from error
         self.epochs = self._resumed_at = len(history)
         return history
 
@@ -85,11 +86,15 @@ class FileCheckpoints:
 
         Raises `AuditError` where the disk refuses: the checkpoint before it stays.
         """
-        with self._written():
-            private_folder(self.path.parent)
-            # Whose noise is secret destroys a key next: then the state that needs it no more must be there for good.
-            write_atomically(self.path, save_checkpoint(run, history, self._key), durable=self._noise_key.path.exists())
+        content = save_checkpoint(run, history, self._key)
+        # Whose noise is secret destroys a key next: then the state that needs it no more must be there for good.
+        durable = self._noise_key.path.exists()
+        Store(self.path.parent).write(self.path.name, content, cure=self._cure, durable=durable)
         self.epochs = len(history)
+
+    @property
+    def _cure(self) -> str:
+        return f"{self.epochs} epochs are kept, make room and go on with ‹resume›"
 
     def takes_up(self) -> bool:
         """See `mechanisms.core.training.KeepsNoiseKeys`."""
@@ -110,8 +115,8 @@ class FileCheckpoints:
         try:
             yield
         except OSError as error:
-            kept = f"{self.epochs} epochs are kept, make room and go on with ‹resume›"
-            raise AuditError(f"{self.path}: cannot be written ({error.strerror or error}); {kept}") from error
+            rule = f": cannot be written ({error.strerror or error}); {self._cure}"
+            raise AuditError(rule, str(self.path)) from error
 
     def remove(self) -> None:
         """Forget the run: it is done. The keys of its noise are destroyed."""
@@ -126,12 +131,22 @@ class FileCheckpoints:
 _ANEW = "start without ‹resume›: that is another training, and where anything of this one left the house both count"
 
 
+@dataclass(frozen=True)
+class _NoiseKey:
+    """A key of noise, the round from which it is drawn, and what the arithmetic of these rounds depends on."""
+
+    round: int
+    key: str
+    arithmetic: dict[str, str | int | bool | None]
+
+
 class NoiseKeyFile:
     """The file with the key of the noise that is drawn from one round on, until a checkpoint replaces that round."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         """Take up the key that an earlier process left in `path` only where `resume` is set."""
         self.path = path
+        self._store = Store(path.parent)
         self._taken_up = resume
 
     def begin(self, device: str, *, checkpoint: Path) -> bytes:
@@ -146,7 +161,7 @@ class NoiseKeyFile:
             self._taken_up = True
         kept = self._read()
         if kept is not None:
-            return bytes.fromhex(kept["key"])
+            return bytes.fromhex(kept.key)
         if checkpoint.exists():
             return os.urandom(KEY_BYTES)  # never used: `key_from` refuses to go on
         return self._fresh(0, device)
@@ -158,24 +173,24 @@ class NoiseKeyFile:
         other values: the key is gone, or is of later rounds, or this process does not compute as the one before did.
         """
         kept = self._read()
-        if kept is None or kept["round"] > round_:
+        if kept is None or kept.round > round_:
             raise InputError(
-                f"{self.path}: the key of the noise since the last checkpoint is gone, so its rounds would be released "
-                f"a second time with other noise; {_ANEW}"
+                ": the key of the noise since the last checkpoint is gone, so its rounds would be released a second "
+                f"time with other noise; {_ANEW}",
+                str(self.path),
             )
-        if kept["round"] < round_:
+        if kept.round < round_:
             return self._fresh(round_, device)
         here = arithmetic(device)
-        other = [name for name, value in kept["arithmetic"].items() if here.get(name) != value]
+        other = [name for name, value in kept.arithmetic.items() if here.get(name) != value]
         if other:
-            then, now = (
-                ", ".join(f"{name} {facts.get(name)}" for name in other) for facts in (kept["arithmetic"], here)
-            )
+            then, now = (", ".join(f"{name} {facts.get(name)}" for name in other) for facts in (kept.arithmetic, here))
             raise InputError(
-                f"{self.path}: the training was interrupted with {then}, here it is {now}: under the same noise its "
-                f"last rounds would differ by the arithmetic; go on as it was, or {_ANEW}"
+                f": the training was interrupted with {then}, here it is {now}: under the same noise its last rounds "
+                f"would differ by the arithmetic; go on as it was, or {_ANEW}",
+                str(self.path),
             )
-        return bytes.fromhex(kept["key"])
+        return bytes.fromhex(kept.key)
 
     def destroy(self) -> None:
         """Overwrite the key and remove the file; nothing happens where there is none.
@@ -187,10 +202,10 @@ class NoiseKeyFile:
 
     def _fresh(self, round_: int, device: str) -> bytes:
         key = os.urandom(KEY_BYTES)
-        private_folder(self.path.parent)
-        facts = {"round": round_, "key": key.hex(), "arithmetic": arithmetic(device)}
         with self._overwritten():
-            write_atomically(self.path, checksummed(facts), durable=True)
+            room = "make room and go on with ‹resume›"
+            kept = _NoiseKey(round=round_, key=key.hex(), arithmetic=arithmetic(device))
+            self._store.write(self.path.name, kept, cure=room, durable=True)
         return key
 
     @contextmanager
@@ -208,15 +223,9 @@ class NoiseKeyFile:
         finally:
             os.close(handle)
 
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            return dict(verified(self.path.read_bytes()))
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError) as error:
-            raise InputError(
-                f"{self.path}: is damaged, and with it the noise since the last checkpoint; {_ANEW}"
-            ) from error
+    def _read(self) -> _NoiseKey | None:
+        cure = f"with it the noise since the last checkpoint is lost; {_ANEW}"
+        return self._store.read(self.path.name, _NoiseKey, cure=cure)
 
 
 def arithmetic(device: str) -> dict[str, str | int | bool | None]:

@@ -53,11 +53,11 @@ def open_plain(path: Path) -> BufferedReader:
     status = os.stat(path)
     reason = _why_not(path, status)
     if reason:
-        raise InputError(f"{path}: {reason}")
+        raise InputError(f": {reason}", str(path))
     file = os.fdopen(os.open(path, _FLAGS), "rb")
     try:
         if not os.path.samestat(status, os.fstat(file.fileno())):
-            raise InputError(f"{path}: was replaced while it was opened, must be left alone")
+            raise InputError(": was replaced while it was opened, must be left alone", str(path))
     except BaseException:
         file.close()
         raise

@@ -11,26 +11,12 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.files import open_plain
-
-# The header is a Python literal, which numpy tokenises and parses: each step fails in ways of its own.
-_HEADER_ERRORS = (
-    ValueError,
-    EOFError,
-    MemoryError,
-    TypeError,
-    SyntaxError,
-    TokenError,
-    OverflowError,
-    RecursionError,
-    KeyError,
-)
 
 DAMAGED_ARCHIVE = (
     zipfile.BadZipFile,
@@ -64,7 +50,10 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
                 raise ValueError
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(stream)
-    except _HEADER_ERRORS as error:
+    except (OSError, zipfile.BadZipFile, zlib.error):
+        raise
+    # The header is a Python literal, which numpy tokenises and parses: each step fails in ways of its own.
+    except Exception as error:
         raise ValueError("has no whole NPY header of format 1.0 or 2.0") from error
     if dtype.hasobject:
         raise ValueError("holds pickled objects, which are never read")

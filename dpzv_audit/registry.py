@@ -19,7 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from dpzv_audit.errors import InputError, one_line, unknown_name
+from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.files import tree_digest
 
 OWN = "dpzv-audit"
@@ -56,10 +56,8 @@ class Registry(Mapping[str, T]):
         installed = self._installed.get(name, ())
         if len(installed) + (name in self._built_in) > 1:
             packages = [OWN] * (name in self._built_in) + [_package(point) for point in installed]
-            raise InputError(
-                f"{name!r} is brought to {self.group} by {' and '.join(packages)}, must be brought by one: "
-                "uninstall all but one of these packages"
-            )
+            rule = f"is brought to {self.group} by {' and '.join(packages)}, must be brought by one"
+            raise InputError(f"{rule}: uninstall all but one of these packages", repr(name))
         return self._load(installed[0]) if installed else self._built_in[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -101,11 +99,11 @@ class Registry(Mapping[str, T]):
         try:
             found = point.load()
         except (Exception, SystemExit) as error:
-            raise InputError(one_line(f"{where} cannot be imported: {type(error).__name__}: {error}")) from error
+            raise InputError(f"cannot be imported: {type(error).__name__}: {error}", where) from error
         if not isinstance(found, self._kind):
-            raise InputError(f"{where} is of type {type(found).__name__}, must be a {self._kind.__name__}")
+            raise InputError(f"is of type {type(found).__name__}, must be a {self._kind.__name__}", where)
         if found.name != point.name:
-            raise InputError(f"{where} calls itself {found.name!r}, must have the name of its entry point")
+            raise InputError(f"calls itself {found.name!r}, must have the name of its entry point", where)
         return found
 
 

@@ -72,9 +72,8 @@ class RunFolder:
     def write_bytes(self, name: str, data: bytes) -> Path:
         """Write `data` to the file `name`: letters, digits, `.`, `_`, `-` a part, `/` between parts."""
         if not _FILE_NAME.fullmatch(name):
-            raise InputError(
-                f"run file name is {name!r}, must be parts of letters, digits, '.', '_', '-' joined by '/'"
-            )
+            rule = "must be parts of letters, digits, '.', '_', '-' joined by '/'"
+            raise InputError(rule, "run file name", name)
         path = self.path / name
         try:
             private_folder(path.parent)
@@ -125,14 +124,14 @@ def load_run(path: Path) -> dict[str, object]:
     file = path / RESULT_FILE if path.is_dir() else path
     if not file.is_file():
         right = f"a run folder that holds {RESULT_FILE}"
-        raise InputError(f"{file}: no such file; must be {right}, such as dpzv-audit attack writes")
+        raise InputError(f": no such file; must be {right}, such as dpzv-audit attack writes", str(file))
     value = _json_of(file, "a result that dpzv-audit wrote")
     if not isinstance(value, dict):
-        raise InputError(f"{file}: holds a JSON {type(value).__name__}, must be an object with a schema")
+        raise InputError(f": holds a JSON {type(value).__name__}, must be an object with a schema", str(file))
     schema = value.get("schema")
     if not isinstance(schema, str) or not schema.startswith(SCHEMA_PREFIX):
         found = "has no schema" if schema is None else f"schema is {schema!r}"
-        raise InputError(f'{file}: {found}, must start with "{SCHEMA_PREFIX}"')
+        raise InputError(f': {found}, must start with "{SCHEMA_PREFIX}"', str(file))
     return value
 
 
@@ -140,9 +139,9 @@ def _json_of(file: Path, right: str) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror}); it must be a readable file") from error
+        raise InputError(f": cannot be read ({error.strerror}); it must be a readable file", str(file)) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is not JSON ({error}); must be {right}") from error
+        raise InputError(f": is not JSON ({error}); must be {right}", str(file)) from error
 
 
 def run_name(
@@ -182,7 +181,7 @@ def load_measured(folder: Path) -> dict[str, float]:
         return {}
     value = _json_of(file, "what dpzv-audit wrote, or be removed")
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
-        raise InputError(f"{file}: is no JSON object of numbers; must be what dpzv-audit wrote, or be removed")
+        raise InputError(": is no JSON object of numbers; must be what dpzv-audit wrote, or be removed", str(file))
     return value
 
 

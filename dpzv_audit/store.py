@@ -139,20 +139,20 @@ class Store:
         except ValueError as error:
             reason = f"is damaged: {error}"
         if not again:
-            raise InputError(f"{path}: {reason}; {cure}")
+            raise InputError(f": {reason}; {cure}", str(path))
         logging.getLogger(__name__).warning("%s", one_line(f"{path}: {reason}; {again}"))
         return None
 
-    def write(self, name: str, part: Any, *, cure: str) -> None:
+    def write(self, name: str, part: Any, *, cure: str, durable: bool = False) -> None:
         """Keep `part` as `name`: bytes as they are, a dataclass or plain values as JSON with their digest.
 
-        After a kill at any moment the file holds the part before or this one. Raises `AuditError`, which says the
-        `cure`, where the disk refuses.
+        After a kill at any moment the file holds the part before or this one; see `write_atomically`. Raises
+        `AuditError`, which says the `cure`, where the disk refuses.
         """
         content = part if isinstance(part, bytes) else checksummed(to_jsonable(part))
         try:
             private_folder(self.folder)
-            write_atomically(self.folder / name, content)
+            write_atomically(self.folder / name, content, durable=durable)
         except OSError as error:
             raise AuditError(f"{self.folder / name}: cannot be written ({error.strerror or error}); {cure}") from error
 
