@@ -26,13 +26,12 @@ Treatment = Literal["known-ids", "secret-ids", "undefined", "no bound"]
 
 ADVERSARY_NAMES: tuple[AdversaryName, ...] = get_args(AdversaryName)
 
-GAPS: dict[str, str] = tomllib.loads((Path(__file__).parent / "tables" / "gaps.toml").read_text("utf-8"))
+_WORDS = tomllib.loads((Path(__file__).parent / "tables" / "gaps.toml").read_text("utf-8"))
+
+GAPS: dict[str, str] = _WORDS["gap"]
 """Proof gaps by name, with what each means."""
 
-RATE_FOLLOWS = (
-    "removing a record moves every other record's rate B/D, and the number of rounds, floor(D/B) an epoch; a public "
-    "sample rate and number of rounds define it"
-)
+RATE_FOLLOWS: str = _WORDS["cell"]["rate-follows"][1]
 """Why `add-remove` has no meaning for Poisson batches whose rate is B/D."""
 
 _KNOWS_IDS: tuple[AdversaryName, ...] = ("client", "colluding-clients", "all-but-one", "malicious-client")
@@ -64,54 +63,34 @@ def treatment(
     for (name, value), allowed in zip(asked.items(), (ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS, CHANNELS), strict=True):
         if value not in allowed:
             raise InputError(f"must be one of {', '.join(allowed)}", name, value)
-    if channel == "embedding":
-        return _embedding(adversary, neighbours)
-    if adversary == "server":
-        return Cell(
-            "no bound", f"it receives embeddings and owns the labels; noise on the {channel} hides nothing from it"
-        )
     known = adversary in _KNOWS_IDS or (adversary == "eavesdropper" and ids == "public")
-    if neighbours == "add-remove":
-        return _add_remove(known, sampler, channel, public_rate)
-    held = "; the adversary's own block of the record is held fixed" if neighbours == "replace-record" else ""
-    if adversary == "malicious-client":
-        return Cell("known-ids", "only with distinct ids and a participation cap, both enforced by the server" + held)
-    if known:
-        return Cell("known-ids", "the batch ids are known: every participation counts in full" + held)
-    amplified = sampler == "poisson" or (sampler == "uniform" and neighbours in REPLACES)
+    removed = neighbours == "add-remove"
+    if channel == "embedding":
+        own = {"replace-label": "own-labels", "add-remove": "row"}.get(neighbours, "told-ids")
+        case = own if adversary == "server" else "clear-labels"
+    elif adversary == "server":
+        case = "server"
+    elif removed and channel == "gradient":
+        case = "row"
+    elif removed and known:
+        case = "ids"
+    elif removed and sampler != "poisson":
+        case = "other-batches"
+    elif removed:
+        case = "amplified" if public_rate else "rate-follows"
+    else:
+        case = "enforced" if adversary == "malicious-client" else "known-ids" if known else "hidden-ids"
     unseen = " where messages do not show the batch's size" if adversary == "eavesdropper" else ""
     pair = " of fixed-size batches" if sampler == "uniform" else unseen
-    accountants = f"known ids and PRV{pair}, the smaller" if amplified and channel == "scalar" else "known ids alone"
-    return Cell("secret-ids", f"hiding the ids is post-processing, so the known-ids bound holds ({accountants})" + held)
-
-
-def _embedding(adversary: AdversaryName, neighbours: NeighbourRelation) -> Cell:
-    if adversary != "server":
-        return Cell(
-            "no bound", "noise on embeddings says nothing about labels, which come back from the server without it"
-        )
-    if neighbours == "replace-label":
-        return Cell("undefined", "the server owns the labels")
-    if neighbours == "add-remove":
-        return Cell("undefined", "a row more or less shows whether the record is there")
-    return Cell(
-        "known-ids",
-        "it is told the batch ids: every participation counts in full; the label, which it owns, is held fixed",
+    amplifies = sampler == "poisson" or (sampler == "uniform" and neighbours in REPLACES)
+    kind, reason = _WORDS["cell"][case]
+    words = reason.format(
+        sampler=sampler,
+        channel=channel,
+        accountants=f"known ids and PRV{pair}, the smaller" if amplifies and channel == "scalar" else "known ids alone",
+        held="; the adversary's own block of the record is held fixed" if neighbours == "replace-record" else "",
     )
-
-
-def _add_remove(known: bool, sampler: SamplerName, channel: Channel, public_rate: bool) -> Cell:
-    if channel == "gradient":
-        return Cell("undefined", "a row more or less shows whether the record is there")
-    if known:
-        return Cell("undefined", "the batch ids themselves show whether the record is there")
-    if sampler != "poisson":
-        return Cell(
-            "undefined", f"with the {sampler} sampler the other records' batches change with the number of records"
-        )
-    if not public_rate:
-        return Cell("undefined", RATE_FOLLOWS)
-    return Cell("secret-ids", "PRV of Poisson sampling, where messages do not show the batch's size")
+    return Cell(kind, words)
 
 
 def cell_of(release: Release, adversary: AdversaryName, neighbours: NeighbourRelation) -> Cell:

@@ -56,6 +56,21 @@ def check_size(path: Path, limit: int, *, advice: str = "") -> int:
     return size
 
 
+def inflated(data: bytes, limit: int, *, kind: str = "zlib") -> bytes:
+    """Return what a stream of `kind` "zlib" or "gzip" unpacks to, at most one byte more than `limit`.
+
+    Raises `ValueError` for a stream that is corrupted or has no end.
+    """
+    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS + (16 if kind == "gzip" else 0))
+    try:
+        content = stream.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"has a corrupted {kind} stream ({error})") from error
+    if len(content) <= limit and not stream.eof:
+        raise ValueError(f"is truncated: its {kind} stream of {len(data)} bytes has no end")
+    return content
+
+
 def memory_available() -> int | None:
     """Bytes of memory that can be had now without swapping; None where the system does not say (it does on Linux).
 

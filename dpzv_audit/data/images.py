@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import TarLimits, file_digest, read_bounded, read_tar_members
+from dpzv_audit.data.files import TarLimits, file_digest, inflated, read_bounded, read_tar_members
 from dpzv_audit.data.spec import DataRequest, Source, declared
 from dpzv_audit.data.vertical import (
     Records,
@@ -35,7 +34,6 @@ from dpzv_audit.data.vertical import (
 from dpzv_audit.errors import InputError
 
 GZIP_MARK = b"\x1f\x8b"
-GZIP_WBITS = 16 + zlib.MAX_WBITS
 
 PIXEL_MAXIMUM = 255.0
 """The largest grey value of the format: a public constant, so scaling looks at no record."""
@@ -163,7 +161,10 @@ def _checked(stored: bytes, expected: IdxFile) -> bytes:
     """Return the content of a file, unpacked; `ValueError` says why it is not the `expected` one."""
     content, md5 = stored, expected.md5_plain
     if stored.startswith(GZIP_MARK):
-        content, md5 = _decompress(stored, expected.size), expected.md5_gzip
+        try:
+            content, md5 = inflated(stored, expected.size, kind="gzip"), expected.md5_gzip
+        except ValueError as error:
+            raise ValueError(f"{error}, must unpack to {expected.size} bytes") from error
     magic = int.from_bytes(content[:4], "big")
     sizes = content[4 : len(expected.header)]
     found = struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4])
@@ -180,19 +181,6 @@ def _checked(stored: bytes, expected: IdxFile) -> bytes:
         raise ValueError("is unpacked, and only the gzipped file has a published md5")
     if (digest := hashlib.md5(stored, usedforsecurity=False).hexdigest()) != md5:
         raise ValueError(f"md5 is {digest}, must be {md5}")
-    return content
-
-
-def _decompress(stored: bytes, size: int) -> bytes:
-    """Return what `stored` unpacks to, at most one byte more than `size`."""
-    right = f"must unpack to {size} bytes"
-    stream = zlib.decompressobj(wbits=GZIP_WBITS)
-    try:
-        content = stream.decompress(stored, size + 1)
-    except zlib.error as error:
-        raise ValueError(f"is a corrupted gzip stream ({error}), {right}") from error
-    if len(content) <= size and not stream.eof:
-        raise ValueError(f"is truncated: its gzip stream of {len(stored)} bytes has no end, {right}")
     return content
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import file_digest, read_bounded
+from dpzv_audit.data.files import file_digest, inflated, read_bounded
 from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import Records, VerticalDataset, split_records
 from dpzv_audit.errors import InputError
@@ -112,101 +111,96 @@ def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, npt.N
     naming the file for anything that is missing, truncated, corrupted, too large, or neither numbers nor cells.
     """
     content = read_bounded(path, limit)
-    if len(content) < HEADER_BYTES or content[124:128] != b"\x00\x01IM":
-        raise InputError(f"{path}: is no MATLAB 5 file (little-endian), must be one")
-    left = limit
-    found: dict[str, npt.NDArray[Any]] = {}
-    for kind, data in _elements(path, content[HEADER_BYTES:]):
-        element = data
-        if kind == COMPRESSED:
-            element = _unpacked(path, data, left)
-            left -= len(element)
-            inner = list(_elements(path, element))
-            if len(inner) != 1:
-                raise InputError(f"{path}: a compressed element holds {len(inner)} elements, must hold one")
-            kind, element = inner[0]
-        if kind != MATRIX:
-            raise InputError(f"{path}: has an element of type {kind}, must have matrices only")
-        name, array = _matrix(path, element, limit, depth=0)
-        found[name] = array
+    try:
+        found = _variables(content, limit)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
     for name in names:
         if name not in found:
             raise InputError(f"{path}: has no variable {name!r}; must have {', '.join(names)}")
     return {name: found[name] for name in names}
 
 
-def _unpacked(path: Path, data: bytes, left: int) -> bytes:
-    stream = zlib.decompressobj()
-    try:
-        element = stream.decompress(data, left + 1)
-    except zlib.error as error:
-        raise InputError(f"{path}: has a corrupted zlib stream ({error})") from error
-    if len(element) > left:
-        raise InputError(f"{path}: unpacks to more than its limit, must be the original file")
-    if not stream.eof:
-        raise InputError(f"{path}: is truncated: a zlib stream has no end")
-    return element
+def _variables(content: bytes, limit: int) -> dict[str, npt.NDArray[Any]]:
+    """Return all variables by name; here and below `ValueError` says what is wrong with the file."""
+    if len(content) < HEADER_BYTES or content[124:128] != b"\x00\x01IM":
+        raise ValueError("is no MATLAB 5 file (little-endian), must be one")
+    left = limit
+    found: dict[str, npt.NDArray[Any]] = {}
+    for kind, element in _elements(content[HEADER_BYTES:]):
+        if kind == COMPRESSED:
+            unpacked = inflated(element, left)
+            if len(unpacked) > left:
+                raise ValueError("unpacks to more than its limit, must be the original file")
+            left -= len(unpacked)
+            inner = list(_elements(unpacked))
+            if len(inner) != 1:
+                raise ValueError(f"a compressed element holds {len(inner)} elements, must hold one")
+            kind, element = inner[0]
+        if kind != MATRIX:
+            raise ValueError(f"has an element of type {kind}, must have matrices only")
+        name, array = _matrix(element, limit, depth=0)
+        found[name] = array
+    return found
 
 
-def _matrix(path: Path, data: bytes, limit: int, *, depth: int) -> tuple[str, npt.NDArray[Any]]:
+def _matrix(data: bytes, limit: int, *, depth: int) -> tuple[str, npt.NDArray[Any]]:
     """Return the name and the array of a matrix's elements."""
-    parts = _elements(path, data)
+    parts = _elements(data)
     flags_kind, flags = next(parts, (0, b""))
     sizes_kind, sizes = next(parts, (0, b""))
     if (flags_kind, len(flags), sizes_kind) != (FLAGS, 8, DIMENSIONS) or len(sizes) % 4 or not 8 <= len(sizes) <= 32:
-        raise InputError(f"{path}: has a matrix without flags or dimensions, must be the original file")
+        raise ValueError("has a matrix without flags or dimensions, must be the original file")
     shape = struct.unpack(f"<{len(sizes) // 4}i", sizes)
     entries = math.prod(shape)
     if not 0 <= entries <= limit or min(shape) < 0:
-        raise InputError(f"{path}: has a matrix of {entries} entries, must be the original file")
+        raise ValueError(f"has a matrix of {entries} entries, must be the original file")
     name_kind, name = next(parts, (0, b""))
     if name_kind != NAME:
-        raise InputError(f"{path}: has a matrix without a name, must be the original file")
+        raise ValueError("has a matrix without a name, must be the original file")
     rest = list(parts)
     if flags[0] == CELL_CLASS:
         if depth or len(rest) != entries or any(kind != MATRIX for kind, _ in rest):
-            raise InputError(f"{path}: has a cell array whose cells are not {entries} matrices of numbers")
+            raise ValueError(f"has a cell array whose cells are not {entries} matrices of numbers")
         cells = np.empty(entries, dtype=object)
         for place, (_, cell) in enumerate(rest):
-            cells[place] = _matrix(path, cell, limit, depth=1)[1]
+            cells[place] = _matrix(cell, limit, depth=1)[1]
         return name.decode("latin-1"), cells.reshape(shape, order="F")
     if flags[0] not in NUMBER_CLASSES:
-        raise InputError(f"{path}: has a variable of class {flags[0]}, must have numbers and cells only")
-    return name.decode("latin-1"), _numbers(path, rest, shape, complex_ones=bool(flags[1] & COMPLEX))
+        raise ValueError(f"has a variable of class {flags[0]}, must have numbers and cells only")
+    return name.decode("latin-1"), _numbers(rest, shape, complex_ones=bool(flags[1] & COMPLEX))
 
 
-def _numbers(
-    path: Path, parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_ones: bool
-) -> npt.NDArray[Any]:
+def _numbers(parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_ones: bool) -> npt.NDArray[Any]:
     entries = math.prod(shape)
     if complex_ones or len(parts) > 1:
-        raise InputError(f"{path}: has an array of complex numbers, must have real ones only")
+        raise ValueError("has an array of complex numbers, must have real ones only")
     kind, data = parts[0] if parts else (0, b"")
     if kind not in NUMBER_TYPES:
-        raise InputError(f"{path}: has an array of {entries} numbers of type {kind}, must be a type of numbers")
+        raise ValueError(f"has an array of {entries} numbers of type {kind}, must be a type of numbers")
     dtype = np.dtype(NUMBER_TYPES[kind])
     if len(data) != entries * dtype.itemsize:
-        found = f"{path}: has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
-        raise InputError(f"{found}, must be the original file")
+        found = f"has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
+        raise ValueError(f"{found}, must be the original file")
     return np.frombuffer(data, dtype=dtype).reshape(shape, order="F")
 
 
-def _elements(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
+def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield (type, data) of each element in `data`; small ones keep up to 4 bytes within their 8-byte tag."""
     place = 0
     while place < len(data):
         if len(data) - place < 8:
-            raise InputError(f"{path}: is truncated within a tag")
+            raise ValueError("is truncated within a tag")
         kind, size = struct.unpack_from("<II", data, place)
         if kind >> 16:
             kind, size, start, end = kind & 0xFFFF, kind >> 16, place + 4, place + 8
             if size > 4:
-                raise InputError(f"{path}: has a small element of {size} bytes, must have 4 at most")
+                raise ValueError(f"has a small element of {size} bytes, must have 4 at most")
         else:
             start = place + 8
             # compressed elements alone are not padded to 8 bytes
             end = start + size + (0 if kind == COMPRESSED else -size % 8)
         if start + size > len(data):
-            raise InputError(f"{path}: is truncated: an element of {size} bytes ends after the file")
+            raise ValueError(f"is truncated: an element of {size} bytes ends after the file")
         yield kind, data[start : start + size]
         place = end
