@@ -18,11 +18,9 @@ from dpzv_audit.accounting import sigma_sound
 from dpzv_audit.halving import in_pieces
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.config import TrainingConfig, rounds_of
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
-from mechanisms.core.grid import GRADIENT_BITS, Grid, outer_steps, unit_steps
-from mechanisms.core.noise import GaussianNoise
+from mechanisms.core.noise import GRADIENT_BITS, GaussianNoise, Grid, outer_steps, unit_steps
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Server rates that the tuned control tries beside the method's own."""
@@ -203,7 +201,7 @@ def clipped_gradient_steps(rows: Tensor, units: Tensor, labels: Tensor, weights:
     """Sum over records of the gradient of softmax regression, each clipped and in whole steps of `grid`; (d, classes).
 
     A record's gradient is x (p - y)^T, whose norm is |x| |p - y|: no record's own gradient is ever formed. `units` are
-    the directions of `rows` in whole steps (`mechanisms.core.grid.unit_steps`).
+    the directions of `rows` in whole steps (`mechanisms.core.noise.unit_steps`).
     """
     residuals = torch.softmax(rows @ weights, 1)
     residuals[torch.arange(len(rows), device=rows.device), labels] -= 1.0

@@ -22,8 +22,7 @@ from dpzv_audit.findings import Control, Interval
 from mechanisms import METHODS, MethodSpec, TrainingConfig
 from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Behaviour, Plan
-from mechanisms.core.data import TrainedStack
+from mechanisms.core.context import Behaviour, Plan, TrainedStack
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import Evaluator, ParameterStack
 

@@ -28,8 +28,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.core.channel import Adversary, BatchLog, IdsTogether, Observer, View, ViewRecorder
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment, Plan, repeats_of
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 

@@ -28,8 +28,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment, Plan, RunContext
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.methods.dpzv import ScalarChannel, scalar_config
 
 

@@ -33,8 +33,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig, train
 from mechanisms.core.channel import Adversary, View
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment, Plan
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, Plan, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.federation import logits_of
 from mechanisms.core.replicas import ParameterStack
 

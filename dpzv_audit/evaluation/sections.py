@@ -31,8 +31,7 @@ from dpzv_audit.results import (
 )
 from dpzv_audit.runs import environment
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.core.context import Deployment
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.training import NoiseSource
 
 

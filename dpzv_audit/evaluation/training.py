@@ -39,7 +39,7 @@ from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver
 from mechanisms.core.config import rounds_of
-from mechanisms.core.data import TrainedStack
+from mechanisms.core.context import TrainedStack
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 
 

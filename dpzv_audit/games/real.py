@@ -38,8 +38,7 @@ from dpzv_audit.games.game import Game, Others, Worlds, score_kind, worlds_of
 from dpzv_audit.games.transcript import Sampling, cap_weights, known_ids_score, mixture_score, summaries
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Adversary, Message, View, ViewRecorder
-from mechanisms.core.context import Deployment, Plan, RunContext, Turn, repeats_of
-from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, Turn, dtype_of, repeats_of
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import MethodSpec, Run
 from mechanisms.core.replicas import Evaluator, ParameterStack

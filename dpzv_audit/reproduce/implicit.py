@@ -22,7 +22,7 @@ from dpzv_audit.reproduce.table import Item, Row, Setting
 from dpzv_audit.reproduce.training import setting_facts
 from dpzv_audit.store import Store, verified
 from mechanisms import method_named, train
-from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.method import Run
 from mechanisms.core.replicas import cross_entropy
 from mechanisms.core.streams import dimension_factor, forward_difference

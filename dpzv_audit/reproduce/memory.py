@@ -22,8 +22,7 @@ from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Item, Row, Setting
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Run
 from mechanisms.methods import method_named
 

@@ -30,8 +30,7 @@ from dpzv_audit.reproduce.table import Item, Row, Setting, counted, interval_of,
 from dpzv_audit.reproduce.training import MEGABYTE, setting_facts
 from mechanisms import DPZVConfig, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
-from mechanisms.core.context import Deployment
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import Deployment, TrainingData
 from mechanisms.methods.dpzv import scalar_release
 
 HELD_OUT = 6

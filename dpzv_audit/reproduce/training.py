@@ -18,7 +18,7 @@ from dpzv_audit.reproduce.table import Item, Row, Setting, counted, filled, labe
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.training import train_in_stacks
 
 MEGABYTE = 1e6

@@ -18,8 +18,7 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.testing.datasets import check_words, require, small_dataset
 from mechanisms import MethodSpec, TrainingConfig, train
 from mechanisms.core.channel import SERVER, Channel, Message
-from mechanisms.core.context import Deployment
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.method import Run
 from mechanisms.core.training import History
 

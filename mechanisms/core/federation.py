@@ -13,8 +13,15 @@ from torch import Tensor
 
 from mechanisms.core.channel import SERVER, Channel, Message, quantised
 from mechanisms.core.config import TrainingConfig, check_sizes
-from mechanisms.core.context import ClientBehaviour, GradientBehaviour, RunContext, Turn
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import (
+    ClientBehaviour,
+    GradientBehaviour,
+    RunContext,
+    TrainedStack,
+    TrainingData,
+    Turn,
+    dtype_of,
+)
 from mechanisms.core.models import Architecture, TransformerModel, default_architectures
 from mechanisms.core.replicas import (
     Evaluator,

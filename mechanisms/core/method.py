@@ -14,8 +14,7 @@ from dpzv_audit.accounting import Release
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from mechanisms.core.config import Downlink, TrainingConfig, build_config
-from mechanisms.core.context import Deployment, Plan, RunContext
-from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of
 from mechanisms.core.federation import Federation
 from mechanisms.core.noise import SecretBits
 

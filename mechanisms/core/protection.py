@@ -31,11 +31,9 @@ from mechanisms.core.config import (
     participations_of,
     rounds_by_client,
 )
-from mechanisms.core.context import Deployment, RunContext
-from mechanisms.core.data import dtype_of
-from mechanisms.core.grid import ROW_BITS, Grid, truncated_steps
+from mechanisms.core.context import Deployment, RunContext, dtype_of
 from mechanisms.core.method import Games, Protection
-from mechanisms.core.noise import NoiseOrigin, gaussian
+from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, truncated_steps
 from mechanisms.core.streams import stacked
 
 PROTECTS = {

@@ -22,8 +22,8 @@ from torch.func import functional_call, vmap
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.config import TrainingConfig
-from mechanisms.core.grid import Grid, outer_steps, summed_products, truncated_steps, unit_steps
 from mechanisms.core.models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
+from mechanisms.core.noise import Grid, outer_steps, summed_products, truncated_steps, unit_steps
 from mechanisms.core.streams import Directions, Streams, stacked
 
 Views = dict[str, Tensor]
@@ -308,7 +308,7 @@ class FusedMLP:
     ) -> None:
         """Add `clipped_gradient_sum`, each record's gradient in whole steps of `grid`, to `total` (S, d) in float64.
 
-        Exact as long as `total` stays below 2^53 (`mechanisms.core.grid.summed_products`).
+        Exact as long as `total` stays below 2^53 (`mechanisms.core.noise.summed_products`).
         """
         values, back = self._factors(parameters, inputs, at_outputs)
         units, norms = zip(*(unit_steps(value, grid, bias=True) for value in values), strict=True)

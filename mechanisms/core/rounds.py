@@ -12,8 +12,7 @@ from torch import Tensor
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import BaselineConfig, ProtectedConfig, active_clients
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
 from mechanisms.core.protection import ChannelNoise, calibrated
 from mechanisms.core.replicas import Moved, ParameterStack, momentum_step, step_along

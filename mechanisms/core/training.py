@@ -11,8 +11,7 @@ from dpzv_audit.data.files import check_memory
 from dpzv_audit.halving import as_share, in_pieces
 from mechanisms.core.channel import Observer
 from mechanisms.core.config import TrainingConfig, rounds_of
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.federation import architectures_of
 from mechanisms.core.method import MethodSpec, Run
 from mechanisms.core.models import dimension, layout_of

@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 
 from dpzv_audit.limits import MOST_LOCAL_STEPS
 from mechanisms.core.config import BaselineConfig, Bits
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import MethodSpec
 from mechanisms.core.protection import channel_games, channel_protection, channel_releases
 from mechanisms.core.rounds import FirstOrderRun

@@ -37,13 +37,11 @@ from mechanisms.core.config import (
     participations_of,
     rounds_by_client,
 )
-from mechanisms.core.context import Deployment, Plan, RunContext, repeats_of
-from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import ClientState, Federation
-from mechanisms.core.grid import GRADIENT_BITS, SCALAR_BITS, Grid, nearest_steps
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
 from mechanisms.core.models import dimension
-from mechanisms.core.noise import ClipRule, GaussianNoise, clip
+from mechanisms.core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
 from mechanisms.core.protection import stated
 from mechanisms.core.replicas import clipped_gradient_steps, clipped_gradient_sum, loss_differences, shift_in_place
 from mechanisms.core.rounds import ZerothOrderParty

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import ProtectedConfig
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Differences, MethodSpec
 from mechanisms.core.protection import channel_games, channel_protection, channel_releases
 from mechanisms.core.replicas import cross_entropy

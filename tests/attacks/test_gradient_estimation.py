@@ -5,7 +5,7 @@ import torch
 
 from attacks.gradient.estimation import CURVE, KNOWN, NOISELESS, SPEC, UNKNOWN, GradientTruth
 from dpzv_audit.errors import InputError
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 
 from ..built_in import train
 from .conftest import random_dataset, small_setting

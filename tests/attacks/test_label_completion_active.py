@@ -5,7 +5,7 @@ import torch
 
 from attacks.label.completion import ACTIVE_SPEC, MaliciousOptimiser
 from dpzv_audit.errors import InputError
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 
 from ..built_in import train
 from .conftest import random_dataset, small_setting

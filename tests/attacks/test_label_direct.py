@@ -17,7 +17,7 @@ from attacks.label.mount import correctness, label_measures
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import Adversary, BatchLog, View, ViewRecorder
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 
 from ..built_in import train
 from .conftest import CONFIDENCE, random_dataset, small_setting

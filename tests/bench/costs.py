@@ -18,7 +18,7 @@ from ratios import Row
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS, train
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 
 BASE = {"D": 2048, "M": 4, "T": 8, "K": 8}
 WORDS = {"D": "records D, at fixed epochs", "M": "clients M, at fixed rounds", "T": "rounds T", "K": "replicas K"}

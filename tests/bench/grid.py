@@ -19,8 +19,7 @@ from ratios import Row, milliseconds
 
 from dpzv_audit.data import load
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 
 REPLICAS = 128
 ROUNDS = 10

@@ -24,8 +24,7 @@ import transformers
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.memory import peak_of_a_round
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
 
 LENGTH, VOCABULARY = 32, 30522

@@ -20,7 +20,7 @@ import torch
 
 from dpzv_audit.data import load
 from mechanisms import method_named, train
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 
 HELD_OUT = 10_000
 HALVES: dict[str, Any] = {"name": "mnist", "clients": 2, "partition": "runs"}

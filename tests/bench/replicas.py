@@ -20,8 +20,7 @@ from ratios import Row, milliseconds
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Run
 
 STACK = 128

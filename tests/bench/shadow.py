@@ -24,8 +24,7 @@ from attacks.membership.mount import chosen_rows, coins_of, pool_of, train_on_co
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 
 REPLICAS = 128
 RECORDS = 704

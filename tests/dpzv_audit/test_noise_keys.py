@@ -19,7 +19,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.runs import environment
 from mechanisms import METHODS
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import SecretBits
 
 from ..built_in import train

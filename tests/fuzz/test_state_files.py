@@ -24,8 +24,7 @@ from dpzv_audit.runs import load_measured
 from dpzv_audit.statistics.scores import load_scores
 from dpzv_audit.store import checksummed
 from mechanisms import METHODS
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.dpzv import DPZVRun
 from reports.render import write_report
 

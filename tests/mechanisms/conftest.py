@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.context import RunContext, TrainingData, dtype_of
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
 from mechanisms.core.streams import BatchStream
 from mechanisms.methods.dpzv import DPZVConfig, DPZVRun

@@ -16,8 +16,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS, ProtectedConfig
 from mechanisms.core.channel import SERVER, Channel
-from mechanisms.core.context import Deployment
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import Deployment, TrainingData
 from mechanisms.core.protection import calibrated, channel_release
 
 from ..built_in import train

@@ -8,7 +8,7 @@ from dpzv_audit.checkpoints import FileCheckpoints, run_key
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.channel import StalenessObserver
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train

@@ -5,7 +5,7 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import CompressedConfig
 
 from ..built_in import train

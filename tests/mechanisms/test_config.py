@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS, method_named
 from mechanisms.core.config import build_config
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from mechanisms.controls import RATE_GRID, frozen_clients, tuned_frozen_clients
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from mechanisms.core.channel import SERVER
 from mechanisms.core.config import active_clients
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.core.streams import Directions
 from mechanisms.methods.czofo import CZOFOConfig
 

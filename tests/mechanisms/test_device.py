@@ -8,7 +8,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.controls import PrivateControlConfig, frozen_clients, private_frozen_clients
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
-from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.context import TrainingData, dtype_of
 
 from ..built_in import new_run, train
 from ..pretended import OnDevice, pretended_cuda

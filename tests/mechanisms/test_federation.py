@@ -6,8 +6,7 @@ import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms.core.config import TrainingConfig, rounds_of
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
 from mechanisms.core.replicas import module_of
 from mechanisms.methods.dpzv import DPZVConfig

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.errors import InputError
-from mechanisms.core.grid import Grid, nearest_steps, outer_steps, summed_products, truncated_steps, unit_steps
+from mechanisms.core.noise import Grid, nearest_steps, outer_steps, summed_products, truncated_steps, unit_steps
 from mechanisms.methods.dpzv import DPZVConfig
 
 repeatable = settings(derandomize=True, deadline=None)
@@ -180,7 +180,7 @@ def test_a_dp_sgd_server_takes_a_grid_for_its_batch(make_run, monkeypatch):
     """As if float64 held 2^20 alone: a batch of 16 leaves 2^16 steps to the clip."""
     fitted = []
     fit = Grid.fit
-    monkeypatch.setattr("mechanisms.core.grid._LARGEST_SUM", 20)
+    monkeypatch.setattr("mechanisms.core.noise._LARGEST_SUM", 20)
     monkeypatch.setattr(Grid, "fit", lambda *given, **options: fitted.append(fit(*given, **options)) or fitted[-1])
     make_run(DPZVConfig(batch_size=16, server_update="dp-sgd", server_noise_multiplier=1.0, sigma=1.0))
     assert 16 in [grid.bits for grid in fitted]

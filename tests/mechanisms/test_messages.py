@@ -3,7 +3,7 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Channel, Ledger, Message
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 

@@ -15,7 +15,7 @@ from scipy import stats
 import dpzv_audit.seeds as seeds
 from dpzv_audit.seeds import PRIVATE, Purpose, stream
 from mechanisms import METHODS
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import GaussianNoise, SecretBits, normal_of
 
 from ..built_in import train

@@ -6,7 +6,7 @@ import torch
 
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train

@@ -9,9 +9,8 @@ from mechanisms.controls import (
     control_sigma,
     private_frozen_clients,
 )
-from mechanisms.core.data import TrainingData
-from mechanisms.core.grid import Grid, unit_steps
-from mechanisms.core.noise import GaussianNoise
+from mechanisms.core.context import TrainingData
+from mechanisms.core.noise import GaussianNoise, Grid, unit_steps
 
 
 @pytest.fixture

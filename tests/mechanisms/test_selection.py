@@ -6,7 +6,7 @@ import torch
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 
 from ..built_in import train
 

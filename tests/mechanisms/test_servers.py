@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from mechanisms.core.grid import Grid
 from mechanisms.core.models import MLP, StripCNN
+from mechanisms.core.noise import Grid
 from mechanisms.core.replicas import (
     ParameterStack,
     Server,

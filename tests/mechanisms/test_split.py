@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional
 
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.core.models import default_architectures, initial_parameters, layout_of
 from mechanisms.core.streams import BatchStream
 from mechanisms.methods.compressed import SplitConfig

@@ -9,7 +9,7 @@ from mechanisms import METHODS
 from mechanisms import train as train_method
 from mechanisms.controls import frozen_clients
 from mechanisms.core import training
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.core.training import train_in_stacks
 
 from ..built_in import train

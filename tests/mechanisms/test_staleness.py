@@ -5,7 +5,7 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms.core.channel import StalenessObserver
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.vafl import VAFLConfig
 
 from ..built_in import train

@@ -11,8 +11,7 @@ from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.config import AsyncConfig, BaselineConfig, TrainingConfig
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.models import default_architectures, dimension, layout_of
 from mechanisms.methods.dpzv import DPZVConfig
 

@@ -16,7 +16,7 @@ from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained
 from dpzv_audit.data.vertical import Records, VerticalDataset, equal_runs
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.core.models import TokenModel, TransformerModel, default_architectures
 from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
 

@@ -7,7 +7,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Adversary, BatchLog, Shelf, ViewRecorder
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ..built_in import train

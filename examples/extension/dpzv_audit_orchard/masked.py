@@ -16,12 +16,10 @@ from dpzv_audit.accounting import Release
 from dpzv_audit.seeds import Purpose
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import AsyncConfig, active_clients, check_plan
-from mechanisms.core.context import Deployment, RunContext
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.core.federation import Federation
-from mechanisms.core.grid import ROW_BITS, Grid, truncated_steps
 from mechanisms.core.method import MethodSpec, Protection
-from mechanisms.core.noise import gaussian
+from mechanisms.core.noise import ROW_BITS, Grid, gaussian, truncated_steps
 
 
 class MaskedConfig(AsyncConfig):

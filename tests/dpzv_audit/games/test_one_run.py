@@ -6,7 +6,7 @@ from scipy import stats
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.real import coin_scores, play_one_run
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZV, DPZVConfig
 
 LEVEL = 1e-4

@@ -8,8 +8,7 @@ from dpzv_audit.games import real
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from mechanisms.core.channel import Adversary, ViewRecorder
-from mechanisms.core.context import RunContext
-from mechanisms.core.data import TrainingData, dtype_of
+from mechanisms.core.context import RunContext, TrainingData, dtype_of
 from mechanisms.methods.dpzv import DPZVConfig, DPZVRun
 
 SMALL = {"batch_size": 4, "epochs": 6, "embedding": 16, "hidden": 32, "dtype": "float64", "sigma": 0.5, "clip": 2.0}

@@ -14,7 +14,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Effort, collect
 from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import CanaryClient, RealTrials, logit_directions
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 from mechanisms.core.models import MLP
 from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
 from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun

@@ -11,8 +11,7 @@ from dpzv_audit.accounting import mu_from_epsilon
 from dpzv_audit.reproduce import TABLES, reproduce, search, to_markdown
 from dpzv_audit.reproduce.search import Federated, capped, distinct, held_out
 from dpzv_audit.runs import json_text
-from mechanisms.core.context import Deployment
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import Deployment, TrainingData
 
 TABLE = TABLES["cost-of-soundness"]
 CONTROL, DP_SGD, SUMMING, JOINT, PAPER = TABLE.items

@@ -18,7 +18,7 @@ from dpzv_audit.reproduce.table import data, filled
 from dpzv_audit.reproduce.training import Training
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
-from mechanisms.core.data import TrainingData
+from mechanisms.core.context import TrainingData
 
 from ...built_in import new_run
 
