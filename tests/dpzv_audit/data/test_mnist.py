@@ -148,7 +148,7 @@ def test_any_flipped_byte_in_a_gzip_file_is_refused(folder, place):
     stored[place] ^= 0xFF
     path.write_bytes(stored)
     text = refused(folder)
-    assert text.startswith(f"{path}: is ")
+    assert text.startswith(f"{path}: ")
     assert "corrupted gzip stream" in text or "truncated" in text
 
 
