@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dpzv_audit.errors import AuditError, InputError
     from dpzv_audit.evaluation import attack_result, audit_result, train_result
     from dpzv_audit.findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
-    from dpzv_audit.statistics import audit_scores
+    from dpzv_audit.statistics.estimators import audit_scores
 
 __all__ = [
     "AuditError",
@@ -57,7 +57,7 @@ _HOMES = {
     "dpzv_audit.accounting": (
         "Release delta_from_mu epsilon_from_mu mu_from_epsilon sigma_from_paper sigma_sound tightest_sound upper_bounds"
     ),
-    "dpzv_audit.statistics": "audit_scores",
+    "dpzv_audit.statistics.estimators": "audit_scores",
     "dpzv_audit.claims.api": "ClaimVerdict verify_claim",
     "dpzv_audit.errors": "AuditError InputError",
     "dpzv_audit.evaluation": "attack_result audit_result train_result",

@@ -23,7 +23,7 @@ from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, code_of
 from dpzv_audit.games.outcome import WORDS, FittedScore, fit_score
 from dpzv_audit.registry import code_digest
 from dpzv_audit.signals import TRIAL_SECONDS
-from dpzv_audit.statistics import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
+from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
 from dpzv_audit.statistics.scores import Scores, load_scores
 
 RUNS = "runs"

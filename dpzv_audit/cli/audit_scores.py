@@ -185,8 +185,8 @@ def audit_score_files(
     """
     from dpzv_audit.evidence.verdict import refuted_given
     from dpzv_audit.findings import to_jsonable
-    from dpzv_audit.statistics import DEFAULT_ESTIMATORS
     from dpzv_audit.statistics.assumptions import dependence
+    from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS
     from dpzv_audit.statistics.scores import load_scores
 
     if options.fail_on not in (None, "refuted"):
@@ -248,7 +248,7 @@ def _bounds(
 
     The best of their bounds is then too large with probability at most 1 - confidence, and so is a true claim refuted.
     """
-    from dpzv_audit.statistics import audit_scores, may_refute
+    from dpzv_audit.statistics.estimators import audit_scores, may_refute
 
     gating = [n for n in names if may_refute(n, exactly_gaussian=options.exactly_gaussian)]
     shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
@@ -270,7 +270,7 @@ def _bounds(
 
 def _verdict(bound: EmpiricalBound, epsilon: float | None) -> str | None:
     """Return what `bound` says about the claimed epsilon; None without a claim."""
-    from dpzv_audit.statistics import can_refute
+    from dpzv_audit.statistics.estimators import can_refute
 
     if epsilon is None:
         return None
@@ -286,7 +286,7 @@ def _overall(verdicts: list[str | None]) -> str | None:
 
 def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreFlags) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
-    from dpzv_audit.statistics import can_refute
+    from dpzv_audit.statistics.estimators import can_refute
     from dpzv_audit.statistics.fixed import expected_bound
 
     gates = [bound for bound in bounds if can_refute(bound)]

@@ -40,7 +40,7 @@ from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials, play_one_run
 from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials
 from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
-from dpzv_audit.statistics import audit_scores, can_refute
+from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 from mechanisms.methods.dpzv import scalar_release

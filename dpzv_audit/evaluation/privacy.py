@@ -18,7 +18,7 @@ from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adve
 from dpzv_audit.games.outcome import GameScores, outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.results import Privacy, Tradeoff
-from dpzv_audit.statistics import can_refute
+from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.tradeoff import claimed_curve, empirical_tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
@@ -204,13 +204,9 @@ def tradeoff_of(
     assert claim.delta is not None
     curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
     return Tradeoff(
-        alpha=list(curve.alpha),
+        **vars(curve),
         claimed=claimed_curve(curve.alpha, claim.epsilon, claim.delta, of_method=of_method),
         recomputed=recomputed_curve(curve.alpha, theory, claim.delta),
-        empirical=list(curve.beta),
-        empirical_low=list(curve.beta_low),
-        empirical_high=list(curve.beta_high),
-        confidence=curve.confidence,
         note=note,
     )
 

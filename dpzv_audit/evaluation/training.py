@@ -34,7 +34,7 @@ from dpzv_audit.results import (
     Reconstructions,
     TrainResult,
 )
-from dpzv_audit.statistics import audit_scores
+from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver

@@ -20,8 +20,8 @@ from dpzv_audit.games.outcome import GameScores, GaussianPart
 from dpzv_audit.games.transcript import Floats
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
-from dpzv_audit.statistics import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.statistics.assumptions import dependence
+from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.statistics.sequential import BettingTest
 
 _LEAST_RUNS = 50

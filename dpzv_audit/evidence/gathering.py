@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory, combined_p_value
 from dpzv_audit.games.outcome import FittedScore, fitted_facts
-from dpzv_audit.statistics import GAUSSIAN_TESTS, GENERAL_TESTS
 from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, dependence, gaussian_assumption, orders
+from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from dpzv_audit.statistics.fixed import TestName, fixed_test
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of, success_p_value
 
@@ -504,13 +504,7 @@ def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, 
         points=51,
         in_is_high=bool(np.median(sides.inside) >= np.median(sides.outside)),
     )
-    return {
-        "alpha": list(curve.alpha),
-        "empirical": list(curve.beta),
-        "empirical_low": list(curve.beta_low),
-        "empirical_high": list(curve.beta_high),
-        "confidence": confidence,
-    }
+    return vars(curve)
 
 
 def attack_facts(blocks: Sequence[Block]) -> dict[str, object]:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from dpzv_audit.accounting import GAPS, tightest_sound
 from dpzv_audit.findings import EmpiricalBound, UpperBound, Verdict, to_jsonable
-from dpzv_audit.statistics import can_refute
+from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.fixed import FixedTest
 from dpzv_audit.statistics.sequential import SequentialTest
 

@@ -26,18 +26,16 @@ _MOST_RANKS = 80
 class EmpiricalTradeoff:
     """False negative rates at false positive rates, all of length `points` and in [0, 1].
 
-    `beta[j]` is the least empirical FNR of a threshold whose empirical FPR is at most `alpha[j]`. With
+    `empirical[j]` is the least empirical FNR of a threshold whose empirical FPR is at most `alpha[j]`. With
     probability at least `confidence` the same minimum over the *true* rates lies in
-    [`beta_low[j]`, `beta_high[j]`] for every j.
+    [`empirical_low[j]`, `empirical_high[j]`] for every j.
     """
 
-    alpha: tuple[float, ...]
-    beta: tuple[float, ...]
-    beta_low: tuple[float, ...]
-    beta_high: tuple[float, ...]
+    alpha: list[float]
+    empirical: list[float]
+    empirical_low: list[float]
+    empirical_high: list[float]
     confidence: float
-    n_in: int
-    n_out: int
 
 
 def _rank_grid(n: int) -> NDArray[np.intp]:
@@ -65,10 +63,6 @@ def _distribution_band(ordered: Floats, at: Floats, error: float) -> tuple[Float
     high = np.concatenate([upper_limit(ranks - 1, n, tail), [1.0]])
     reached = np.searchsorted(ranks, np.searchsorted(ordered, at, side="right"), side="right")
     return np.where(at == np.inf, 1.0, low[reached]), np.where(at == -np.inf, 0.0, high[reached])
-
-
-def _share_up_to(ordered: Floats, at: Floats) -> Floats:
-    return np.searchsorted(ordered, at, side="right") / ordered.size
 
 
 def _least_at(
@@ -119,26 +113,25 @@ def empirical_tradeoff(
     thresholds.sort()
     error = 0.5 * (1.0 - confidence)
 
-    def least(fpr: Callable[[Floats], Floats], fnr: Callable[[Floats], Floats]) -> tuple[float, ...]:
-        return tuple(_least_at(alpha, thresholds, fpr, fnr).tolist())
+    def least(fpr: Callable[[Floats], Floats], fnr: Callable[[Floats], Floats]) -> list[float]:
+        found: list[float] = _least_at(alpha, thresholds, fpr, fnr).tolist()
+        return found
+
+    def band(high: bool) -> list[float]:
+        return least(
+            lambda at: 1.0 - _distribution_band(outside, at, error)[not high],
+            lambda at: _distribution_band(inside, at, error)[high],
+        )
 
     return EmpiricalTradeoff(
-        alpha=tuple(alpha.tolist()),
-        beta=least(
+        alpha=alpha.tolist(),
+        empirical=least(
             lambda at: (outside.size - np.searchsorted(outside, at, side="right")) / outside.size,
-            lambda at: _share_up_to(inside, at),
+            lambda at: np.searchsorted(inside, at, side="right") / inside.size,
         ),
-        beta_low=least(
-            lambda at: 1.0 - _distribution_band(outside, at, error)[1],
-            lambda at: _distribution_band(inside, at, error)[0],
-        ),
-        beta_high=least(
-            lambda at: 1.0 - _distribution_band(outside, at, error)[0],
-            lambda at: _distribution_band(inside, at, error)[1],
-        ),
+        empirical_low=band(False),
+        empirical_high=band(True),
         confidence=float(confidence),
-        n_in=inside.size,
-        n_out=outside.size,
     )
 
 

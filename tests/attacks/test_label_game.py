@@ -12,7 +12,7 @@ from attacks.core.contract import LabelGuesses
 from attacks.core.metrics import prior_baseline
 from attacks.core.run import few_labels
 from attacks.label.mount import NO_IDS, LabelCoins, blind_success, guess_coins, label_coins
-from dpzv_audit.statistics import audit_scores
+from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.statistics.families import gaussian_epsilon
 
 from .conftest import random_dataset, small_setting

@@ -25,7 +25,7 @@ from attacks.membership.mount import (
     train_on_coins,
 )
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import audit_scores
+from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message
 

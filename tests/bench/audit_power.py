@@ -18,7 +18,7 @@ import numpy as np
 from ratios import Row
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
-from dpzv_audit.statistics import ESTIMATORS, audit_scores
+from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
 from dpzv_audit.statistics.families import LAPLACE
 
 DELTA = 1e-5

@@ -17,8 +17,8 @@ from dpzv_audit.evidence.gathering import (
     sequential_looks,
 )
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory, evidence_from_json
-from dpzv_audit.statistics import GAUSSIAN_TESTS
 from dpzv_audit.statistics.assumptions import gaussian_assumption
+from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.sequential import LikelihoodRatioTest, bet_on, likelihood_of
 
 DELTA = 1e-5

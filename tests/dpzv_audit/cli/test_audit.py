@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from dpzv_audit.cli.audit import audit
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import audit_scores
+from dpzv_audit.statistics.estimators import audit_scores
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 APP.command()(audit)

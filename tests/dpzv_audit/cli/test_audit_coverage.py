@@ -9,7 +9,7 @@ from dpzv_audit.cli.audit import audit
 from dpzv_audit.cli.audit_scores import family_of
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.statistics import ESTIMATORS, audit_scores
+from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
 
 APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 APP.command()(audit)

@@ -14,7 +14,7 @@ from dpzv_audit.games.game import Game
 from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.transcript import Sampling, SimulatedTrials, participation_law
-from dpzv_audit.statistics import audit_scores
+from dpzv_audit.statistics.estimators import audit_scores
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZVConfig
 

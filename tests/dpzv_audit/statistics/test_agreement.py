@@ -13,8 +13,8 @@ from dpzv_audit.evaluation.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
 from dpzv_audit.evidence.gathering import Question, block_of, full_looks
 from dpzv_audit.games.outcome import GameScores, GaussianPart
-from dpzv_audit.statistics import GAUSSIAN_TESTS
 from dpzv_audit.statistics.assumptions import permuted
+from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.fixed import fixed_test
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of
 from dpzv_audit.statistics.tradeoff import claimed_curve

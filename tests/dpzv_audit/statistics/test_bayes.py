@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dpzv_audit.statistics import audit_scores, can_refute
 from dpzv_audit.statistics.binomial import Counts
+from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.fixed import credible_epsilon, mass_allowed
 
 

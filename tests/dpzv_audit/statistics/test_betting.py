@@ -5,7 +5,7 @@ import pytest
 from scipy.special import bdtrc
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import audit_scores, can_refute
+from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.sequential import FIRST, BettingTest, _Bet, _log_gains, claims, most_refutable, pairs_needed
 
 DELTA = 1e-5

@@ -5,7 +5,6 @@ import pytest
 from scipy.special import ndtri
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import ESTIMATORS, audit_scores
 from dpzv_audit.statistics.binomial import upper_limit
 from dpzv_audit.statistics.coverage import (
     MECHANISMS,
@@ -16,6 +15,7 @@ from dpzv_audit.statistics.coverage import (
     most_exceedances,
     response_mechanism,
 )
+from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
 from dpzv_audit.statistics.families import GAUSSIAN
 
 

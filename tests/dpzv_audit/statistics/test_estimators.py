@@ -10,8 +10,8 @@ from scipy.special import bdtrc
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.statistics.binomial import upper_limit
+from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.statistics.fixed import FixedTest
 from dpzv_audit.statistics.thresholds import (
     Rule,
@@ -352,7 +352,7 @@ def test_wrong_options_are_named(options, words):
 def test_importing_and_auditing_load_nothing_heavy():
     heavy = "{'torch', 'matplotlib', 'sklearn', 'scipy.stats', 'prv_accountant', 'pydantic'}"
     code = (
-        "import sys; from dpzv_audit.statistics import ESTIMATORS, audit_scores; "
+        "import sys; from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores; "
         f"print(sorted(({heavy} | {{'scipy.optimize'}}) & set(sys.modules))); "
         "audit_scores(list(range(100, 200)), list(range(100)), delta=1e-5, estimators=tuple(ESTIMATORS)); "
         f"print(sorted({heavy} & set(sys.modules)))"

@@ -5,8 +5,8 @@ import pytest
 from scipy.special import bdtrc
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import audit_scores, can_refute
 from dpzv_audit.statistics.assumptions import permuted
+from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.sequential import ESTIMATED, LikelihoodRatioTest, _largest
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.special import bdtr, bdtrc, ndtr
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import audit_scores, can_refute, one_run
+from dpzv_audit.statistics import one_run
+from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from dpzv_audit.statistics.families import GAUSSIAN, LAPLACE, PURE, sampled_family
 from dpzv_audit.statistics.one_run import Guesses, GuessRule, count_guesses, draw_canaries, search_guesses
 from dpzv_audit.statistics.settings import AuditSettings

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.special import bdtrc
 
-from dpzv_audit.statistics import audit_scores
 from dpzv_audit.statistics.assumptions import LEAST_ROWS, LEVEL, dependence, lag_correlation, orders, permuted
+from dpzv_audit.statistics.estimators import audit_scores
 
 DELTA = 1e-5
 IN_ORDER = ("sequential", "sequential-gaussian")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.statistics import audit_scores
+from dpzv_audit.statistics.estimators import audit_scores
 from dpzv_audit.statistics.fixed import expected_bound
 
 DELTA = 1e-5

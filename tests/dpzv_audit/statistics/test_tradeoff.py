@@ -34,7 +34,7 @@ def test_the_band_holds_the_whole_true_curve(n_in, n_out):
     for _ in range(400):
         band = empirical_tradeoff(rng.normal(1.2, 1, n_in), rng.normal(0, 1, n_out), confidence=0.9)
         truth = gaussian_truth(np.array(band.alpha), 1.2)
-        misses += bool(np.any(truth < np.array(band.beta_low)) or np.any(truth > np.array(band.beta_high)))
+        misses += bool(np.any(truth < np.array(band.empirical_low)) or np.any(truth > np.array(band.empirical_high)))
     assert misses <= allowed
 
 
@@ -49,7 +49,7 @@ def test_the_band_holds_with_ties():
     misses = 0
     for _ in range(300):
         band = empirical_tradeoff(rng.binomial(4, 0.6, 200), rng.binomial(4, 0.3, 150), confidence=0.9)
-        misses += bool(np.any(truth < band.beta_low) or np.any(truth > band.beta_high))
+        misses += bool(np.any(truth < band.empirical_low) or np.any(truth > band.empirical_high))
     assert misses <= allowed
 
 
@@ -58,10 +58,10 @@ def test_the_band_narrows_and_the_curve_nears_the_truth():
     widths = []
     for n in (100, 1000, 50_000):
         band = empirical_tradeoff(rng.normal(1, 1, n), rng.normal(0, 1, n))
-        widths.append(np.max(np.subtract(band.beta_high, band.beta_low)[5:-5]))
+        widths.append(np.max(np.subtract(band.empirical_high, band.empirical_low)[5:-5]))
     assert widths[0] > widths[1] > widths[2]
     assert widths[2] < 0.12
-    assert np.max(np.abs(np.array(band.beta) - gaussian_truth(np.array(band.alpha), 1.0))) < 0.02
+    assert np.max(np.abs(np.array(band.empirical) - gaussian_truth(np.array(band.alpha), 1.0))) < 0.02
 
 
 @given(
@@ -71,7 +71,9 @@ def test_the_band_narrows_and_the_curve_nears_the_truth():
 @settings(max_examples=80, deadline=None)
 def test_shape_of_any_curve(inside, outside):
     curve = empirical_tradeoff(inside, outside, points=11)
-    alpha, beta, low, high = (np.array(x) for x in (curve.alpha, curve.beta, curve.beta_low, curve.beta_high))
+    alpha, beta, low, high = (
+        np.array(x) for x in (curve.alpha, curve.empirical, curve.empirical_low, curve.empirical_high)
+    )
     assert alpha.tolist() == np.linspace(0, 1, 11).tolist()
     assert np.all((low >= 0) & (low <= beta) & (beta <= high) & (high <= 1))
     for values in (beta, low, high):
@@ -88,10 +90,10 @@ def test_the_band_of_one_score_a_side_by_hand(confidence):
     right = empirical_tradeoff([1.0], [0.0], confidence=confidence, points=1001)
     alpha = np.array(right.alpha)
     # Of the thresholds 0 and 1, only that at 0 has a rate of false positives known to be below 1: at most 1 - q.
-    assert right.beta_high == pytest.approx(np.where(alpha == 1.0, 0.0, np.where(alpha >= 1.0 - q, 1.0 - q, 1.0)))
-    assert right.beta_low == pytest.approx(np.zeros(1001))
+    assert right.empirical_high == pytest.approx(np.where(alpha == 1.0, 0.0, np.where(alpha >= 1.0 - q, 1.0 - q, 1.0)))
+    assert right.empirical_low == pytest.approx(np.zeros(1001))
     wrong = empirical_tradeoff([0.0], [1.0], confidence=confidence, points=1001)
-    assert wrong.beta_low == pytest.approx(np.where(alpha == 1.0, 0.0, q))
+    assert wrong.empirical_low == pytest.approx(np.where(alpha == 1.0, 0.0, q))
 
 
 def test_direction_and_monotone_maps():
@@ -104,8 +106,8 @@ def test_direction_and_monotone_maps():
 
 def test_it_is_data():
     curve = empirical_tradeoff([1.0, 2.0], [0.0], points=3)
-    assert json.loads(json.dumps(to_jsonable(curve)))["beta"] == [0.0, 0.0, 0.0]
-    assert (curve.n_in, curve.n_out, curve.confidence) == (2, 1, 0.95)
+    assert json.loads(json.dumps(to_jsonable(curve)))["empirical"] == [0.0, 0.0, 0.0]
+    assert curve.confidence == 0.95
 
 
 @pytest.mark.parametrize(
