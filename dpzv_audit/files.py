@@ -72,11 +72,6 @@ def may_open(path: Path) -> bool:
         return False
 
 
-def may_enter(folder: Path) -> bool:
-    """Whether files of `folder` may be opened: it is none of the kernel's, and within bounds."""
-    return not _out_of_bounds(folder)
-
-
 def first_not_utf8(path: Path) -> int:
     """Return the offset of the first byte of `path` that is not UTF-8 text; its size where all of them are."""
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -226,7 +221,7 @@ def _files(place: Path, left_out: Collection[str]) -> Iterator[tuple[str, Path]]
             if name in _NOT_DATA or _of_the_tool(path) or os.path.realpath(path) in left_out:
                 continue
             if path.is_dir():
-                waiting += [f"{within}{name}/"] if may_enter(path) else []
+                waiting += [f"{within}{name}/"] if not _out_of_bounds(path) else []
             else:
                 yield within + name, path
 

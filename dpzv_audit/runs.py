@@ -94,7 +94,13 @@ def write_run(out: Path, name: str) -> Iterator[RunFolder]:
     (`dpzv_audit.store`). Raises `InputError` if `out` is a file or carries the name
     of one of this distribution's packages, and `AuditError` if the disk refuses (full, read-only).
     """
-    _make_out(out)
+    check_out(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"but {error.filename} is no folder; give a folder", "out", out) from error
+    except OSError as error:
+        _refuse("cannot make the folder", out, error)
     name = slug(name, limit=160)
     remove_abandoned(out)
     with ExitStack() as held:
@@ -106,7 +112,9 @@ def write_run(out: Path, name: str) -> Iterator[RunFolder]:
             folder = RunFolder(partial)
             yield folder
             try:
-                _sync_tree(partial)
+                for parent, _, files in os.walk(partial):
+                    for path in (*(Path(parent) / file for file in files), Path(parent)):
+                        sync(path)
                 folder.path = _publish(partial, out, name)
             except OSError as error:
                 _refuse(f"cannot finish the run folder {name}", out, error)
@@ -261,16 +269,6 @@ def check_out(out: Path) -> None:
         raise AuditError(f"but {there} cannot be written to; give another ‹out› DIR", "out", out)
 
 
-def _make_out(out: Path) -> None:
-    check_out(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"but {error.filename} is no folder; give a folder", "out", out) from error
-    except OSError as error:
-        _refuse("cannot make the folder", out, error)
-
-
 def _publish(partial: Path, out: Path, name: str) -> Path:
     number = 1
     while True:
@@ -287,13 +285,6 @@ def _publish(partial: Path, out: Path, name: str) -> Path:
             raise
         sync(out)
         return final
-
-
-def _sync_tree(folder: Path) -> None:
-    for parent, _, files in os.walk(folder):
-        for file in files:
-            sync(Path(parent) / file)
-        sync(Path(parent))
 
 
 def _refuse(what: str, out: Path, error: OSError) -> NoReturn:

@@ -215,13 +215,21 @@ def hold(path: Path, what: str, *, cure: str, shared: bool = False) -> Iterator[
 
 def _acquired(path: Path, what: str, cure: str, shared: bool) -> int:
     while True:
-        handle = _opened(path, shared)
+        if shared:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            private_folder(path.parent)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # another process has just removed the folder that it left empty
+            continue
         try:
             lock(handle)
-            if _still_there(path, handle):
-                os.ftruncate(handle, 0)
-                os.write(handle, json.dumps(_self()).encode())
-                return handle
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(handle)):
+                    os.ftruncate(handle, 0)
+                    os.write(handle, _self())
+                    return handle
         except BlockingIOError:
             holder = _holder(handle)
             os.close(handle)
@@ -232,30 +240,14 @@ def _acquired(path: Path, what: str, cure: str, shared: bool) -> int:
         os.close(handle)  # its holder removed it between the two steps
 
 
-def _opened(path: Path, shared: bool) -> int:
-    while True:
-        if shared:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        else:
-            private_folder(path.parent)
-        with suppress(FileNotFoundError):  # another process has just removed the folder that it left empty
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _still_there(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
-        return False
-
-
-def _self() -> dict[str, object]:
-    return {
+def _self() -> bytes:
+    facts = {
         "process": os.getpid(),
         "host": socket.gethostname(),
         "since": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+    return json.dumps(facts).encode()
 
 
 def _holder(handle: int) -> str:

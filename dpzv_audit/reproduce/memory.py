@@ -89,14 +89,6 @@ def peak_of_a_round(make: Callable[[], Run]) -> int:
     return total
 
 
-def model_and_activations(run: Run, data: TrainingData, batch: int) -> tuple[int, int]:
-    """Bytes of the client's model, and of the activations of one batch without gradients."""
-    client = run.federation.clients[0]
-    with LiveBytes() as live:
-        client.evaluator.forward(client.parameters, data.features[0][:batch].unsqueeze(0))
-    return client.parameters.flat.nbytes, live.peak
-
-
 @dataclass(frozen=True, kw_only=True)
 class PeakMemory(Item):
     """A bar of the figure: a method with `options`, and what the paper says of it in words."""
@@ -126,11 +118,13 @@ class PeakMemory(Item):
             method = method_named(self.method)
             return method.start(data, method.configure(**self.settings), RunContext(seed=0, device=device))
 
-        model, activations = model_and_activations(make(), data, self.batch_size)
+        client = make().federation.clients[0]
+        with LiveBytes() as live:
+            client.evaluator.forward(client.parameters, data.features[0][: self.batch_size].unsqueeze(0))
         return {
             "peak_megabytes": peak_of_a_round(make) / MEGABYTE,
-            "model_megabytes": model / MEGABYTE,
-            "activations_megabytes": activations / MEGABYTE,
+            "model_megabytes": client.parameters.flat.nbytes / MEGABYTE,
+            "activations_megabytes": live.peak / MEGABYTE,
         }
 
 
