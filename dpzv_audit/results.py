@@ -264,24 +264,61 @@ class Result(Part):
     """What a report on it is called."""
     STRICT: ClassVar[bool] = False
     """Whether a file that lacks a part, or holds a wrong one, is refused: a verdict must not rest on half a result."""
+    ORDER: ClassVar[str] = ""
+    """The keys of `result.json` where fields that results share do not come first."""
+
+    @classmethod
+    def in_order(cls, found: Mapping[str, object]) -> dict[str, object]:
+        """Return what is known by key in the order of `result.json`."""
+        return {key: found[key] for key in cls.ORDER.split() or found if key in found}
 
     def to_json(self) -> dict[str, object]:
         """Return the result as `result.json` holds it."""
-        return {"schema": self.SCHEMA, **super().to_json()}
+        return {"schema": self.SCHEMA, **self.in_order(super().to_json())}
 
     def with_command_line(self, words: Sequence[str]) -> Self:
         """Return the result with the command line that repeats it, as run folders keep it."""
         return self.model_copy(update={"command_line": list(words)})
 
 
-class AttackResult(Result):
+class Run(Result):
+    """What the results of an attack, a training and an audit share."""
+
+    method: str = ""
+    dataset: str = ""
+    privacy: Privacy = Privacy()
+    noise: Noise | None = None
+    published: Published = Published()
+    sentence: str = ""
+    tradeoff: Tradeoff | None = None
+    protects: str | None = None
+    config: dict[str, object] = {}
+    seed: StrictInt | None = None
+    compute: dict[str, Plain] = {}
+    data: Data = Data()
+    versions: dict[str, str | None] = {}
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
+class Training(Run):
+    """What the results of an attack and a training share."""
+
+    utility: Utility = Utility()
+    bytes: Bytes = Bytes()
+    rounds: Number | None = None
+
+
+class AttackResult(Training):
     """The result of `attack`."""
 
     SCHEMA = "dpzv-audit/attack/1"
     KIND = "Attack report"
+    ORDER = """
+        method dataset attack adversary metric success baselines controls measures curves reconstructions
+        certified not_certified privacy noise sentence tradeoff utility bytes rounds protects
+        attack_setting config seed compute data versions published command_line run"""
 
-    method: str = ""
-    dataset: str = ""
     attack: str = ""
     adversary: str = ""
     metric: str = "labels found"
@@ -293,79 +330,36 @@ class AttackResult(Result):
     reconstructions: Reconstructions = Reconstructions()
     certified: Annotated[CertifiedBound, Read] | None = None
     not_certified: str | None = None
-    privacy: Privacy = Privacy()
-    noise: Noise | None = None
-    sentence: str = ""
-    tradeoff: Tradeoff | None = None
-    utility: Utility = Utility()
-    bytes: Bytes = Bytes()
-    rounds: Number | None = None
-    protects: str | None = None
     attack_setting: dict[str, object] = {}
-    config: dict[str, object] = {}
-    seed: StrictInt | None = None
-    compute: dict[str, Plain] = {}
-    data: Data = Data()
-    versions: dict[str, str | None] = {}
-    published: Published = Published()
-    command_line: list[str] | None = None
-    run: str | None = None
 
 
-class TrainResult(Result):
+class TrainResult(Training):
     """The result of `train`."""
 
     SCHEMA = "dpzv-audit/train/1"
     KIND = "Training report"
+    ORDER = """
+        method dataset utility privacy noise published sentence tradeoff staleness bytes rounds protects
+        config seed compute data versions command_line run"""
 
-    method: str = ""
-    dataset: str = ""
-    utility: Utility = Utility()
-    privacy: Privacy = Privacy()
-    noise: Noise | None = None
-    published: Published = Published()
-    sentence: str = ""
-    tradeoff: Tradeoff | None = None
     staleness: Staleness | None = None
-    bytes: Bytes = Bytes()
-    rounds: Number | None = None
-    protects: str | None = None
-    config: dict[str, object] = {}
-    seed: StrictInt | None = None
-    compute: dict[str, Plain] = {}
-    data: Data = Data()
-    versions: dict[str, str | None] = {}
-    command_line: list[str] | None = None
-    run: str | None = None
 
 
-class AuditResult(Result):
+class AuditResult(Run):
     """The result of `audit method` and `audit mechanism`."""
 
     SCHEMA = "dpzv-audit/audit/1"
     KIND = "Audit report"
+    ORDER = """
+        method dataset adversary game privacy exactly_gaussian noise sentence warnings tradeoff by_runs wealth
+        protects config seed compute data versions published command_line run"""
 
-    method: str = ""
-    dataset: str = ""
     adversary: str = ""
     game: dict[str, Plain] = {}
-    privacy: Privacy = Privacy()
     exactly_gaussian: StrictBool | None = None
-    noise: Noise | None = None
-    sentence: str = ""
     warnings: list[str] = []
-    tradeoff: Tradeoff | None = None
     by_runs: list[BoundByRuns] = []
     wealth: Wealth | None = None
-    protects: str | None = None
-    config: dict[str, object] = {}
-    seed: StrictInt | None = None
-    compute: dict[str, Plain] = {}
-    data: Data = Data()
-    versions: dict[str, str | None] = {}
-    published: Published = Published()
-    command_line: list[str] | None = None
-    run: str | None = None
 
 
 class ScoresClaim(Part):
@@ -764,7 +758,8 @@ def schema_of_results() -> dict[str, object]:
     refs, schema = models_json_schema(models, by_alias=True, title="result.json of dpzv-audit")  # type: ignore[arg-type]
     for model in REPORTED.values():
         found = schema["$defs"][model.__name__]
-        found["properties"] = {"schema": {"const": model.SCHEMA}, **found["properties"]}
+        keys = model.in_order(found["properties"])
+        found["properties"] = {"schema": {"const": model.SCHEMA}, **keys}
         found["required"] = ["schema", *found.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "oneOf": list(refs.values()), **schema}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports import svg
 from reports.figures import LARGEST, alt_of, control_label, mark, short
+from reports.svg import ACCENT, DASHED, DASHES, DOTTED, INK, MUTED, Chart
 from reports.text import clean, number, percent, proportion, upper_bound, within
 
 if TYPE_CHECKING:
@@ -19,26 +20,27 @@ GRADIENTS = "gradient estimates by number of queries"
 """Name of the curve that `gradient_figure` draws."""
 _Point = tuple[float, ...]
 """Place, value, and the ends of the value's interval where it has one."""
-_Lines = Mapping[str, Sequence[_Point]]
+_Look = Mapping[str, Any]
 _LONGEST_LEVEL = 44
 _LINE = 0.18
 """Height of a line of the legend of a matrix's figure, in inches."""
 _LEGEND_FROM, _LEGEND_ABOVE = 0.58, 0.7
 """The corner of the trade-off figure that its legend takes: false positive rates from, false negative rates above."""
-_TRADEOFF_LOOKS: Mapping[str, Mapping[str, Any]] = {
-    "claimed": {"color": svg.INK, "linestyle": svg.DASHED},
-    "recomputed": {"color": svg.MUTED, "linestyle": svg.DOTTED},
-    "measured": {"color": svg.ACCENT, "linewidth": 2.2},
+_STRONG: _Look = {"color": ACCENT, "linewidth": 2.2}
+_TRADEOFFS: Mapping[str, _Look] = {
+    "claimed": {"color": INK, "linestyle": DASHED},
+    "recomputed": {"color": MUTED, "linestyle": DOTTED},
+    "measured": _STRONG,
 }
-_GRADIENT_LOOKS: Mapping[str, Mapping[str, Any]] = {
-    "ridge": {"color": svg.ACCENT, "linestyle": "-", "linewidth": 2.2},
-    "ridge, without the noise": {"color": svg.INK, "linestyle": (0, (6, 2))},
-    "ridge, directions unknown": {"color": svg.MUTED, "linestyle": (0, (1, 1.4))},
+_ESTIMATORS: Mapping[str, _Look] = {
+    "ridge": _STRONG,
+    "ridge, without the noise": {"color": INK, "linestyle": (0, (6, 2))},
+    "ridge, directions unknown": {"color": MUTED, "linestyle": (0, (1, 1.4))},
 }
-_STRONG: Mapping[str, Any] = {"color": svg.ACCENT, "linewidth": 2.2}
+_CROSSES: _Look = {"color": INK, "linestyle": "", "marker": "x", "markersize": 7, "mew": 1.3}
 _DOTS = ((0, (1, 1.6)), (0, (6, 2, 1, 2)), (0, (3, 4)), (0, (8, 3)))
-_COLOURS = (svg.ACCENT, svg.INK, svg.MUTED)
-_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
+_COLOURS = (ACCENT, INK, MUTED)
+_LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
 _MARKERS = "osD^vP*"
 
 
@@ -48,20 +50,14 @@ def _point(*values: float | None) -> _Point | None:
     return known if len(known) == len(values) else None
 
 
-def _ends(lines: _Lines) -> str:
+def _ends(lines: Mapping[str, Sequence[_Point]]) -> str:
     """Return where lines begin and end, in words."""
     said = []
     for name, points in lines.items():
-        first, last = (f"{proportion(y, 3)} at {number(x)}" for x, y, *_ in (points[0], points[-1]))
-        said.append(f"{name} {first}, {last}")
+        (first, start, *_), (last, end, *_) = points[0], points[-1]
+        begins = f"{proportion(start, 3)} at {number(first)}"
+        said.append(f"{name} {begins}, {proportion(end, 3)} at {number(last)}")
     return "; ".join(said)
-
-
-def _paint_with_bars(axes: Axes, points: Sequence[_Point], *, faint: float, **look: Any) -> None:
-    """Draw a line of points with a faint bar for the interval of each."""
-    xs, ys, lows, highs = zip(*points, strict=True)
-    axes.vlines(xs, lows, highs, color=look["color"], linewidth=4, alpha=faint)
-    axes.plot(xs, ys, markersize=4.5, **look)
 
 
 def tradeoff_figure(tradeoff: Tradeoff | ClaimCurves | None) -> str:
@@ -85,7 +81,7 @@ def tradeoff_figure(tradeoff: Tradeoff | ClaimCurves | None) -> str:
 
     def paint(axes: Axes) -> None:
         svg.tradeoff_axes(axes)
-        for name, look in _TRADEOFF_LOOKS.items():
+        for name, look in _TRADEOFFS.items():
             if name == "measured" and low and high:
                 band = "band" if confidence is None else f"{percent(confidence)} band"
                 axes.fill_between(alpha, low, high, color=svg.BAND, linewidth=0, zorder=1, label=band)
@@ -126,34 +122,28 @@ def bytes_figure(utility: Utility, method: str) -> str:
 
 
 def _accuracy(name: str, utility: Utility, method: str, places: Sequence[float | None], across: str) -> str:
-    """Accuracy over `places` along `across`, with the controls as level lines."""
-    found = (
-        _point(place, within(row.test_accuracy, 0.0, 1.0)) for place, row in zip(places, utility.history, strict=True)
-    )
+    """Return accuracy over `places` along `across`, with the controls as level lines."""
+    accuracies = [within(row.test_accuracy, 0.0, 1.0) for row in utility.history]
+    found = map(_point, places, accuracies)
     points = [point for point in found if point is not None]
     if len(points) < 2:
         return ""
-    controls = {control_label(name, control): control for name, control in utility.controls.items()}
+    controls = {control_label(key, control): control for key, control in utility.controls.items()}
     marks = {label: mark(label, control) for label, control in controls.items()}
     # A line of the legend has more room than a row of a plot.
-    levels = [replace(level, label=short(label, _LONGEST_LEVEL)) for label, level in marks.items() if level]
+    levels = [replace(m, label=short(label, _LONGEST_LEVEL)) for label, m in marks.items() if m]
     method = short(method or "test accuracy")
-
-    def paint(axes: Axes) -> None:
-        for index, level in enumerate(levels):
-            label = f"{level.label} {proportion(level.value, 3)}"
-            dashes = svg.DASHES[index % len(svg.DASHES)]
-            axes.axhline(level.value, color=svg.MUTED, linestyle=dashes, label=label)
-        axes.plot(*zip(*points, strict=True), label=method, **_STRONG)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        svg.curve_axes(axes, across, "test accuracy", ylim=(0, 1))
-
+    chart = Chart(across, "test accuracy", "plain", bottom=0, top=1)
+    for index, level in enumerate(levels):
+        label = f"{level.label} {proportion(level.value, 3)}"
+        chart.level(label, level.value, color=MUTED, linestyle=DASHES[index % len(DASHES)])
+    chart.line(method, points, **_STRONG)
     first, last = (proportion(points[i][1], 3) for i in (0, -1))
     span = "over training" if across == "epoch" else f"by {number(points[-1][0])} MB sent"
     alt = f"Test accuracy of {method} from {first} to {last} {span}"
     if levels:
         alt += f"; {alt_of(levels)}"
-    return svg.draw(f"figure-{name}", alt, 3.0 + 0.2 * len(levels), paint)
+    return chart.draw(f"figure-{name}", alt, 3.0 + 0.2 * len(levels))
 
 
 def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
@@ -171,24 +161,20 @@ def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
     lines = {name: points for name, points in lines.items() if points[0][0] < points[-1][0]}
     if not lines:
         return ""
+    chart = Chart("runs in each world", "certified ε", "log", bottom=0)
     level = within(claimed, 0.0, LARGEST)
-
-    def paint(axes: Axes) -> None:
-        svg.logarithmic(axes)
-        if level is not None:
-            label = f"claimed {number(level)}"
-            axes.axhline(level, color=svg.INK, linestyle=svg.DASHED, label=label)
-        for index, (name, points) in enumerate(lines.items()):
-            colour = svg.MUTED if name in assumed else svg.ACCENT
-            label = f"{name} (assumes)" if name in assumed else name
-            dashes = ("-", *svg.DASHES[1:])[index % len(svg.DASHES)]
-            axes.plot(*zip(*points, strict=True), color=colour, linestyle=dashes, label=label)
-        axes.set_ylim(bottom=0)
-        svg.curve_axes(axes, "runs in each world", "certified ε")
-
-    ends = (f"{name} {number(y)} from {number(x)}" for name, points in lines.items() for x, y in points[-1:])
-    alt = f"Certified epsilon by number of runs: {'; '.join(ends)} runs"
-    return svg.draw("figure-runs", alt, 3.2, paint)
+    if level is not None:
+        chart.level(f"claimed {number(level)}", level, color=INK, linestyle=DASHED)
+    said = []
+    for index, (name, points) in enumerate(lines.items()):
+        dashes = ("-", *DASHES[1:])[index % len(DASHES)]
+        if name in assumed:
+            chart.line(f"{name} (assumes)", points, color=MUTED, linestyle=dashes)
+        else:
+            chart.line(name, points, color=ACCENT, linestyle=dashes)
+        said.append(f"{name} {number(points[-1][1])} from {number(points[-1][0])}")
+    alt = f"Certified epsilon by number of runs: {'; '.join(said)} runs"
+    return chart.draw("figure-runs", alt, 3.2)
 
 
 def wealth_figure(wealth: Wealth | None) -> str:
@@ -208,17 +194,14 @@ def wealth_figure(wealth: Wealth | None) -> str:
     at = within(wealth.refuted_at, 1.0, LARGEST)
     found = "never reached" if at is None else f"reached at pair {number(at)}"
 
-    def paint(axes: Axes) -> None:
-        axes.axhline(goal, color=svg.INK, linestyle=svg.DASHED, label="refuted from here on")
-        label = f"wealth against ε = {number(claimed)}"
-        axes.plot(*zip(*points, strict=True), color=svg.ACCENT, label=label)
-        if at is not None:
-            axes.axvline(at, color=svg.MUTED, linestyle=svg.DOTTED, label=found)
-        svg.curve_axes(axes, "pairs of runs, in the order of the runs", "log10 of the wealth")
-
-    subject = f"Wealth of the betting test against epsilon {number(claimed)}"
-    alt = f"{subject}: the level that refutes it is {found}"
-    return svg.draw("figure-wealth", alt, 3.2, paint)
+    against = number(claimed)
+    chart = Chart("pairs of runs, in the order of the runs", "log10 of the wealth")
+    chart.level("refuted from here on", goal, color=INK, linestyle=DASHED)
+    chart.line(f"wealth against ε = {against}", points, color=ACCENT)
+    if at is not None:
+        chart.level(found, at, upright=True, color=MUTED, linestyle=DOTTED)
+    subject = f"Wealth of the betting test against epsilon {against}"
+    return chart.draw("figure-wealth", f"{subject}: the level that refutes it is {found}", 3.2)
 
 
 def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
@@ -227,7 +210,7 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
     Of all estimators ridge, with and without the noise, and with directions that nobody told; crosses are what
     theory expects. The horizontal axis is logarithmic.
     """
-    lines: dict[str, list[_Point]] = {name: [] for name in _GRADIENT_LOOKS}
+    lines: dict[str, list[_Point]] = {name: [] for name in _ESTIMATORS}
     theory: list[_Point] = []
     for row in rows:
         name, queries = str(row.get("estimator")), within(row.get("queries"), 1.0, LARGEST)
@@ -242,23 +225,17 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
     if not lines:
         return ""
     lowest = min(point[2] for points in lines.values() for point in points)
-
-    def paint(axes: Axes) -> None:
-        svg.logarithmic(axes)
-        axes.axhline(0.0, color=svg.RULE, linewidth=0.8)
-        for name, points in lines.items():
-            both = name == "ridge" and "ridge, without the noise" in lines
-            label = "ridge, with the noise" if both else name
-            _paint_with_bars(axes, points, faint=0.4, marker="o", label=label, **_GRADIENT_LOOKS[name])
-        if theory:
-            look: dict[str, Any] = {"markersize": 7, "mew": 1.3}
-            xs, ys = zip(*theory, strict=True)
-            axes.plot(xs, ys, "x", color=svg.INK, label="expected by theory", **look)
-        ylim = (min(-0.05, lowest - 0.02), 1.04)
-        svg.curve_axes(axes, "queries about one batch", "cosine with the true gradient", ylim=ylim)
-
+    labels = ("queries about one batch", "cosine with the true gradient")
+    chart = Chart(*labels, "log", bottom=min(-0.05, lowest - 0.02), top=1.04)
+    chart.level(None, 0.0, color=svg.RULE, linewidth=0.8)
+    both = {"ridge", "ridge, without the noise"} <= set(lines)
+    for name, points in lines.items():
+        label = "ridge, with the noise" if name == "ridge" and both else name
+        chart.line(label, points, marker="o", markersize=4.5, **_ESTIMATORS[name])
+    if theory:
+        chart.line("expected by theory", theory, **_CROSSES)
     alt = f"Cosine of estimated with true gradients by number of queries: {_ends(lines)}"
-    return svg.draw("figure-gradients", alt, 3.1 + 0.2 * len(lines), paint)
+    return chart.draw("figure-gradients", alt, 3.1 + 0.2 * len(lines))
 
 
 def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: str, strong: str = "") -> str:
@@ -271,23 +248,19 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
     shown = {name: points for name, points in shown.items() if len(points) > 1}
     if not shown:
         return ""
-
-    def paint(axes: Axes) -> None:
-        svg.logarithmic(axes, both=True)
-        for index, (name, points) in enumerate(shown.items()):
-            axes.plot(*zip(*points, strict=True), label=name, **_bound_look(index, name == strong))
-        svg.curve_axes(axes, "rounds, all clients together", "ε", handles=3.2)
-        axes.grid(visible=True, axis="both", alpha=0.6)
-
+    chart = Chart("rounds, all clients together", "ε", "loglog")
+    for index, (name, points) in enumerate(shown.items()):
+        chart.line(name, points, **_bound_look(index, name == strong))
     last = "; ".join(f"{name} {upper_bound(points[-1][1])}" for name, points in shown.items())
     end = max(points[-1][0] for points in shown.values())
     alt = clean(f"Upper bounds on epsilon against rounds, {subject}. After {end:,} rounds: {last}")
-    return svg.draw("figure-epsilon-rounds", alt, 3.2 + 0.2 * len(shown), paint)
+    return chart.draw("figure-epsilon-rounds", alt, 3.2 + 0.2 * len(shown), handles=3.2)
 
 
 def _bound_look(index: int, strong: bool) -> Mapping[str, Any]:
     """Return the look of a line: solid in the accent colour where stressed, one of several dashes otherwise."""
-    return _STRONG if strong else {"color": svg.INK, "linewidth": 1.6, "linestyle": _DOTS[index % len(_DOTS)]}
+    dashed = {"color": INK, "linewidth": 1.6, "linestyle": _DOTS[index % len(_DOTS)]}
+    return _STRONG if strong else dashed
 
 
 def curves_figure(
@@ -330,7 +303,7 @@ def epsilon_figures(cells: Sequence[Cell]) -> dict[str, str]:
     return {name: drawing for name, drawing in figures.items() if drawing}
 
 
-def _curves_and_levels(cells: Sequence[Cell]) -> tuple[_Lines, Mapping[str, float]]:
+def _curves_and_levels(cells: Sequence[Cell]) -> tuple[Mapping[str, Sequence[_Point]], Mapping[str, float]]:
     """Return points by method, and the success of methods without an epsilon.
 
     Curves of one channel of noise that no eye tells apart (0.005) are drawn as the first of them.
@@ -364,40 +337,35 @@ def _epsilon_figure(name: str, cells: Sequence[Cell]) -> str:
     curves, levels = _curves_and_levels(cells)
     if not any(len(points) > 1 for points in curves.values()):
         return ""
-    together: dict[float, list[str]] = {}
-    for method, value in levels.items():
-        together.setdefault(round(value, 2), []).append(method)
-    references = (within(cell.reference, -1.0, 1.0) for cell in cells)
-    chance = max((value for value in references if value is not None), default=None)
     metric = short(next((cell.metric for cell in cells if cell.metric), "success"), 44)
-    lowest = min(point[2] for points in curves.values() for point in points)
-
-    def paint(axes: Axes) -> None:
-        svg.logarithmic(axes)
-        for index, (method, points) in enumerate(curves.items()):
-            look = {
-                "color": _COLOURS[index % len(_COLOURS)],
-                "linestyle": _DASHES[index // len(_COLOURS) % len(_DASHES)],
-                "marker": _MARKERS[index % len(_MARKERS)],
-            }
-            _paint_with_bars(axes, points, faint=0.3, linewidth=1.6, label=method, **look)
-        thin = {"linewidth": 1.0}
-        for index, (value, methods) in enumerate(together.items()):
-            dashes = _DASHES[1 + index % (len(_DASHES) - 1)]
-            label = f"no noise: {short(', '.join(methods), 60)}"
-            axes.axhline(value, color=svg.MUTED, linestyle=dashes, label=label, **thin)
-        if chance is not None:
-            dots = (0, (1, 2.5))
-            axes.axhline(chance, color=svg.INK, linestyle=dots, label="without an attack", **thin)
-        axes.set(ylim=(min(0.0, lowest - 0.02), 1.04), ylabel=metric)
-        axes.set_xlabel("ε from which the noise follows")
-        axes.grid(axis="y")
-        svg.legend_above(axes, handles=3.4, fontsize=9)
-
-    entries = len(curves) + len(together) + (chance is not None)
     alt = f"{metric} against epsilon, {name.replace('-', ' by the ', 1)}: {_ends(curves)}"
+    lowest = min(point[2] for points in curves.values() for point in points)
+    bottom = min(0.0, lowest - 0.02)
+    chart = Chart("ε from which the noise follows", metric, "log", bottom=bottom, top=1.04)
+    for index, (method, points) in enumerate(curves.items()):
+        turn, colour = divmod(index, len(_COLOURS))
+        chart.line(
+            method,
+            points,
+            color=_COLOURS[colour],
+            linestyle=_LINES[turn % len(_LINES)],
+            marker=_MARKERS[index % len(_MARKERS)],
+            markersize=4.5,
+            linewidth=1.6,
+        )
+    alike: dict[float, list[str]] = {}
     for method, value in levels.items():
+        alike.setdefault(round(value, 2), []).append(method)
         alt += f"; {method} without noise {proportion(value, 3)}"
+    for index, (value, methods) in enumerate(alike.items()):
+        dashes = _LINES[1 + index % (len(_LINES) - 1)]
+        label = f"no noise: {short(', '.join(methods), 60)}"
+        chart.level(label, value, color=MUTED, linestyle=dashes, linewidth=1.0)
+    known = (within(cell.reference, -1.0, 1.0) for cell in cells)
+    chance = max((value for value in known if value is not None), default=None)
     if chance is not None:
+        dots = (0, (1, 2.5))
+        chart.level("without an attack", chance, color=INK, linestyle=dots, linewidth=1.0)
         alt += f"; without an attack {proportion(chance, 3)}"
-    return svg.draw(f"figure-{name}", alt, 2.9 + _LINE * entries, paint)
+    entries = len(curves) + len(alike) + (chance is not None)
+    return chart.draw(f"figure-{name}", alt, 2.9 + _LINE * entries, handles=3.4, fontsize=9)

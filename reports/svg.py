@@ -7,7 +7,7 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -106,21 +106,56 @@ def _tidy(source: str, name: str, alt: str) -> str:
     return f"{head}>\n<style>{_dark_rules()}</style>\n{rest}".strip() + "\n"
 
 
-def logarithmic(axes: Axes, *, both: bool = False) -> None:
-    """Set a logarithmic horizontal axis, or both, with plain numbers: the default writes powers as mathematics."""
-    axes.set_xscale("log")
+class Chart:
+    """Collects lines and levels of a figure, and draws them with their names above, where they hide none.
+
+    `scale` is linear, "plain" with plain numbers along, "log" along, or "loglog": the default writes powers as
+    mathematics, so these have plain numbers too.
+    """
+
+    def __init__(
+        self, across: str, up: str, scale: str = "linear", *, bottom: float | None = None, top: float | None = None
+    ) -> None:
+        self.scale = scale
+        self.settings = {"xlabel": across, "ylabel": up, "ylim": (bottom, top)}
+        self.painters: list[Callable[[Axes], object]] = []
+
+    def line(self, label: str, points: Sequence[tuple[float, ...]], **look: Any) -> None:
+        """Add a line through (place, value), with faint bars where the ends of each value's interval follow."""
+        xs, ys, *ends = zip(*points, strict=True)
+        if ends:
+            bars = {"color": look["color"], "linewidth": 4, "alpha": 0.35}
+            self.painters.append(lambda axes: axes.vlines(xs, *ends, **bars))
+        self.painters.append(lambda axes: axes.plot(xs, ys, label=label, **look))
+
+    def level(self, label: str | None, at: float, *, upright: bool = False, **look: Any) -> None:
+        """Add a straight line through the whole figure, at a value or, `upright`, at a place."""
+        name = "axvline" if upright else "axhline"
+        self.painters.append(lambda axes: getattr(axes, name)(at, label=label, **look))
+
+    def draw(self, name: str, alt: str, height: float, **legend: float) -> str:
+        """Return the SVG, as `draw` says."""
+
+        def paint(axes: Axes) -> None:
+            _set_scale(axes, self.scale)
+            for painter in self.painters:
+                painter(axes)
+            axes.set(**self.settings)
+            legend_above(axes, **legend)
+
+        return draw(name, alt, height, paint)
+
+
+def _set_scale(axes: Axes, scale: str) -> None:
+    both = scale == "loglog"
     if both:
         axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis)[: 1 + both]:
+    if both or scale == "log":
+        axes.set_xscale("log")
+    for axis in (axes.xaxis, axes.yaxis)[: (scale != "linear") + both]:
         axis.set_major_formatter(lambda value, _: f"{value:,g}")
         axis.set_minor_formatter(lambda value, _: "")
-
-
-def curve_axes(axes: Axes, across: str, up: str, *, handles: float = 2.6, **more: Any) -> None:
-    """Name the axes of curves, draw level lines behind, and set the legend above, where it hides no line."""
-    axes.set(xlabel=across, ylabel=up, **more)
-    axes.grid(axis="y")
-    legend_above(axes, handles=handles)
+    axes.grid(axis="both" if both else "y", alpha=0.6 if both else 1.0)
 
 
 def legend_above(axes: Axes, *, handles: float = 2.6, **more: Any) -> None:

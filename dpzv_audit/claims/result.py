@@ -28,12 +28,14 @@ from dpzv_audit.evidence.verdict import (
     holm,
     supports,
 )
+from dpzv_audit.evidence.verdict import Look as EvidenceLook
 from dpzv_audit.findings import down, to_jsonable, up
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
 from dpzv_audit.statistics.tradeoff import claimed_curve
 
-LENIENT = GateOptions(allow_overclaimed=False, strict=False)
-"""What fails where nobody asks for more or less."""
+_OF_EVIDENCE = ("p_value", "trials", "missing", "unaudited")
+"""What a claim's result holds of its evidence as it is."""
+_OF_A_TEST = ("n_in", "n_out", "rule")
 
 
 def verify_result(
@@ -47,24 +49,9 @@ def verify_result(
     strict: bool = False,
 ) -> VerifyResult:
     """Return the result of `verify`: the same for the same evidence."""
-    gathered = [run.evidence() for run in runs]
-    adjusted = adjusted_p_values([evidence.p_value for evidence in gathered])
+    adjusted = adjusted_p_values([run.evidence().p_value for run in runs])
     options = GateOptions(allow_overclaimed=allow_overclaimed, strict=strict)
-    claims = [
-        claim_result(
-            run,
-            found,
-            refuted=no,
-            alone=general,
-            adjusted=p,
-            level=decided.level / len(runs),
-            earlier=before,
-            options=options,
-        )
-        for run, found, no, general, p, before in zip(
-            runs, gathered, decided.refuted, decided.alone, adjusted, decided.earlier, strict=True
-        )
-    ]
+    claims = [_claim_result(run, i, decided, adjusted[i], options) for i, run in enumerate(runs)]
     verdicts = [claim.verdict for claim in claims]
     simulated = any(claim.form != "scores" for claim in claims)
     result = VerifyResult(
@@ -73,7 +60,7 @@ def verify_result(
         level=decided.level,
         seed=seed,
         summary={verdict: verdicts.count(verdict) for verdict in VERDICTS},
-        sentence=summary_sentence(claims, decided.level, options),
+        sentence=_summary_sentence(claims, decided.level, options),
         noise=Noise.of_simulation(seed) if simulated else None,
         interrupted=interrupted,
         missing=[claim.name for claim in claims if claim.missing],
@@ -81,42 +68,31 @@ def verify_result(
         options=options,
         claims=claims,
     )
-    return result if decided.ledger is None else result.model_copy(update={"ledger": decided.ledger})
+    if decided.ledger is None:
+        return result
+    return result.model_copy(update={"ledger": decided.ledger})
 
 
-def claim_result(
-    run: ClaimRun,
-    evidence: Evidence,
-    *,
-    refuted: bool,
-    alone: bool,
-    adjusted: float,
-    level: float,
-    earlier: Refutation | None = None,
-    options: GateOptions = LENIENT,
-) -> ClaimResult:
-    """Return one claim with its verdict; bounds are those at `level`, its even share of the file's error rate.
-
-    `alone` says whether the tests that take nothing as given refute it by themselves: "verdict_given" holds what the
-    verdict rests on where they do not. `earlier` is what refuted it in an entry of a ledger, None where this look
-    decides.
-    """
-    claim = run.placed.claim
+def _claim_result(run: ClaimRun, place: int, decided: Decided, adjusted: float, options: GateOptions) -> ClaimResult:
+    """Return the claim at a place with its verdict; bounds are those at its even share of the file's error rate."""
+    claim, evidence = run.placed.claim, run.evidence()
+    theory, earlier = evidence.theory, decided.earlier[place]
+    level = decided.level / len(decided.refuted)
     claimed = None if isinstance(claim, AttackClaim) else claim.epsilon
-    theory = evidence.theory
+    refuted = decided.refuted[place]
     verdict = decide(refuted=refuted, theory=theory.applies, upper=theory.upper, claimed=claimed)
-    given = GIVEN_GAUSSIAN if verdict == "refuted" and not alone else ""
+    given = GIVEN_GAUSSIAN if verdict == "refuted" and not decided.alone[place] else ""
     if earlier is not None:
         given = earlier.given or ""
-    found = {
+    found = {key: getattr(evidence, key) for key in _OF_EVIDENCE}
+    found |= {
         "name": claim.name,
-        "form": form_name(claim),
+        "form": _form(claim),
         "source": claim.source,
         "line": run.placed.line,
         "claim": claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"}),
         "verdict": verdict,
         "verdict_given": given,
-        "p_value": evidence.p_value,
         "adjusted_p_value": adjusted,
         "level": level,
         "epsilon_lower": evidence.epsilon_lower(level),
@@ -127,27 +103,10 @@ def claim_result(
         "gap": theory.gap,
         "explanations": theory.explanations,
         "bounds": list(theory.bounds),
-        "looks": [
-            {
-                "stage": look.stage,
-                "estimator": look.test.name,
-                "weight": look.weight,
-                "p_value": look.p_value,
-                "epsilon_lower": look.test.epsilon_lower(level * (look.weight or 1.0)),
-                "ceiling": look.test.ceiling(level * (look.weight or 1.0)),
-                "n_in": look.test.n_in,
-                "n_out": look.test.n_out,
-                "rule": look.test.rule,
-                "assumes": look.assumes,
-            }
-            for look in evidence.looks
-        ],
+        "looks": [_look(look, level) for look in evidence.looks],
         "attack": dict(evidence.attack),
         "rates": list(evidence.rates),
-        "tradeoff": with_curves(evidence, claim),
-        "trials": evidence.trials,
-        "missing": evidence.missing,
-        "unaudited": evidence.unaudited,
+        "tradeoff": _with_curves(evidence, claim),
         "warnings": list(evidence.warnings),
         "split": dict(evidence.split),
         "facts": to_jsonable(dict(evidence.facts)),
@@ -158,8 +117,22 @@ def claim_result(
         "fails": False,
     }
     entry = ClaimResult.model_validate(found)
-    failed = fails(verdict, audited=entry.audited, allow_overclaimed=options.allow_overclaimed, strict=options.strict)
-    return entry.model_copy(update={"sentence": claim_sentence(entry), "fails": failed})
+    failed = fails(verdict, audited=entry.audited, **dict(options))
+    return entry.model_copy(update={"sentence": _claim_sentence(entry), "fails": failed})
+
+
+def _look(look: EvidenceLook, level: float) -> dict[str, object]:
+    test, error = look.test, level * (look.weight or 1.0)
+    return {
+        "stage": look.stage,
+        "estimator": test.name,
+        "weight": look.weight,
+        "p_value": look.p_value,
+        "epsilon_lower": test.epsilon_lower(error),
+        "ceiling": test.ceiling(error),
+        **{key: getattr(test, key) for key in _OF_A_TEST},
+        "assumes": look.assumes,
+    }
 
 
 def measured(runs: Sequence[ClaimRun]) -> dict[str, float]:
@@ -184,26 +157,24 @@ def shown_path(text: str) -> str:
     return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
 
 
-def with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
+def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     """Return the measured trade-off curve beside the claimed one, as `audit` has it, and that of the sound bound."""
     if evidence.tradeoff is None or isinstance(claim, AttackClaim):
         return None
     alpha = evidence.tradeoff["alpha"]
     claimed = claimed_curve(alpha, claim.epsilon, claim.delta, of_method=isinstance(claim, MethodClaim))
+    found = {**evidence.tradeoff, "claimed": claimed}
     recomputed = recomputed_curve(alpha, evidence.theory, claim.delta)
-    return {**evidence.tradeoff, "claimed": claimed, **({} if recomputed is None else {"recomputed": recomputed})}
+    return found if recomputed is None else {**found, "recomputed": recomputed}
 
 
-def form_name(claim: Claim) -> str:
+def _form(claim: Claim) -> str:
     """Return which of the four forms a claim has."""
-    if isinstance(claim, AttackClaim):
-        return "attack"
-    if isinstance(claim, MethodClaim):
-        return "method"
-    return "mechanism" if isinstance(claim, MechanismClaim) else "scores"
+    forms = {AttackClaim: "attack", MethodClaim: "method", MechanismClaim: "mechanism"}
+    return forms.get(type(claim), "scores")
 
 
-def claim_sentence(entry: ClaimResult) -> str:
+def _claim_sentence(entry: ClaimResult) -> str:
     """Return what was claimed, measured and proved about one claim, in words."""
     parts = _attack_parts(entry) if entry.form == "attack" else [_measured(entry), *_proved(entry)]
     parts += [f"Warning: {warning}." for warning in entry.warnings]
@@ -285,7 +256,7 @@ def _proved(entry: ClaimResult) -> list[str]:
     return ["No theory speaks of it."]
 
 
-def summary_sentence(claims: Sequence[ClaimResult], level: float, options: GateOptions) -> str:
+def _summary_sentence(claims: Sequence[ClaimResult], level: float, options: GateOptions) -> str:
     """Return the counts of all verdicts, what they hold with, what is missing, and what fails for `strict` alone."""
     verdicts = [claim.verdict for claim in claims]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
