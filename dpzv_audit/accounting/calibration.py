@@ -157,6 +157,11 @@ def calibrate(
         return _upper(upper_bounds(at(value), **asked))
 
     def answer(value: float | None, reason: str) -> Calibration:
+        rate = (release if value is None else at(value)).rate
+        little = (
+            f"delta is {delta:g}, not below the sampling rate {rate:.6g}: publishing the records of a whole batch "
+            "would meet epsilon 0 at that delta, since a record is seldom in it; choose a delta far below the rate"
+        )
         found = None if value is None else tightest_sound(bounds(value))
         if value is not None and _upper([found] if found else []) > epsilon:
             raise AuditError(f"calibrated {unknown} does not meet epsilon = {epsilon} when checked forward")
@@ -171,7 +176,7 @@ def calibrate(
             release=None if value is None else at(value),
             bound=found,
             reason=reason,
-            warning=_worth_little(delta, release if value is None else at(value)),
+            warning=little if delta >= rate else None,
         )
 
     easiest = {"sigma": _MOST_NOISE * release.sigma_unit, "rounds": 1, "batch-size": int(release.records)}[unknown]
@@ -184,8 +189,15 @@ def calibrate(
     if unknown == "batch-size" and not meets(easiest):
         easiest = _best_batch(int(release.records), cost)
     if not meets(easiest):
+        even = {
+            "sigma": f"even with sigma = {easiest:.3g} (what other messages and the server's own updates cost)",
+            "rounds": "of a single round",
+            "batch-size": f"with {easiest} records in a batch, the best of the sizes tried,",
+        }[unknown]
+        if easiest == release.dataset_size and unknown == "batch-size":
+            even = f"even with all {easiest} records in a batch"
         spent = f" is {cost(easiest):.6g}" if math.isfinite(cost(easiest)) else ""
-        return answer(None, f"cannot be reached: the tightest sound epsilon {_even(at(easiest), unknown)}{spent}")
+        return answer(None, f"cannot be reached: the tightest sound epsilon {even}{spent}")
     view = Question(release, adversary, neighbours, delta).amplified
     composed = isinstance(view, SampledView) and bool(view.parts)
     within = f" (to {_COMPOSED:.1%}, where composition is needed)" if composed else ""
@@ -210,26 +222,6 @@ def _upper(bounds: Iterable[UpperBound]) -> float:
     """Return the upper epsilon of the tightest sound bound, infinite where none is sound."""
     best = tightest_sound(bounds)
     return math.inf if best is None or best.epsilon is None else best.epsilon.upper
-
-
-def _worth_little(delta: float, release: Release) -> str | None:
-    """Return a warning where `delta` is at least the sampling rate r: a round in the clear is (0, r)-private then."""
-    if delta < release.rate:
-        return None
-    return (
-        f"delta is {delta:g}, not below the sampling rate {release.rate:.6g}: publishing the records of a whole batch "
-        "would meet epsilon 0 at that delta, since a record is seldom in it; choose a delta far below the rate"
-    )
-
-
-def _even(easiest: Release, unknown: Unknown) -> str:
-    if unknown == "sigma":
-        return f"even with sigma = {easiest.sigma:.3g} (what other messages and the server's own updates cost)"
-    if unknown == "rounds":
-        return "of a single round"
-    if easiest.batch_size == easiest.dataset_size:
-        return f"even with all {easiest.dataset_size} records in a batch"
-    return f"with {easiest.batch_size} records in a batch, the best of the sizes tried,"
 
 
 def _turning(values: Iterable[N], meets: Callable[[float], bool], *, precision: float = 0.0) -> N:

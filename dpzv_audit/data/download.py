@@ -40,7 +40,7 @@ def download(data: str | DataSpec, data_dir: Path, progress: Progress | None = N
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror}); must be a folder to write to") from error
-    return tuple(_fetch(file, folder, progress or _silent) for file in spec.remote)
+    return tuple(_fetch(file, folder, progress or (lambda name, total: lambda done: None)) for file in spec.remote)
 
 
 def check_url(url: str, first: str) -> None:
@@ -51,10 +51,6 @@ def check_url(url: str, first: str) -> None:
     local = parts.scheme == "http" and parts.hostname == LOOPBACK and origin.hostname == LOOPBACK
     if parts.scheme != "https" and not local:
         raise AuditError(f"{first} leads to {url}, must stay with https")
-
-
-def _silent(name: str, total: int) -> Callable[[int], None]:
-    return lambda done: None
 
 
 def _fetch(file: RemoteFile, folder: Path, progress: Progress) -> Path:

@@ -181,7 +181,6 @@ def row_strips(images: npt.NDArray[Any], clients: int) -> Blocks:
     Strips are (N, C, H / clients, W); C is 1 where the images have no channel axis. MNIST in
     paper 001: 7 strips of 4 rows.
     """
-    _check_dimensions(images, (3, 4))
     split_evenly(images.shape[-2], clients, name="clients", of="image rows")
     return patches(images, rows=clients, columns=1)
 
