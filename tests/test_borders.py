@@ -12,10 +12,9 @@ BORDER = {
     "dpzv_audit/evidence/verdict.py": {"evidence_from_json"},
     # Flags of the command line and options of a method or an attack by name, which their declarations check.
     "attacks/core/contract.py": {"own_options"},
-    "dpzv_audit/cli/account.py": {"method_release"},
     "dpzv_audit/cli/listing.py": {"listed"},
     "dpzv_audit/cli/options.py": {"choose", "configure", "dataset_defaults", "parsed_settings"},
-    "dpzv_audit/cli/releases.py": {"described", "described_unit", "release_flags", "sigma_of"},
+    "dpzv_audit/cli/releases.py": {"given"},
     "dpzv_audit/runs.py": {"environment"},
 }
 """What still takes or gives one, by file: nothing is to be added."""

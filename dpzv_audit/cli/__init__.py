@@ -45,7 +45,9 @@ def _top(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """How private is this vertical federated learning system, really?
+    """Measure how private a vertical federated learning system is.
+
+    Example: dpzv-audit attack --method dpzv --attack label_direct
 
     A process uses one thread; OMP_NUM_THREADS=N gives large models more, --jobs more processes.
     """
@@ -105,28 +107,26 @@ def _told(error: BaseException) -> int:
     if isinstance(gone, BrokenPipeError):
         # A reader who has gone, as of `| head -1`; typer's answer, exit with 1, would say that a claim is refuted.
         return FAILED
+    code = FAILED
     if isinstance(error, TyperException):
-        print(f"dpzv-audit: error: {one_line(_mistake(error))}", file=sys.stderr)
-        return 2
-    if isinstance(error, Interrupted):
-        print(f"dpzv-audit: interrupted; {said(error)}", file=sys.stderr)
-        return INTERRUPTED
-    if isinstance(error, AuditError):
-        print(f"dpzv-audit: error: {said(error)}", file=sys.stderr)
-        return error.exit_code
-    if isinstance(error, KeyboardInterrupt | Abort):
-        print("dpzv-audit: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    if isinstance(error, OSError):
+        code, words = 2, f"error: {one_line(_mistake(error))}"
+    elif isinstance(error, Interrupted):
+        code, words = INTERRUPTED, f"interrupted; {said(error)}"
+    elif isinstance(error, AuditError):
+        code, words = error.exit_code, f"error: {said(error)}"
+    elif isinstance(error, KeyboardInterrupt | Abort):
+        code, words = INTERRUPTED, "interrupted"
+    elif isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
-        print(f"dpzv-audit: error: {one_line(error.strerror or error)}{one_line(place)}", file=sys.stderr)
-        return FAILED
-    if out_of_memory(error):
+        words = f"error: {one_line(error.strerror or error)}{one_line(place)}"
+    elif out_of_memory(error):
         cure = "use fewer --trials, --runs or --epochs, a smaller --chunk or --batch-size, or a machine with more"
-        print(f"dpzv-audit: error: memory ran out; {cure}", file=sys.stderr)
+        words = f"error: memory ran out; {cure}"
+    else:
+        say_unexpected(error)
         return FAILED
-    say_unexpected(error)
-    return FAILED
+    print(f"dpzv-audit: {words}", file=sys.stderr)
+    return code
 
 
 _KINDS = {"float": "a number", "int": "a whole number"}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
+from dpzv_audit.cli import account_view as view
 from dpzv_audit.cli import releases
-from dpzv_audit.cli.flags import Positive, Probability, TrainingFlags, check_choice, flags_given, takes
-from dpzv_audit.cli.options import DataFlags
-from dpzv_audit.cli.output import Output, print_table, refuse_beside, repeatable_command_line
-from dpzv_audit.cli.releases import DetailFlags, MethodFlags, SizeFlags, release_flags
-from dpzv_audit.errors import InputError, check_probability
-from dpzv_audit.findings import ADVERSARIES, AdversaryName, NeighbourRelation
+from dpzv_audit.cli.flags import Positive, Probability, flags_given, takes
+from dpzv_audit.cli.output import Output, print_table, refuse_beside, save
+from dpzv_audit.cli.releases import DetailFlags, MethodFlags, ReleaseFlags, SizeFlags
+from dpzv_audit.errors import InputError
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from dpzv_audit.runs import run_name
 
 if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
@@ -32,9 +33,9 @@ def account(
     sizes: SizeFlags,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
-    delta: float | None = None,
-    neighbours: str | None = None,
-    adversary: str | None = None,
+    delta: Probability | None = None,
+    neighbours: NeighbourRelation | Literal["all"] | None = None,
+    adversary: AdversaryName | Literal["all"] | None = None,
     everything: Annotated[bool, "--all"] = False,
     details: DetailFlags,
     also: list[str] | None = None,
@@ -54,7 +55,8 @@ def account(
     --epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
 
     Options:
-        epsilon X: Instead of --sigma: the claim that the noise follows from, by theorem 5.1 or as the --method has it.
+        epsilon X: Instead of --sigma: the claimed epsilon, from which the noise is computed, by theorem 5.1 or as the
+            --method does it.
         noise_multiplier Z: Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).
         delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.
@@ -69,6 +71,7 @@ def account(
         out DIR: Folder that receives the result and its figures.
     """
     from dpzv_audit.accounting import Composition, upper_bounds
+    from dpzv_audit.accounting.release import NEIGHBOURS
     from dpzv_audit.findings import to_jsonable
     from dpzv_audit.results import AccountResult
 
@@ -81,78 +84,31 @@ def account(
         return
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
-    adversaries, relations = asked(adversary, neighbours)
-    flags = release_flags(sizes, details)
-    if delta is not None:
-        check_probability("delta", delta)
-    of.refuse_unused(sizes)
+    adversaries = get_args(AdversaryName) if adversary is None or adversary == "all" else (adversary,)
+    relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
+    flags = ReleaseFlags(**vars(sizes), **vars(details))
+    of.refuse_unused(flags)
     if of.method is None:
-        delta = DEFAULT_DELTA if delta is None else delta
-        noise = releases.sigma_of(
-            flags,
-            sigma=of.sigma,
-            epsilon=epsilon,
-            noise_multiplier=noise_multiplier,
-            relations=relations,
-            delta=delta,
+        delta, claimed = DEFAULT_DELTA if delta is None else delta, epsilon
+        noise = flags.sigma_of(
+            sigma=of.sigma, epsilon=epsilon, noise_multiplier=noise_multiplier, relations=relations, delta=delta
         )
-        release, claimed = releases.described(flags, sigma=noise), epsilon
+        release = flags.release(sigma=noise)
     else:
-        release, claimed, delta = method_release(
-            of.training(sizes, epsilon=epsilon, delta=delta),
-            of.data(details),
-            flags,
-            {"noise_multiplier": noise_multiplier},
-            seed=of.seed,
-        )
+        release, claimed, delta = of.release(flags, epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier)
     parts = releases.others(release, also)
     whole: AnyRelease = Composition(parts) if also else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
     result = AccountResult(release=to_jsonable(whole), bounds=bounds)
     if explain:
-        from dpzv_audit.cli.account_view import explained
-
-        result = result.model_copy(update={"explanations": list(explained(whole, bounds))})
+        result = result.model_copy(update={"explanations": list(view.explained(whole, bounds))})
     if out is not None:
-        result = save(out, of.method, parts, whole, result, delta=delta, fast=fast, seed=of.seed)
+        figures, drawings = view.figures(of.method, parts, whole, bounds, delta=delta, fast=fast)
+        kept = result.model_copy(update={"figures": figures})
+        result = save(kept, out, run_name("account", of.method, seed=of.seed), files=drawings, report=False)
     show(output, parts, whole, result, delta=delta, claimed=claimed)
     if out is not None:
         output.path(result.run)
-
-
-def asked(
-    adversary: str | None, neighbours: str | None
-) -> tuple[tuple[AdversaryName, ...], tuple[NeighbourRelation, ...]]:
-    """Return the adversaries and relations asked for, all where none is named; `InputError` for an unknown one."""
-    from dpzv_audit.accounting.release import NEIGHBOURS
-
-    if adversary not in (None, "all"):
-        check_choice("adversary", str(adversary), (*ADVERSARIES, "all"))
-    if neighbours not in (None, "all"):
-        check_choice("neighbours", str(neighbours), (*NEIGHBOURS, "all"))
-    whom = tuple(ADVERSARIES) if adversary in (None, "all") else (str(adversary),)
-    relations = NEIGHBOURS if neighbours in (None, "all") else (cast("NeighbourRelation", neighbours),)
-    return cast("tuple[AdversaryName, ...]", whom), relations
-
-
-def method_release(
-    training: TrainingFlags, data: DataFlags, flags: dict[str, Any], others: dict[str, Any], *, seed: int
-) -> tuple[Release, float | None, float]:
-    """Return a method's release, claim and delta; flags that the method decides itself are refused."""
-    kept = ("batch_size", "dataset_size", "clients")
-    decided = {key: value for key, value in flags.items() if key not in kept} | others
-    for flag, value in decided.items():
-        if value is not None:
-            raise InputError("but --method decides it: use --set, --epochs or --sigma", flag, value)
-    records = flags["dataset_size"]
-    try:
-        return releases.of_method(training, data, records=records, seed=seed)
-    except InputError as error:
-        if records is None or error.field != "batch_size":
-            raise
-        raise InputError(
-            f"{error.rule}; give --batch-size B, or a larger --dataset-size", error.field, error.value
-        ) from None
 
 
 def show(
@@ -166,10 +122,8 @@ def show(
 ) -> None:
     """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations.
 
-    With `--quiet` the tightest sound bounds alone, a line each, where they are not kept in a run folder.
+    With `--quiet` the tightest sound bounds alone, one per line, where they are not kept in a run folder.
     """
-    from dpzv_audit.cli import account_view as view
-
     bounds = result.bounds
     # What is printed has never had the schema and the command line that the file begins with.
     shown_keys = {"release", "bounds", "explanations", "run"}
@@ -179,7 +133,7 @@ def show(
             output.answer(line)
     console = output.console
     for number, part in enumerate(parts):
-        console.print(view.describe(part, delta=delta, claim_epsilon=claimed if number == 0 else None), soft_wrap=True)
+        console.print(view.describe(part, delta=delta, claim_epsilon=None if number else claimed), soft_wrap=True)
     for relation in dict.fromkeys(bound.neighbours for bound in bounds):
         console.print()
         for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):
@@ -192,57 +146,14 @@ def show(
         console.print(line, soft_wrap=True, markup=False)
 
 
-def save(
-    out: Path,
-    method: str | None,
-    parts: Sequence[Release],
-    whole: AnyRelease,
-    result: AccountResult,
-    *,
-    delta: float,
-    fast: bool,
-    seed: int,
-) -> AccountResult:
-    """Write the result and its figures as one run folder, whole or not at all; return it with the folder's path."""
-    from dpzv_audit.cli import account_view as view
-    from dpzv_audit.runs import RESULT_FILE, environment, run_name, write_run
-    from reports.curves import curves_figure, rounds_figure
-
-    bounds = result.bounds
-    adversaries = list(dict.fromkeys(bound.adversary for bound in bounds))
-    relation = bounds[0].neighbours
-    alpha = [i / 200.0 for i in range(201)]
-    subject = f"{method or 'one channel'}, {relation}, delta {delta:g}"
-    curves = view.curves(whole, bounds, alpha, relation=relation, fast=fast)
-    lines = {}
-    if len(parts) == 1:
-        lines = view.rounds_lines(parts[0], delta=delta, adversaries=adversaries, relation=relation, fast=fast)
-    with write_run(out, run_name("account", method, seed=seed)) as folder:
-        figures = {"rounds": lines, "tradeoff": {"alpha": alpha, **curves}}
-        stored = result.with_command_line(repeatable_command_line()).model_copy(update={"figures": figures})
-        folder.write_json(RESULT_FILE, stored)
-        folder.write_json("environment.json", environment())
-        for name, drawing in (
-            ("epsilon-rounds.svg", rounds_figure(lines, subject=subject, strong=_strong(lines))),
-            ("trade-off.svg", curves_figure(alpha, curves, subject=subject, strong=_strong(curves))),
-        ):
-            if drawing:
-                folder.write_text(name, drawing)
-    return result.model_copy(update={"run": str(folder.path)})
-
-
-def _strong(lines: Iterable[str]) -> str:
-    return next((name for name in lines if "client" in name), "")
-
-
 @takes(sizes=SizeFlags, of=MethodFlags, details=DetailFlags, output=Output)
 def calibrate(
     *,
     epsilon: Positive,
     delta: Probability = DEFAULT_DELTA,
-    adversary: str = "client",
-    neighbours: str = "replace-label",
-    solve: str = "sigma",
+    adversary: AdversaryName = "client",
+    neighbours: NeighbourRelation = "replace-label",
+    solve: Literal["sigma", "rounds", "batch-size"] = "sigma",
     sizes: SizeFlags,
     details: DetailFlags,
     of: MethodFlags,
@@ -266,31 +177,24 @@ def calibrate(
         solve NAME: What is sought: sigma, rounds or batch-size.
     """
     from dpzv_audit.accounting import calibrate as solved
-    from dpzv_audit.accounting.calibration import UNKNOWNS, Unknown
-    from dpzv_audit.accounting.release import NEIGHBOURS
 
-    check_choice("adversary", adversary, ADVERSARIES)
-    check_choice("neighbours", neighbours, NEIGHBOURS)
-    check_choice("solve", solve, UNKNOWNS)
-    flags = release_flags(sizes, details)
-    unknown = cast("Unknown", solve)
-    of.refuse_unused(sizes)
+    flags = ReleaseFlags(**vars(sizes), **vars(details))
+    of.refuse_unused(flags)
     if of.method is None:
         described, noise = _with_unknown(flags, of.sigma, solve)
-        template = releases.described(described, sigma=noise)
+        template = described.release(sigma=noise)
     else:
-        template, _, _ = method_release(of.training(sizes), of.data(details), flags, {}, seed=of.seed)
+        template, _, _ = of.release(flags)
         if solve != "sigma" and template.participations is not None:
             raise InputError("but --method plans its rounds: solve for sigma, or give numbers", "solve", solve)
     answer = solved(
         template,
-        unknown=unknown,
+        unknown=solve,
         epsilon=epsilon,
         delta=delta,
-        adversary=cast("AdversaryName", adversary),
-        neighbours=cast("NeighbourRelation", neighbours),
+        adversary=adversary,
+        neighbours=neighbours,
     )
-
     output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer})
     if answer.warning is not None:
         typer.echo(f"dpzv-audit: warning: {answer.warning}", err=True)
@@ -306,18 +210,17 @@ def calibrate(
     output.say(f"Checked forward: {found.accountant} gives epsilon <= {answer.bound.epsilon.upper!r}.")
 
 
-def _with_unknown(flags: dict[str, Any], sigma: float | None, solve: str) -> tuple[dict[str, Any], float]:
+def _with_unknown(flags: ReleaseFlags, sigma: float | None, solve: str) -> tuple[ReleaseFlags, float]:
     """Return the flags and the noise with what is sought filled in; `InputError` where it was given, or is missing."""
-    flag = f"--{solve}"
     key = solve.replace("-", "_")
-    if (sigma if solve == "sigma" else flags[key]) is not None:
-        raise InputError(f"{flag} is what --solve {solve} seeks, leave it out")
-    if flags.get("clip") is None:
+    if (sigma if solve == "sigma" else getattr(flags, key)) is not None:
+        raise InputError(f"--{solve} is what --solve {solve} seeks, leave it out")
+    if flags.clip is None:
         raise InputError("--clip is missing: it says what one record adds to a message")
     if solve == "sigma":
-        return flags, releases.described_unit(flags)
-    if solve == "batch-size" and flags["sample_rate"] is not None:
-        raise InputError("must be left out with --solve batch-size", "sample_rate", flags["sample_rate"])
+        return flags, flags.unit
+    if solve == "batch-size" and flags.sample_rate is not None:
+        raise InputError("must be left out with --solve batch-size", "sample_rate", flags.sample_rate)
     if sigma is None:
         raise InputError(f"--sigma is missing: it stays as it is while {solve} is sought")
-    return {**flags, key: 1}, sigma
+    return ReleaseFlags(**vars(flags) | {key: 1}), sigma

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from dpzv_audit.cli.output import table_of
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 from reports.text import upper_bound
 
@@ -15,8 +17,12 @@ if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
     from dpzv_audit.accounting.release import AnyRelease
 
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+Ask = Callable[..., Sequence[UpperBound]]
+"""Gives the bounds of a release under one relation."""
+CLAIMED = "theorem 5.1, as claimed"
 FIGURE_POINTS = 9
 """Numbers of rounds at which a figure's lines are computed."""
 
@@ -48,34 +54,40 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     star marks the tightest sound number of its column. Adversaries with equal columns share one; adversaries and
     accountants without any number have a line below instead.
     """
-    from rich.table import Table
-
     from dpzv_audit.accounting import tightest_sound
 
     numbered = [bound for bound in bounds if bound.epsilon is not None]
     accountants = list(dict.fromkeys(bound.accountant for bound in numbered))
     title = f"epsilon, neighbours {bounds[0].neighbours}"
-    columns: dict[tuple[str, ...], list[str]] = {}
+    columns = []
     for adversary in dict.fromkeys(bound.adversary for bound in numbered):
         column = [bound for bound in bounds if bound.adversary == adversary]
         best = tightest_sound(column)
         cells = tuple(_cell(bound, bound is best) for bound in column if bound.accountant in accountants)
-        columns.setdefault(cells, []).append(adversary)
+        columns.append((cells, adversary))
     shown: list[Table | str] = [title]
     if columns:
-        result = Table(
-            title=title, title_justify="left", show_lines=any("\n" in cell for key in columns for cell in key)
-        )
-        result.add_column("accountant", no_wrap=True)
-        for adversaries in columns.values():
-            result.add_column("\n".join(adversaries))
-        for number, name in enumerate(accountants):
-            result.add_row(name, *(cells[number] for cells in columns))
+        alike = _grouped(columns)
+        names = {"accountant": "name", **{"\n".join(names): "text" for names in alike.values()}}
+        result = table_of(names, title, show_lines=any("\n" in cell for key in alike for cell in key))
+        for row in zip(accountants, *alike, strict=True):
+            result.add_row(*row)
         shown = [result]
     absent = [bound for bound in bounds if bound.adversary not in {b.adversary for b in numbered}]
-    shown += _reasons(absent, lambda bound: bound.adversary)
     present = [bound for bound in bounds if bound not in absent and bound.accountant not in accountants]
-    return shown + _reasons(present, lambda bound: bound.accountant)
+    return [
+        *shown,
+        *_reasons((bound.adversary, bound) for bound in absent),
+        *_reasons((bound.accountant, bound) for bound in present),
+    ]
+
+
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in their order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def _cell(bound: UpperBound, best: bool) -> str:
@@ -90,24 +102,20 @@ def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none."""
     from dpzv_audit.accounting import tightest_sound
 
-    alike: dict[tuple[str, str], list[str]] = {}
+    says = []
     for relation, adversary in dict.fromkeys((bound.neighbours, bound.adversary) for bound in bounds):
         best = tightest_sound(b for b in bounds if (b.neighbours, b.adversary) == (relation, adversary))
-        number = best.epsilon if best else None
-        says = f"epsilon <= {_up(number.upper)} ({best.accountant})" if best and number else "no sound bound on epsilon"
-        alike.setdefault((relation, says), []).append(adversary)
-    return [f"{relation}, against {', '.join(whom)}: {says}" for (relation, says), whom in alike.items()]
+        found = "no sound bound on epsilon"
+        if best is not None and best.epsilon is not None:
+            found = f"epsilon <= {_up(best.epsilon.upper)} ({best.accountant})"
+        says.append(((relation, found), adversary))
+    return [f"{relation}, against {', '.join(whom)}: {found}" for (relation, found), whom in _grouped(says).items()]
 
 
-def _reasons(bounds: Sequence[UpperBound], subject: Callable[[UpperBound], str]) -> list[str]:
+def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
     """Return lines such as `server: - unprotected-channel`, subjects with the same gaps together."""
-    gaps: dict[str, list[str]] = {}
-    for bound in bounds:
-        found = gaps.setdefault(subject(bound), [])
-        found += [name for name in (bound.gap or "").split(",") if name not in found]
-    alike: dict[str, list[str]] = {}
-    for name, names in gaps.items():
-        alike.setdefault(", ".join(names), []).append(name)
+    gaps = _grouped((subject, gap) for subject, bound in bounds for gap in (bound.gap or "").split(","))
+    alike = _grouped((", ".join(dict.fromkeys(found)), subject) for subject, found in gaps.items())
     return [f"{', '.join(names)}: - {gap}" for gap, names in alike.items()]
 
 
@@ -137,63 +145,81 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
     """
     from dpzv_audit.accounting.explain import explain
 
-    seen: dict[tuple[str, ...], list[UpperBound]] = {}
+    seen = []
     for bound in bounds:
-        if bound.epsilon is None:
-            continue
-        found = explain(release, bound)
-        body = (
-            *(f"    {line}" for line in found.formula),
-            f"    source: {found.source}",
-            *(f"    assumes: {line}" for line in found.assumes),
-        )
-        seen.setdefault((bound.accountant, bound.neighbours, *body), []).append(bound)
+        if bound.epsilon is not None:
+            found = explain(release, bound)
+            body = (
+                *(f"    {line}" for line in found.formula),
+                f"    source: {found.source}",
+                *(f"    assumes: {line}" for line in found.assumes),
+            )
+            seen.append(((bound.accountant, bound.neighbours, *body), bound))
     lines = []
-    for (accountant, relation, *rest), alike in seen.items():
+    for (accountant, relation, *rest), alike in _grouped(seen).items():
         whom = ", ".join(bound.adversary for bound in alike)
         epsilon = max(bound.epsilon.upper for bound in alike if bound.epsilon is not None)
         lines += [f"{accountant}, {relation}, against {whom}: epsilon <= {_up(epsilon)}", *rest]
     return lines
 
 
-def rounds_lines(
-    release: Release,
+def figures(
+    method: str | None,
+    parts: Sequence[Release],
+    whole: AnyRelease,
+    bounds: Sequence[UpperBound],
     *,
     delta: float,
-    adversaries: Sequence[AdversaryName],
-    relation: NeighbourRelation,
-    fast: bool = False,
+    fast: bool,
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the numbers of the figures on the first relation, and the drawings by file, those that show anything."""
+    from dpzv_audit.accounting import upper_bounds
+    from reports.curves import curves_figure, rounds_figure
+
+    relation = bounds[0].neighbours
+    ask = partial(upper_bounds, neighbours=[relation], fast=fast)
+    adversaries = list(dict.fromkeys(bound.adversary for bound in bounds))
+    alpha = [i / 200.0 for i in range(201)]
+    by_alpha = _curves(whole, [bound for bound in bounds if bound.neighbours == relation], alpha, ask)
+    lines = _rounds_lines(parts[0], relation, delta, adversaries, ask) if len(parts) == 1 else {}
+    subject = f"{method or 'one channel'}, {relation}, delta {delta:g}"
+    drawings = {
+        "epsilon-rounds.svg": rounds_figure(lines, subject=subject, strong=_strong(lines)),
+        "trade-off.svg": curves_figure(alpha, by_alpha, subject=subject, strong=_strong(by_alpha)),
+    }
+    numbers: dict[str, object] = {"rounds": lines, "tradeoff": {"alpha": alpha, **by_alpha}}
+    return numbers, {name: drawing for name, drawing in drawings.items() if drawing}
+
+
+def _strong(lines: Iterable[str]) -> str:
+    return next((name for name in lines if "client" in name), "")
+
+
+def _rounds_lines(
+    release: Release, relation: NeighbourRelation, delta: float, adversaries: Sequence[AdversaryName], ask: Ask
 ) -> dict[str, list[tuple[int, float]]]:
     """Return the tightest sound epsilon against rounds for each adversary, alike ones once, and theorem 5.1's.
 
     A realised count of participations holds for fewer rounds too, and so do the passes begun.
     """
-    from dpzv_audit.accounting import gdp_paper, tightest_sound, upper_bounds
+    from dpzv_audit.accounting import gdp_paper, tightest_sound
 
     grid = sorted({max(1, round(release.rounds ** (i / (FIGURE_POINTS - 1)))) for i in range(FIGURE_POINTS)})
-    found: dict[str, list[tuple[int, float]]] = {}
+    found = []
     for rounds in grid:
         made = replace(release, rounds=rounds, participations=None)
         if release.participations is not None:
             made = replace(made, participations=min(release.participations, made.passes_begun))
-        paper = gdp_paper(made, adversaries[0], relation, delta)
-        if paper.epsilon is not None:
-            found.setdefault("theorem 5.1, as claimed", []).append((rounds, paper.epsilon.upper))
-        for adversary in adversaries:
-            bounds = upper_bounds(made, delta=delta, adversaries=[adversary], neighbours=[relation], fast=fast)
-            best = tightest_sound(bounds)
-            if best is not None and best.epsilon is not None:
-                found.setdefault(adversary, []).append((rounds, best.epsilon.upper))
-    return merged(found)
+        numbers: dict[str, UpperBound | None] = {CLAIMED: gdp_paper(made, adversaries[0], relation, delta)}
+        numbers |= {name: tightest_sound(ask(made, delta=delta, adversaries=[name])) for name in adversaries}
+        for name, bound in numbers.items():
+            if bound is not None and bound.epsilon is not None:
+                found.append((name, (rounds, bound.epsilon.upper)))
+    return _merged(_grouped(found))
 
 
-def curves(
-    release: AnyRelease,
-    bounds: Sequence[UpperBound],
-    alpha: Sequence[float],
-    *,
-    relation: NeighbourRelation,
-    fast: bool = False,
+def _curves(
+    release: AnyRelease, bounds: Sequence[UpperBound], alpha: Sequence[float], ask: Ask
 ) -> dict[str, list[float]]:
     """Return the trade-off curve of each adversary's tightest sound bound, and of theorem 5.1, over `alpha`.
 
@@ -201,50 +227,34 @@ def curves(
     """
     from dpzv_audit.accounting import gaussian_tradeoff, tightest_sound
 
-    found: dict[str, list[float]] = {}
-    about = [bound for bound in bounds if bound.neighbours == relation]
-    for bound in about:
-        if bound.accountant == "gdp-paper" and bound.mu is not None:
-            found.setdefault("theorem 5.1, as claimed", gaussian_tradeoff(alpha, bound.mu).tolist())
-    for adversary in dict.fromkeys(bound.adversary for bound in about):
-        best = tightest_sound(bound for bound in about if bound.adversary == adversary)
-        if best is None:
-            continue
-        if best.mu is not None:
-            found[adversary] = gaussian_tradeoff(alpha, best.mu).tolist()
-        else:
-            found[adversary] = _envelope(release, best, alpha, fast=fast)
-    return merged(found)
+    claimed = next((b for b in bounds if b.accountant == "gdp-paper" and b.mu is not None), None)
+    chosen = {CLAIMED: claimed}
+    for adversary in dict.fromkeys(bound.adversary for bound in bounds):
+        chosen[adversary] = tightest_sound(bound for bound in bounds if bound.adversary == adversary)
+    found = {}
+    for name, bound in chosen.items():
+        if bound is not None and bound.mu is not None:
+            found[name] = gaussian_tradeoff(alpha, bound.mu).tolist()
+        elif bound is not None:
+            found[name] = _envelope(release, bound, alpha, ask)
+    return _merged(found)
 
 
-def _envelope(release: AnyRelease, bound: UpperBound, alpha: Sequence[float], *, fast: bool) -> list[float]:
+def _envelope(release: AnyRelease, bound: UpperBound, alpha: Sequence[float], ask: Ask) -> list[float]:
     """Return the trade-off curve that `bound`'s accountant certifies: each (epsilon, delta) is a pair of lines."""
     import numpy as np
 
-    from dpzv_audit.accounting import epsilon_delta_tradeoff, upper_bounds
+    from dpzv_audit.accounting import epsilon_delta_tradeoff
 
-    deltas = np.geomspace(bound.delta, max(0.5, bound.delta), CURVE_POINTS)
     curve = np.zeros(len(alpha))
-    for delta in deltas:
-        (at,) = upper_bounds(
-            release,
-            delta=float(delta),
-            adversaries=[bound.adversary],
-            neighbours=[bound.neighbours],
-            accountants=[bound.accountant],
-            fast=fast,
-        )
+    for delta in map(float, np.geomspace(bound.delta, max(0.5, bound.delta), CURVE_POINTS)):
+        (at,) = ask(release, delta=delta, adversaries=[bound.adversary], accountants=[bound.accountant])
         if at.epsilon is not None:
-            curve = np.maximum(curve, epsilon_delta_tradeoff(alpha, at.epsilon.upper, float(delta)))
+            curve = np.maximum(curve, epsilon_delta_tradeoff(alpha, at.epsilon.upper, delta))
     return [float(value) for value in curve]
 
 
-def merged(lines: dict[str, V]) -> dict[str, V]:
+def _merged(lines: dict[str, V]) -> dict[str, V]:
     """Return `lines` with names of equal values joined."""
-    names: dict[str, list[str]] = {}
-    values: dict[str, V] = {}
-    for name, value in lines.items():
-        key = repr(value)
-        names.setdefault(key, []).append(name)
-        values[key] = value
-    return {", ".join(names[key]): value for key, value in values.items()}
+    alike = _grouped((repr(value), name) for name, value in lines.items())
+    return {", ".join(names): lines[names[0]] for names in alike.values()}

@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, check_choice, flags_given, takes
-from dpzv_audit.cli.options import (
-    DataFlags,
-    choose,
-    parsed_settings,
-)
-from dpzv_audit.cli.output import (
-    Output,
-    choose_device,
-    progress_reporter,
-    refuse_beside,
-)
+from dpzv_audit.cli.options import DataFlags, choose, parsed_settings
+from dpzv_audit.cli.output import Output, choose_device, refuse_beside, save
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.runs import run_name
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
@@ -60,9 +52,9 @@ def attack(
         queries Q: How often the curious client asks about each batch of its first pass; by default the attack's own.
         rule argmin|first-negative: How a label is read off a gradient.
         estimator ridge|minimum-norm|correlation: How gradients are estimated from scalars.
-        trials N: Trainings with different seeds, run as one stack; by default the attack's own (often 64).
+        trials N: Trainings with different seeds, run together; by default the attack's own (often 64).
         self_check: Only run the attack's controls, at a false-alarm rate of 1e-3; exit code 3 where one fails.
-        runs N: Audit trainings in each of the two worlds; 0 for no audit.
+        runs N: Trainings of the audit in each of the two worlds, with the canary and without it; 0 for no audit.
         chunk N: Audit runs done at once, half of them in each world; fewer need less memory.
         confidence X: Confidence of every interval and bound, between 0 and 1.
     """
@@ -83,48 +75,36 @@ def attack(
         elif value != usual:
             takers = " or ".join(name for name in ATTACKS if key in ATTACKS[name].options)
             raise InputError(f"but goes with --attack {takers} alone, not {spec.name}", key, value)
-    choice = choose(
-        training,
-        data,
-        quiet=output.quiet,
-        require=partial(spec.check, adversary),
-    )
+    choice = choose(training, data, quiet=output.quiet, require=partial(spec.check, adversary))
     if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
         why = f"but {training.method} sends gradients: there is nothing to estimate"
         raise InputError(why, "estimator", own["estimator"])
     asks = adversary == "client" and choice.method.downlink != "gradient"
     if queries is not None and queries > 1 and not asks:
         raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
-    queries = queries or (spec.queries if asks else 1)
-    trials = trials or spec.trials
-    where = choose_device(run.device)
     setting = AttackSetting(
         method=choice.method,
         config=choice.config,
         dataset=choice.dataset,
         adversary=adversary,
-        queries=queries,
-        trials=trials,
+        queries=queries or (spec.queries if asks else 1),
+        trials=trials or spec.trials,
         seed=run.seed,
-        device=where,
+        device=choose_device(run.device),
         confidence=confidence,
         options=own,
     )
     if self_check:
         _self_check(output, spec, setting)
         return
-    with output.progress() as bars:
+    with output.progress() as reporter:
         from dpzv_audit.evaluation import AuditPlan, attack_result
 
-        result = attack_result(
-            spec,
-            setting,
-            AuditPlan(runs=runs, chunk=chunk, confidence=confidence),
-            reporter=progress_reporter(bars),
-        )
-    from dpzv_audit.cli.summary import attack_table, save
+        plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence)
+        result = attack_result(spec, setting, plan, reporter=reporter)
+    from dpzv_audit.cli.summary import attack_table
 
-    saved = save(result, run.out, "attack", run.seed)
+    saved = save(result, run.out, run_name("attack", result.method, result.dataset, spec.name, seed=run.seed))
     output.result(saved)
     attack_table(output.console, result)
     output.say(result.sentence)
@@ -154,6 +134,7 @@ def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> Non
         )
     # Half of the error is left over: positive controls take none of it.
     outcome = spec.mount(replace(setting, confidence=1.0 - FALSE_ALARM / 2.0))
+    failed = [name.replace("_", " ") for name, control in outcome.controls.items() if not control.holds]
     output.result(
         {
             "schema": "dpzv-audit/self-check/1",
@@ -161,10 +142,9 @@ def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> Non
             "method": setting.method.name,
             "dataset": setting.dataset.name,
             "controls": outcome.controls,
-            "holds": all(control.holds for control in outcome.controls.values()),
+            "holds": not failed,
         }
     )
     self_check_table(output.console, spec.name, outcome.controls)
-    failed = [name.replace("_", " ") for name, control in outcome.controls.items() if not control.holds]
     if failed:
         raise AuditError(f"{spec.name} fails its own controls: {', '.join(failed)}; none of its numbers can be trusted")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,15 +21,15 @@ from dpzv_audit.cli.flags import (
     RunFlags,
     TrainingFlags,
     WorkerFlags,
-    among,
     flag,
     flags_set,
     option_of,
     takes,
 )
 from dpzv_audit.cli.options import DataFlags, choose, configure
-from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, progress_reporter
+from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, save
 from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.runs import run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class GameFlags:
     runs: Count | None = None
     chunk: Count = DEFAULT_CHUNK
     confidence: Probability = 0.95
-    fail_on: Annotated[str | None, among("refuted", "overclaimed")] = None
+    fail_on: Literal["refuted", "overclaimed"] | None = None
     max_minutes: float | None = None
     resume: bool = False
 
@@ -103,10 +103,9 @@ def show(
     output: Output,
 ) -> None:
     """Write the run folder, print the result, and exit with 1 where `--fail-on` asks for it."""
-    from dpzv_audit.cli.summary import save
-
     result = outcome.result
-    saved = save(result, where.out, "audit", where.seed, files=outcome.files)
+    name = run_name("audit", result.method, result.dataset, seed=where.seed)
+    saved = save(result, where.out, name, files=outcome.files)
     outcome.forget()
     output.result(saved)
     table(output.console, result)
@@ -170,6 +169,11 @@ def audit_method(
         dataset_size D: With --simulate: number of records.
         rounds T: With --simulate: rounds, all clients together.
     """
+    from dpzv_audit.cli.summary import audit_table
+    from dpzv_audit.evaluation.auditing import audit_outcome, one_run_outcome, simulated_outcome
+    from dpzv_audit.evaluation.sections import Case
+    from mechanisms.core.context import Deployment
+
     given = flags_set(ctx)
     if canary_norm is not None and canary != "state":
         raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
@@ -178,65 +182,31 @@ def audit_method(
     worlds = {"others": others, "neighbours": neighbours, "canary": canary}
     norm = {} if canary_norm is None else {"norm": canary_norm}
     plan = game.plan(workers, run.out, **worlds, **norm)
-    options: dict[str, Any] = {"adversary": adversary, "audit": plan, "seed": run.seed}
-    with kept_for_resume(run.out / "audits", "*.npz"):
-        if simulate:
-            outcome = _simulated(given, training, data, dataset_size, rounds, options, output)
-        else:
-            _refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
-            outcome = _trained(training, data, canaries, run.device, options, output)
-    from dpzv_audit.cli.summary import audit_table
-
-    show(outcome, audit_table, game, run, output)
-
-
-def _simulated(
-    given: Collection[str],
-    training: AuditedFlags,
-    data: DataFlags,
-    dataset_size: int | None,
-    rounds: int | None,
-    options: dict[str, Any],
-    output: Output,
-) -> AuditOutcome:
-    from dpzv_audit.evaluation.auditing import simulated_outcome
-    from mechanisms.core.context import Deployment
-
-    _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
-    for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):
-        if value is None:
-            raise InputError("is missing: --simulate needs --dataset-size D and --rounds T", name)
-    spec, config = configure(training)
-    deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
-    with output.progress() as bars:
-        return simulated_outcome(spec, config, deployment, reporter=progress_reporter(bars), **options)
-
-
-def _trained(
-    training: AuditedFlags,
-    data: DataFlags,
-    canaries: int | None,
-    device: str,
-    options: dict[str, Any],
-    output: Output,
-) -> AuditOutcome:
-    from dpzv_audit.evaluation.auditing import audit_outcome, one_run_outcome
-    from dpzv_audit.evaluation.sections import Case
-
-    choice = choose(training, data, quiet=output.quiet)
-    case = Case(
-        method=choice.method,
-        config=choice.config,
-        dataset=choice.dataset,
-        adversary=options["adversary"],
-        seed=options["seed"],
-        device=choose_device(device),
-    )
-    with output.progress() as bars:
-        reporter = progress_reporter(bars)
+    play: Callable[..., AuditOutcome]
+    if simulate:
+        _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
+        for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):
+            if value is None:
+                raise InputError("is missing: --simulate needs --dataset-size D and --rounds T", name)
+        deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
+        play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary, seed=run.seed)
+    else:
+        _refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
+        choice = choose(training, data, quiet=output.quiet)
+        case = Case(
+            method=choice.method,
+            config=choice.config,
+            dataset=choice.dataset,
+            adversary=adversary,
+            seed=run.seed,
+            device=choose_device(run.device),
+        )
+        play = partial(audit_outcome, case)
         if canaries is not None:
-            return one_run_outcome(case, options["audit"], canaries=canaries, reporter=reporter)
-        return audit_outcome(case, options["audit"], reporter=reporter)
+            play = partial(one_run_outcome, case, canaries=canaries)
+    with kept_for_resume(run.out / "audits", "*.npz"), output.progress() as reporter:
+        outcome = play(audit=plan, reporter=reporter)
+    show(outcome, audit_table, game, run, output)
 
 
 def _refuse(given: Collection[str], names: Iterable[str], why: str) -> None:
@@ -265,8 +235,8 @@ def audit_mechanism(
 ) -> None:
     """Bound epsilon of a Python object of yours from below.
 
-    It is imported and run in both worlds. planted:all runs the mechanisms that are wrong on purpose, and exits with 3
-    where one of them gets another verdict than it must.
+    It is imported and run many times in both worlds. planted:all runs the mechanisms that are wrong on purpose, and
+    exits with 3 where one of them gets another verdict than it must.
 
     Example: dpzv-audit audit mechanism planted:all
 
@@ -278,50 +248,50 @@ def audit_mechanism(
         trial_seconds X: Most seconds that one run of the mechanism may take.
     """
     plan = game.plan(workers, run.out)
-    with kept_for_resume(run.out / "audits", "*.npz"):
-        if mechanism.startswith(PLANTED_PREFIX):
+    if mechanism.startswith(PLANTED_PREFIX):
+        if exactly_gaussian:
             knows = "--mechanism planted, which knows what its scores are"
-            if exactly_gaussian:
-                raise InputError(f"--exactly-gaussian does not go with {knows}")
-            if epsilon is not None:
-                raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
-            _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
-            return
-        from dpzv_audit.cli.summary import mechanism_table
-        from dpzv_audit.evaluation.auditing import mechanism_outcome
-        from dpzv_audit.execution.executor import Workers
-        from dpzv_audit.games.mechanism import mechanism_from
+            raise InputError(f"--exactly-gaussian does not go with {knows}")
+        if epsilon is not None:
+            raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
+        _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
+        return
+    from dpzv_audit.cli.summary import mechanism_table
+    from dpzv_audit.evaluation.auditing import mechanism_outcome
+    from dpzv_audit.execution.executor import Workers
+    from dpzv_audit.games.mechanism import mechanism_from
 
-        mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
-        if plan.workers.kind == "here":
-            # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
-            plan = replace(plan, workers=Workers(kind="loky", jobs=1))
-        with output.progress() as bars:
-            outcome = mechanism_outcome(
-                mechanism,
-                plan,
-                epsilon=epsilon,
-                delta=delta,
-                trial_seconds=trial_seconds,
-                exactly_gaussian=exactly_gaussian,
-                seed=run.seed,
-                reporter=progress_reporter(bars),
-            )
-        show(outcome, mechanism_table, game, run, output)
+    mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
+    if plan.workers.kind == "here":
+        # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
+        plan = replace(plan, workers=Workers(kind="loky", jobs=1))
+    with kept_for_resume(run.out / "audits", "*.npz"), output.progress() as reporter:
+        outcome = mechanism_outcome(
+            mechanism,
+            plan,
+            epsilon=epsilon,
+            delta=delta,
+            trial_seconds=trial_seconds,
+            exactly_gaussian=exactly_gaussian,
+            seed=run.seed,
+            reporter=reporter,
+        )
+    show(outcome, mechanism_table, game, run, output)
 
 
 def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
-    from dpzv_audit.cli.summary import planted_markdown, planted_table, save_table
+    from dpzv_audit.cli.summary import planted_markdown, planted_table
     from dpzv_audit.evaluation.auditing import planted_result
     from dpzv_audit.games.planted import PLANTED, planted_named
 
     every = name == "all"
     flag = "--mechanism planted:NAME"
     chosen = list(PLANTED.values()) if every else [planted_named(name, what=flag, also=("all",))]
-    with output.progress() as bars:
-        result = planted_result(chosen, plan, runs=game.runs, seed=run.seed, reporter=progress_reporter(bars))
-    saved = save_table(result, run.out, "audit", run.seed, planted_markdown(result))
+    with kept_for_resume(run.out / "audits", "*.npz"), output.progress() as reporter:
+        result = planted_result(chosen, plan, runs=game.runs, seed=run.seed, reporter=reporter)
+    name = run_name("audit", result.method, seed=run.seed)
+    saved = save(result, run.out, name, files={"table.md": planted_markdown(result)}, report=False)
     output.result(saved)
     planted_table(output.console, result)
     output.say(result.sentence)
@@ -360,7 +330,7 @@ def _options(command: Command) -> dict[str, inspect.Parameter]:
 
 
 def audit(ctx: typer.Context, **values: Any) -> None:
-    """Bound epsilon from below: a method here, scores, a mechanism.
+    """Bound epsilon from below: of a method, scores or a mechanism.
 
     Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
     `dpzv-audit audit --method NAME`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do the same.

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
 from dpzv_audit.cli.flags import Probability, Whole, in_registry, takes
-from dpzv_audit.cli.output import Output, print_table
+from dpzv_audit.cli.output import Output, print_table, table_of
 from dpzv_audit.errors import AuditError, InputError, check_count
 from reports.text import percent, verdict_words
 
 if TYPE_CHECKING:
-    from dpzv_audit.findings import EmpiricalBound
+    from dpzv_audit.results import JudgedBound
     from dpzv_audit.statistics.families import CurveFamily
 
 
+Verdict = Literal["refuted", "not refuted", "cannot refute"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""What an estimator says of a claim, the strongest first."""
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
 CHECKED_SCORES = 1000
 DEFAULT_AUDITS = 200
@@ -46,7 +50,7 @@ def audit_coverage(
     Example: dpzv-audit audit coverage --estimator joint --audits 100
 
     Options:
-        audits N: Audits of each mechanism.
+        audits N: Audits of each mechanism whose epsilon is known.
         estimator NAME: Estimator to check; may be given several times; by default all.
         delta X: Delta of every bound, strictly between 0 and 1.
         confidence X: Confidence of every bound, between 0 and 1.
@@ -104,13 +108,10 @@ def family_of(text: str) -> CurveFamily:
     if text in FAMILIES:
         return FAMILIES[text]
     kind, _, rest = text.partition(":")
-    if kind != "sampled":
+    given = dict(part.partition("=")[::2] for part in rest.split(","))
+    if kind != "sampled" or not {"rate", "rounds"} <= set(given) <= {"rate", "rounds", "pair"}:
         raise InputError(f"must be {FAMILY_HELP}", "family", text)
-    given = dict(part.partition("=")[::2] for part in rest.split(",")) if rest else {}
-    if not {"rate", "rounds"} <= set(given) <= {"rate", "rounds", "pair"}:
-        raise InputError(f"must be {FAMILY_HELP}", "family", text)
-    rate = _number(text, given["rate"])
-    rounds = _number(text, given["rounds"])
+    rate, rounds = (_number(text, given[key]) for key in ("rate", "rounds"))
     if rounds != int(rounds):
         raise InputError("its rounds must be a whole number", "family", text)
     try:
@@ -184,9 +185,8 @@ def audit_score_files(
     Example: dpzv-audit audit scores ones.csv zeros.csv --coin-flips --estimator one-run
     """
     from dpzv_audit.evidence.verdict import refuted_given
-    from dpzv_audit.findings import to_jsonable
+    from dpzv_audit.results import ScoresClaim, ScoresResult
     from dpzv_audit.statistics.assumptions import dependence
-    from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS
     from dpzv_audit.statistics.scores import load_scores
 
     if options.fail_on not in (None, "refuted"):
@@ -194,68 +194,57 @@ def audit_score_files(
     if options.fail_on is not None and options.epsilon is None:
         raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
     family = family_of(options.family)
-    in_scores, out_scores = (load_scores(path) for path in scores)
-    bounds = _bounds(
-        in_scores, out_scores, tuple(dict.fromkeys(options.estimator or DEFAULT_ESTIMATORS)), family, options
+    one, other = (load_scores(path) for path in scores)
+    bounds = _judged(one, other, family, options)
+    warning = dependence(one, other)
+    verdicts = [bound.verdict for bound in bounds]
+    claim = None
+    if options.epsilon is not None:  # the strongest verdict that any estimator gives
+        claim = ScoresClaim(
+            epsilon=options.epsilon,
+            delta=options.delta,
+            verdict=next(verdict for verdict in VERDICTS if verdict in verdicts),
+            given=refuted_given(options.epsilon, bounds),
+        )
+    result = ScoresResult(
+        scores={"in": str(scores[0]), "out": str(scores[1]), "n_in": one.size, "n_out": other.size},
+        delta=options.delta,
+        confidence=options.confidence,
+        seed=options.seed,
+        exactly_gaussian=options.exactly_gaussian,
+        family=family.name,
+        coin_flips=options.coin_flips,
+        claim=claim,
+        estimators=list(bounds),
+        meaning=_meaning(bounds, options),
+        warnings=[warning] if warning else [],
     )
-    verdicts = [_verdict(bound, options.epsilon) for bound in bounds]
-    overall = _overall(verdicts)
-    meaning = _meaning(bounds, options)
-    warning = dependence(in_scores, out_scores)
-    output.result(
-        {
-            "schema": "dpzv-audit/audit-scores/1",
-            "scores": {
-                "in": str(scores[0]),
-                "out": str(scores[1]),
-                "n_in": in_scores.size,
-                "n_out": out_scores.size,
-            },
-            "delta": options.delta,
-            "confidence": options.confidence,
-            "seed": options.seed,
-            "exactly_gaussian": options.exactly_gaussian,
-            "family": family.name,
-            "coin_flips": options.coin_flips,
-            "claim": None
-            if overall is None
-            else {
-                "epsilon": options.epsilon,
-                "delta": options.delta,
-                "verdict": overall,
-                "given": None if options.epsilon is None else refuted_given(options.epsilon, bounds),
-            },
-            "estimators": [
-                {**to_jsonable(bound), "verdict": verdict} for bound, verdict in zip(bounds, verdicts, strict=True)
-            ],
-            "meaning": meaning,
-            "warnings": [warning] if warning else [],
-        }
-    )
+    output.result(result)
     if not output.as_json:
-        _print_table(bounds, verdicts, output)
-        typer.echo(meaning)
+        _print_table(bounds, output)
+        typer.echo(result.meaning)
         if warning:
             typer.echo(f"Warning: {warning}.")
-    if overall == "refuted" and options.fail_on == "refuted":
+    if options.fail_on is not None and claim is not None and claim.verdict == "refuted":
         raise typer.Exit(1)
 
 
-def _bounds(
-    in_scores: Any, out_scores: Any, names: tuple[str, ...], family: CurveFamily, options: ScoreFlags
-) -> tuple[EmpiricalBound, ...]:
-    """Return a bound for each name; estimators that may refute a claim share the error of one verdict.
+def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> tuple[JudgedBound, ...]:
+    """Return a bound for each estimator; those that may refute a claim share the error of one verdict.
 
     The best of their bounds is then too large with probability at most 1 - confidence, and so is a true claim refuted.
     """
-    from dpzv_audit.statistics.estimators import audit_scores, may_refute
+    from dpzv_audit.results import JudgedBound
+    from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, audit_scores, can_refute, may_refute
 
-    gating = [n for n in names if may_refute(n, exactly_gaussian=options.exactly_gaussian)]
+    names = tuple(dict.fromkeys(options.estimator or DEFAULT_ESTIMATORS))
+    gating = [name for name in names if may_refute(name, exactly_gaussian=options.exactly_gaussian)]
     shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
-    return tuple(
-        audit_scores(
-            in_scores,
-            out_scores,
+    judged = []
+    for name in names:
+        (bound,) = audit_scores(
+            one,
+            other,
             delta=options.delta,
             confidence=shared if name in gating else options.confidence,
             estimators=(name,),
@@ -263,28 +252,16 @@ def _bounds(
             family=family,
             coin_flips=options.coin_flips,
             seed=options.seed,
-        )[0]
-        for name in names
-    )
+        )
+        verdict = None
+        if options.epsilon is not None:
+            cannot, refuted = not can_refute(bound), bound.epsilon_lower > options.epsilon
+            verdict = "cannot refute" if cannot else "refuted" if refuted else "not refuted"
+        judged.append(JudgedBound(**vars(bound), verdict=verdict))
+    return tuple(judged)
 
 
-def _verdict(bound: EmpiricalBound, epsilon: float | None) -> str | None:
-    """Return what `bound` says about the claimed epsilon; None without a claim."""
-    from dpzv_audit.statistics.estimators import can_refute
-
-    if epsilon is None:
-        return None
-    if not can_refute(bound):
-        return "cannot refute"
-    return "refuted" if bound.epsilon_lower > epsilon else "not refuted"
-
-
-def _overall(verdicts: list[str | None]) -> str | None:
-    """Return the verdict on the claim: the strongest that any estimator gives; None without a claim."""
-    return next((v for v in ("refuted", "not refuted", "cannot refute") if v in verdicts), None)
-
-
-def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreFlags) -> str:
+def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
     from dpzv_audit.statistics.estimators import can_refute
     from dpzv_audit.statistics.fixed import expected_bound
@@ -308,22 +285,21 @@ def _meaning(bounds: tuple[EmpiricalBound, ...], options: ScoreFlags) -> str:
         f"{percent(options.confidence)} confidence ({best.name}{given}{chosen})"
     )
     if options.epsilon is not None:
-        refuted = best.epsilon_lower > options.epsilon
-        says = "which refutes" if refuted else "which does not refute"
-        text = f"{text}, {says} the claimed epsilon of {options.epsilon:g}"
-        if not refuted:
-            text = f"{text} and does not confirm it"
-            if options.epsilon >= ceiling:
-                text = f"{text} (no result of so few scores could refute it)"
-            else:
-                seen = expected_bound(
+        claimed = f"the claimed epsilon of {options.epsilon:g}"
+        if best.epsilon_lower > options.epsilon:
+            text += f", which refutes {claimed}"
+        else:
+            seen = "no result of so few scores could refute it"
+            if options.epsilon < ceiling:
+                expected = expected_bound(
                     options.epsilon,
                     n_in=first.n_in,
                     n_out=first.n_out,
                     delta=options.delta,
                     confidence=gates[0].confidence,
                 )
-                text = f"{text} (of a true {options.epsilon:g} joint would see about {_down(seen)})"
+                seen = f"of a true {options.epsilon:g} joint would see about {_down(expected)}"
+            text += f", which does not refute {claimed} and does not confirm it ({seen})"
     return f"{text}; with {sizes} this test can certify at most {ceiling:.2f}."
 
 
@@ -332,41 +308,29 @@ def _down(value: float) -> str:
     return f"{math.floor(value * 1000.0) / 1000.0:.3f}"
 
 
-def _shown(bound: EmpiricalBound, verdict: str | None) -> str:
-    """Return a bound's verdict in words: that of one on a trade-off curve takes Gaussian noise as given."""
-    from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN
-
-    return verdict_words(verdict or "", GIVEN_GAUSSIAN if bound.claim_kind == "trade-off" else "")
-
-
-def _vouched(bound: EmpiricalBound) -> str:
-    """Return what the user vouched for with `--exactly-gaussian`; "" for a bound that rests on nothing."""
-    return "what --exactly-gaussian vouches for; a test of it does not object" if bound.mu_lower is not None else ""
-
-
-def _print_table(bounds: tuple[EmpiricalBound, ...], verdicts: list[str | None], output: Output) -> None:
-    """Print a table with a row an estimator, and below it how each threshold came about."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
+    """Print a table with a row per estimator, and below it how each threshold came about."""
     from rich.text import Text
 
-    table = Table(title="Lower bounds on epsilon", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("estimator", no_wrap=True)
-    for number in ("epsilon >=", "mu >=", "can see", "at"):
-        table.add_column(number, justify="right", no_wrap=True)
-    table.add_column("assumes")
-    with_claim = any(verdicts)
-    if with_claim:
-        table.add_column("claim")
-    for bound, verdict in zip(bounds, verdicts, strict=True):
+    from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN
+
+    numbers = dict.fromkeys(("epsilon >=", "mu >=", "can see", "at"), "number")
+    columns = {"estimator": "name", **numbers, "assumes": "text"}
+    with_claim = any(bound.verdict for bound in bounds)
+    table = table_of(columns | ({"claim": "text"} if with_claim else {}), "Lower bounds on epsilon", rule=True)
+    for bound in bounds:
+        # What the user vouched for with `--exactly-gaussian`: only such a bound has a mu.
+        vouched = "what --exactly-gaussian vouches for; a test of it does not object"
+        # A verdict by a bound on a trade-off curve takes Gaussian noise as given.
+        given = GIVEN_GAUSSIAN if bound.claim_kind == "trade-off" else ""
         table.add_row(
             bound.name,
             _down(bound.epsilon_lower),
             "" if bound.mu_lower is None else _down(bound.mu_lower),
             f"{bound.ceiling:.2f}",
             percent(bound.confidence),
-            Text(bound.assumes or _vouched(bound) or "nothing"),
-            *([_shown(bound, verdict)] if with_claim else []),
+            Text(bound.assumes or ("nothing" if bound.mu_lower is None else vouched)),
+            *([verdict_words(bound.verdict, given)] if with_claim else []),
         )
     print_table(output.console, table)
     for bound in bounds:

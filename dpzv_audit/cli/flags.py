@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -29,8 +29,9 @@ _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
 def takes(defaults: Mapping[str, object] | None = None, /, **bundles: type) -> Callable[[Command], Command]:
     """Give a command its options: its own parameters, and the fields of each dataclass in place of what it is named.
 
-    A parameter's or field's name is its flag, but where `Annotated` says the flags; a function in `Annotated` checks
-    the value. The section `Options:` of the docstring, of a dataclass also of those it extends, holds
+    A parameter's or field's name is its flag, but where `Annotated` says the flags. A function in `Annotated` checks
+    the value, and a `Literal` allows its words alone. The section `Options:` of the docstring, of a dataclass also of
+    those it extends, holds
     `name METAVAR: help`. `defaults` are the command's own of fields of the dataclasses. The command gets an instance of
     each dataclass. Called from code, it takes options by name, and defaults stand for what is left out.
     """
@@ -85,6 +86,8 @@ def _option(name: str, hint: Any, default: object, said: Mapping[str, tuple[str 
     if kind is not typer.Context and not any(isinstance(rule, typer.models.ParameterInfo) for rule in rules):
         spelled = [rule for rule in rules if isinstance(rule, str)] or [flag(name)]
         metavar, words = said.get(name, (None, ""))
+        kind, choices = _worded(kind)
+        rules = (*rules, *([among(*choices)] if choices else []))
         checks = [partial(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
         hint = Annotated[kind, typer.Option(*spelled, metavar=metavar, help=words), *checks]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
@@ -108,6 +111,17 @@ def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
             if get_origin(part) is Annotated:
                 return part.__origin__ | None, part.__metadata__
     return hint, ()
+
+
+def _worded(kind: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a type with `str` in place of each `Literal`, and the words that those allow."""
+    if get_origin(kind) is Literal:
+        return str, get_args(kind)
+    parts = [_worded(part) for part in get_args(kind)]
+    words = tuple(word for _, found in parts for word in found)
+    if not words:
+        return kind, ()
+    return (list[str] if get_origin(kind) is list else str | None), words
 
 
 def _writable(name: str, out: Path) -> None:
@@ -162,7 +176,7 @@ class RunFlags(OutFlags):
         device cpu|cuda|auto: Device to compute on.
     """
 
-    device: Annotated[str, among("cpu", "cuda", "auto")] = "cpu"
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)

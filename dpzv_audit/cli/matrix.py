@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, check_choice, takes
 from dpzv_audit.cli.options import DataFlags, load_data
-from dpzv_audit.cli.output import (
-    Output,
-    choose_device,
-    kept_for_resume,
-    print_table,
-    progress_reporter,
-    repeatable_command_line,
-    table_of,
-)
+from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, print_table, repeatable_command_line, table_of
 from dpzv_audit.errors import AuditError, InputError
 
 if TYPE_CHECKING:
@@ -53,7 +45,7 @@ def matrix(
 ) -> None:
     """Mount every attack on every method, as one table and heat map.
 
-    Each cell is a run folder of its own, by which an interrupted matrix goes on with --resume. A dash is an attack
+    Each cell is a run folder of its own; --resume keeps the finished ones. A dash is an attack
     that does not apply, with the reason; a cell that fails is shown as such, and the exit code is then 3. With several
     --epsilons the report draws success against epsilon.
 
@@ -70,8 +62,8 @@ def matrix(
             embedding-batch.
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
         batch_size B: Records in a batch; by default the method's own.
-        seeds N: Trainings of a cell, run as one stack.
-        jobs N: Processes that work on cells.
+        seeds N: Trainings with different seeds for each cell, run together.
+        jobs N: Worker processes on this machine, each of which takes the next cell.
         resume: Keep the cells that the same command has finished, and do the rest.
         no_self_check: Leave out the positive control of each attack.
         confidence X: Confidence of every interval and bound, between 0 and 1.
@@ -117,8 +109,8 @@ def matrix(
     with hold(lock, f"the matrix in {folder}", cure="or give another --out DIR", shared=True):
         for task in () if resume else tasks:
             clear_cell(task)
-        with output.progress() as bars:
-            done = progress_reporter(bars).stage("cells", len(tasks))
+        with output.progress() as reporter:
+            done = reporter.stage("cells", len(tasks))
             with kept_for_resume(folder, CELL_FILE):
                 found = Cells(tasks, done).carried_out(jobs)
         _finish(output, folder, found, shared)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dpzv_audit.cli.flags import Count, TrainingFlags, flag
+from dpzv_audit.cli.output import progress_bars
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
 
@@ -29,8 +30,8 @@ class DataFlags:
 
     Options:
         dataset NAME: Data set, digits by default; `dpzv-audit list datasets` says what each needs.
-        clients M: Clients; by default the data set's own.
-        partition NAME: How features are cut over clients, where there are ways.
+        clients M: Number of clients; by default the data set's own.
+        partition NAME: How features are split among the clients; `dpzv-audit list datasets` names the ways.
         subset: Accept files that are not the complete original, where the data set allows it.
         data_options KEY=VALUE: An option of the data set, such as size=32 (eth80) or length=96 (imdb); may be given
             several times.
@@ -77,6 +78,13 @@ CSV_ONLY = ("label", "classes", "columns", "categories", "scales", "drop", "test
 NAMED_ONLY = ("dataset", "partition", "subset", "data_options", "data_dir", "download")
 
 
+def _json_or_word(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None = None) -> VerticalDataset:
     """Return the data that `flags` name, fetched first with `--download` (a progress bar on stderr unless `quiet`).
 
@@ -111,18 +119,11 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
 
 def _loader_options(spec: DataSpec, flags: DataFlags) -> dict[str, Any]:
     words = [key for key in spec.options if key not in ("subset", "tokenizer")]
-    options: dict[str, Any] = {}
-    for item in flags.data_options or []:
-        key, separator, text = item.partition("=")
-        if not separator or not key:
-            raise InputError("must be KEY=VALUE, such as size=32", "data_option", item)
-        if not words:
-            raise InputError(f"--data-option {item} does not apply: {spec.name} has no options")
-        if key not in words:
-            raise unknown_name(f"--data-option of {spec.name}", key, words)
-        if key in options:
-            raise InputError(f"--data-option gives {key} twice, give it once")
-        options[key] = _value(text)
+    given = flags.data_options or []
+    if given and not words:
+        raise InputError(f"--data-option {given[0]} does not apply: {spec.name} has no options")
+    what = f"--data-option of {spec.name}"
+    options = parsed_settings("data_option", given, words, example="size=32", what=what, read=_word_or_count)
     if flags.subset:
         if "subset" not in spec.options:
             raise InputError(f"--subset does not apply to {spec.name}, which is always complete")
@@ -142,12 +143,9 @@ def _with_tokenizer(spec: DataSpec, options: dict[str, Any], transformer: str) -
     return {**kept, "tokenizer": PretrainedTokenizer(source=transformer, length=length)}
 
 
-def _value(text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, int | str) and not isinstance(value, bool) else text
+def _word_or_count(text: str) -> Any:
+    value = _json_or_word(text)
+    return value if type(value) in (int, str) else text
 
 
 def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
@@ -162,18 +160,9 @@ def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
     given = flags.data_dir or os.environ.get(DATA_VARIABLE)
     if not given:
         raise InputError(f"--download needs --data-dir DIR, the folder to fetch into, or {DATA_VARIABLE} set")
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+    with progress_bars(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), quiet=quiet) as bars:
 
         def start(name: str, total: int) -> Callable[[int], None]:
             task = bars.add_task(name, total=total)
@@ -215,17 +204,14 @@ def _names(flag: str, text: str) -> list[str]:
     return names
 
 
-def _scales(texts: list[str]) -> Mapping[str, float]:
-    scales: dict[str, float] = {}
+def _scales(texts: list[str]) -> dict[str, float]:
+    scales = {}
     for item in (item for text in texts for item in _names("scales", text)):
         name, separator, constant = item.rpartition("=")
-        try:
-            value = float(constant)
-        except ValueError:
-            value = 0.0
-        if not separator or not 0.0 < value < float("inf"):
+        value = _json_or_word(constant)
+        if not separator or type(value) not in (int, float) or not 0.0 < value < float("inf"):
             raise InputError("must be COLUMN=X with X above 0, such as age=100", "scales", item)
-        scales[name.strip()] = value
+        scales[name.strip()] = float(value)
     return scales
 
 
@@ -252,16 +238,16 @@ def choose(
     where no noise is added. `quiet` leaves out the progress bar of a download.
     """
     method = training.method or ""
-    spec, flags = _method_and_flags(training)
+    spec, flags, set_here = _given(training)
+    known = spec.config.model_fields
     for key in ("epsilon", "delta", "calibration", "sigma", "clip"):
-        if key in flags and key not in spec.config.model_fields:
+        if key in flags and key not in known:
             own = "clip is --set dp_clip" if key == "clip" else "noise is --set dp_sigma"
-            cure = f"; its {own}, on what --set dp names" if "dp" in spec.config.model_fields else ""
+            cure = f"; its {own}, on what --set dp names" if "dp" in known else ""
             raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
-    set_here = parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
-    options = chosen = {**flags, **set_here}
+    options = chosen = {**flags, **set_here()}
     for key in claims:
-        if key in flags and "dp" in spec.config.model_fields and options.get("dp", "none") == "none":
+        if key in flags and "dp" in known and options.get("dp", "none") == "none":
             raise InputError(
                 f"--{key} does not apply to method {method} with dp none, which adds no noise: "
                 "give --set dp=embedding, embedding-batch or gradient as well"
@@ -281,19 +267,20 @@ def choose(
 
 def configure(training: TrainingFlags) -> tuple[MethodSpec, TrainingConfig]:
     """Resolve method and configuration where no data set is trained on; `InputError` in one line where one is wrong."""
-    spec, flags = _method_and_flags(training)
+    spec, flags, set_here = _given(training)
     for key in flags:
         if key not in spec.config.model_fields:
             raise InputError(f"{flag(key)} does not apply to method {training.method}, which adds no noise")
-    settings = parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
-    return spec, spec.configure(**flags, **settings)
+    return spec, spec.configure(**flags, **set_here())
 
 
-def _method_and_flags(training: TrainingFlags) -> tuple[MethodSpec, dict[str, Any]]:
+def _given(training: TrainingFlags) -> tuple[MethodSpec, dict[str, Any], Callable[[], dict[str, Any]]]:
+    """Return the method, the settings that flags give, and what reads those of --set."""
     from mechanisms import method_named
 
-    given = {key: value for key, value in training.given.items() if value is not None}
-    return method_named(training.method or ""), given
+    spec = method_named(training.method or "")
+    flags = {key: value for key, value in training.given.items() if value is not None}
+    return spec, flags, lambda: parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
 
 
 def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
@@ -301,13 +288,8 @@ def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = Fals
 
     With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings.
     """
-    return defaults_for(
-        dataset,
-        downlink=spec.downlink,
-        fields=spec.config.model_fields,
-        own=spec.defaults,
-        transformer=transformer,
-    )
+    fields = spec.config.model_fields
+    return defaults_for(dataset, downlink=spec.downlink, fields=fields, own=spec.defaults, transformer=transformer)
 
 
 def parsed_settings(
@@ -317,11 +299,13 @@ def parsed_settings(
     flags: Mapping[str, Any] | None = None,
     *,
     example: str = "momentum=0.9",
+    what: str = "",
+    read: Callable[[str], Any] = _json_or_word,
 ) -> dict[str, Any]:
-    """Return `KEY=VALUE` pairs of an option; a value is read as JSON where it is JSON, else a word.
+    """Return `KEY=VALUE` pairs of an option; a value is read by `read`: as JSON where it is JSON, else a word.
 
-    Raises `InputError`, with `example`, for a key that is not `known`, that one of `flags` gives already, or that comes
-    twice.
+    Raises `InputError`, with `example`, for a key that is not `known` (of `what`), that one of `flags` gives
+    already, or that comes twice.
     """
     values: dict[str, Any] = {}
     for item in settings:
@@ -330,13 +314,10 @@ def parsed_settings(
         if not separator or not key:
             raise InputError(f"must be KEY=VALUE, such as {example}", given_by, item)
         if key not in known:
-            raise unknown_name(given_by, key, known)
+            raise unknown_name(what or given_by, key, known)
         if flags and key in flags:
             raise InputError(f"‹{given_by}› {item} contradicts ‹{key}›, give one of them")
         if key in values:
             raise InputError(f"‹{given_by}› gives {key} twice, give it once")
-        try:
-            values[key] = json.loads(text)
-        except ValueError:
-            values[key] = text
+        values[key] = read(text)
     return values

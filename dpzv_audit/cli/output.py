@@ -16,23 +16,27 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
-from dpzv_audit.errors import InputError, Interrupted, inert_json, one_line
+from dpzv_audit.errors import AuditError, InputError, Interrupted, inert_json, one_line
 from dpzv_audit.findings import to_jsonable
+from dpzv_audit.runs import RESULT_FILE, environment, write_run
 from dpzv_audit.store import private_file, private_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
     from rich.table import Table
 
     from dpzv_audit.evaluation import Reporter
     from dpzv_audit.evidence.bounding import Stage
-    from dpzv_audit.results import Noise
+    from dpzv_audit.results import Noise, Result
+    from reports.verification import Drawings
 
+
+R = TypeVar("R", bound="Result")
 
 ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
 """The command line being run, set by `main`."""
@@ -59,7 +63,7 @@ class Output:
 
     Options:
         as_json: Print one JSON object on stdout and nothing else.
-        quiet: No progress and no tables: only where the result is, or the answer if it is nowhere.
+        quiet: No progress and no tables; print only the run folder, or the answer where there is none.
     """
 
     as_json: Annotated[bool, "--json"] = False
@@ -106,21 +110,75 @@ class Output:
             sys.stdout.write(inert_json(json.dumps(to_jsonable(value), indent=2, allow_nan=False)) + "\n")
 
     @contextmanager
-    def progress(self) -> Iterator[Progress]:
-        """Progress bars on stderr while the block runs; silent when stderr is no terminal or `--quiet` was given."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    def progress(self) -> Iterator[Reporter]:
+        """Show stages of work as bars while the block runs."""
+        from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-        console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=console, transient=True, disable=self.quiet or not console.is_terminal) as bars:
-            yield bars
+        from dpzv_audit.evaluation import Reporter
+
+        columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
+        with progress_bars(*columns, quiet=self.quiet) as bars:
+
+            def stage(name: str, total: int) -> Stage:
+                task = bars.add_task(name, total=total, note="")
+
+                def update(done: int | None = None, /, note: str | None = None) -> None:
+                    if note is not None:
+                        bars.update(task, note=note)
+                    bars.update(task, completed=done)
+
+                return update
+
+            yield Reporter(stage)
+
+
+def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
+    """Return progress bars on stderr, with further `columns`; silent where that is no terminal, or when `quiet`."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    silent = quiet or not console.is_terminal
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True, disable=silent
+    )
+
+
+def save(result: R, out: Path, name: str, *, files: Mapping[str, str | bytes] | None = None, report: bool = True) -> R:
+    """Write the run folder of `result`; return what goes out as JSON: it, with the folder's path as `run`."""
+    stored = result.with_command_line(repeatable_command_line())
+    return stored.model_copy(update={"run": str(write_folder(stored, out, name, files=files, report=report))})
+
+
+def write_folder(
+    stored: object,
+    out: Path,
+    name: str,
+    *,
+    files: Mapping[str, str | bytes] | None = None,
+    report: bool = True,
+    drawings: Drawings | None = None,
+) -> Path:
+    """Write a run folder under `out`, with further `files` by name and its `report`, as one step; return its path.
+
+    Nothing is left behind if anything fails.
+    """
+    from reports.render import write_report
+
+    with write_run(out, name) as folder:
+        folder.write_json(RESULT_FILE, stored)
+        folder.write_json("environment.json", environment())
+        for file, content in (files or {}).items():
+            folder.write_bytes(file, content.encode() if isinstance(content, str) else content)
+        try:
+            if report:
+                write_report(folder.path, drawings=drawings)
+        except OSError as error:
+            raise AuditError(
+                f"cannot write the report under {out}: {error.strerror or error}; "
+                "nothing of the run was kept, make room or give another --out DIR"
+            ) from error
+    return folder.path
 
 
 @contextmanager
@@ -133,23 +191,6 @@ def kept_for_resume(folder: Path, pattern: str) -> Iterator[None]:
             raise
         go_on = "the same command with --resume goes on from there"
         raise Interrupted(f"what was done is kept in {folder}; {go_on}") from None
-
-
-def progress_reporter(bars: Progress) -> Reporter:
-    """A reporter of `dpzv_audit.evaluation` that shows each stage as a bar."""
-    from dpzv_audit.evaluation import Reporter
-
-    def stage(name: str, total: int) -> Stage:
-        task = bars.add_task(name, total=total, note="")
-
-        def update(done: int | None = None, /, note: str | None = None) -> None:
-            if note is not None:
-                bars.update(task, note=note)
-            bars.update(task, completed=done)
-
-        return update
-
-    return Reporter(stage)
 
 
 def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:

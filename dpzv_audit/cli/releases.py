@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from dpzv_audit.cli.flags import Count, TrainingFlags, Whole
+from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, flag
 from dpzv_audit.cli.options import DataFlags, choose, configure, parsed_settings
 from dpzv_audit.errors import InputError, check_positive
 
 if TYPE_CHECKING:
     from dpzv_audit.accounting import Release
+    from dpzv_audit.findings import NeighbourRelation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +22,10 @@ class SizeFlags:
     """The sizes of a release, as the user said them; None where not given.
 
     Options:
-        batch_size B: Records in a batch; with --sample-rate the public divisor, 1 by default.
-        dataset_size D: Records in all.
+        batch_size B: Records in a batch; with --sample-rate the public constant that sums are divided by, 1 by default.
+        dataset_size D: Training records in all.
         sample_rate Q: Chance that a record is in a Poisson batch, where it and --rounds are public constants; else B/D.
-        rounds T: Rounds, all clients together: a batch each.
+        rounds T: Training rounds of all clients together; each uses one batch.
         clip C: Clipping norm of one record's part in a message.
     """
 
@@ -43,8 +44,8 @@ class DetailFlags:
         sampler NAME: How batches are drawn: shuffled (default), uniform or poisson.
         clients M: Number of clients, which take turns.
         channel NAME: What carries the noise: scalar (default), gradient, embedding or zo-gradient.
-        directions Q: Messages a round about the same batch.
-        whole_data_rounds N: Messages about every record, such as the table's filling.
+        directions Q: Messages per round about the same batch.
+        whole_data_rounds N: Messages about every record, such as those that first fill the server's table.
         server_update NAME: How the server learns: none (default: no parameters), joint-zo, frozen, dp-sgd, sgd or zo.
         server_mu X: Gaussian-DP mu of all of the server's own noised updates together.
         server_noise_multiplier X: Instead of --server-mu: dp-sgd's noise over its clip, on each round's batch.
@@ -56,7 +57,7 @@ class DetailFlags:
         schedule FILE: The batches drawn, in place of --participations: a .npy, record numbers by round (-1: empty).
         participation_cap N: Most rounds that the server lets a record take part in.
         distinct_ids: The server refuses a batch that names a record twice.
-        batch_coupling: A layer mixes the records of a batch.
+        batch_coupling: A layer, such as batch normalisation, mixes the records of a batch.
         data_dependent_side: Scalers, stopping, checkpoints or logs depend on the data too.
         seeded_noise: The noise follows from a seed that others learn.
         own_rounds_only: --rounds counts the rounds of one of several clients alone.
@@ -93,7 +94,7 @@ class MethodFlags:
     Options:
         sigma X: Standard deviation of the noise on the message.
         method NAME: Instead of numbers: a method and its settings.
-        dataset NAME: With --method: whose records, unless --dataset-size; digits by default.
+        dataset NAME: With --method: the data set that is trained on, unless --dataset-size is given; digits by default.
         data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
         epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
         calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
@@ -110,62 +111,119 @@ class MethodFlags:
     settings: Annotated[list[str] | None, "--set"] = None
     seed: Whole = 0
 
-    def training(self, sizes: SizeFlags, *, epsilon: float | None = None, delta: float | None = None) -> TrainingFlags:
-        """Return the method and its settings, with the sizes that were given."""
+    def release(
+        self,
+        flags: ReleaseFlags,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+    ) -> tuple[Release, float | None, float]:
+        """Return a method's release, claim and delta; `InputError` for a flag that the method decides itself."""
+        kept = ("batch_size", "dataset_size", "clients")
+        decided = {key: value for key, value in flags.given.items() if key not in kept}
+        for name, value in (decided | {"noise_multiplier": noise_multiplier}).items():
+            if value is not None:
+                raise InputError("but --method decides it: use --set, --epochs or --sigma", name, value)
         own = {name: getattr(self, name) for name in ("method", "epochs", "calibration", "sigma", "settings")}
-        return TrainingFlags(**own, batch_size=sizes.batch_size, epsilon=epsilon, delta=delta)
+        training = TrainingFlags(**own, batch_size=flags.batch_size, epsilon=epsilon, delta=delta)
+        data = DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=flags.clients)
+        try:
+            return of_method(training, data, records=flags.dataset_size, seed=self.seed)
+        except InputError as error:
+            if flags.dataset_size is None or error.field != "batch_size":
+                raise
+            right = f"{error.rule}; give --batch-size B, or a larger --dataset-size"
+            raise InputError(right, error.field, error.value) from None
 
-    def data(self, details: DetailFlags) -> DataFlags:
-        """Return whose records the method trains on."""
-        return DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=details.clients)
-
-    def refuse_unused(self, sizes: SizeFlags) -> None:
+    def refuse_unused(self, flags: ReleaseFlags) -> None:
         """Raise `InputError` for a flag that says nothing: of a method where there is none, of data not looked at."""
-        whose = {"dataset": self.dataset, "data_dir": self.data_dir}
-        own = {"epochs": self.epochs, "calibration": self.calibration, "set": self.settings}
+        unused: dict[str, object] = {"dataset": self.dataset, "data_dir": self.data_dir}
+        why = "which says nothing beside --dataset-size, give one of them"
         if self.method is None:
-            _refuse({**whose, **own}, "which goes with --method alone")
-        elif sizes.dataset_size is not None:
-            _refuse(whose, "which says nothing beside --dataset-size, give one of them")
+            unused |= {"epochs": self.epochs, "calibration": self.calibration, "set": self.settings}
+            why = "which goes with --method alone"
+        elif flags.dataset_size is None:
+            return
+        for name, value in unused.items():
+            if value is not None:
+                raise InputError(why, name, str(value) if isinstance(value, Path) else value)
 
 
-def _refuse(flags: Mapping[str, object], why: str) -> None:
-    for flag, value in flags.items():
-        if value is not None:
-            raise InputError(why, flag, str(value) if isinstance(value, Path) else value)
+@dataclass(frozen=True, kw_only=True)
+class ReleaseFlags(SizeFlags, DetailFlags):
+    """All numbers that describe a release, as the user said them."""
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The flags that were given, by field of `Release` (and `schedule`)."""
+        return {key: value for key, value in vars(self).items() if value is not None and value is not False}
 
-def release_flags(sizes: SizeFlags, details: DetailFlags) -> dict[str, Any]:
-    """Return all flags of a release by field of `Release` (and `schedule`), None where not given."""
-    return {key: None if value is False else value for key, value in (vars(sizes) | vars(details)).items()}
+    @property
+    def unit(self) -> float:
+        """A sigma that fits any clip: one clipped record's part, for a release whose noise is yet to be found."""
+        clip = 1.0 if self.clip is None else check_positive("clip", self.clip)
+        return float(clip) / ((self.batch_size or 1) if self.channel in (None, "scalar") else 1)
 
+    def release(self, *, sigma: float) -> Release:
+        """Return the release that the flags describe; `InputError` naming a flag that is missing or wrong."""
+        from dpzv_audit.accounting import Release
 
-def described(flags: Mapping[str, Any], *, sigma: float) -> Release:
-    """Return the release that the flags describe by its numbers; `flags` by field, None where not given.
+        given = {"sampler": "shuffled", "server_update": "none", "clip": 1.0, **self.given, "sigma": sigma}
+        needed = ["rounds"]
+        if self.sample_rate is None:
+            needed = ["batch_size", "dataset_size", "rounds"]
+        else:
+            given.setdefault("batch_size", 1)
+        for key in needed:
+            if key not in given:
+                raise InputError(f"--{key.replace('_', '-')} is missing: describe the release, or name a --method")
+        schedule = given.pop("schedule", None)
+        if schedule is not None:
+            if self.participations is not None:
+                raise InputError("--schedule and --participations say the same, give one of them")
+            if self.dataset_size is None:
+                raise InputError("--dataset-size is missing: --schedule names records by number")
+            given["participations"] = realised(
+                schedule, self.dataset_size, rounds=given["rounds"], distinct_ids=self.distinct_ids
+            )
+        return Release(**given)
 
-    Raises `InputError` naming a flag that is missing or wrong.
-    """
-    from dpzv_audit.accounting import Release
+    def sigma_of(
+        self,
+        *,
+        sigma: float | None,
+        epsilon: float | None,
+        noise_multiplier: float | None,
+        relations: Sequence[NeighbourRelation],
+        delta: float,
+    ) -> float:
+        """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
+        from dpzv_audit.accounting import sigma_from_paper
 
-    given = {key: value for key, value in flags.items() if value is not None}
-    needed: tuple[str, ...] = ("batch_size", "dataset_size", "rounds")
-    if "sample_rate" in given:
-        needed = ("rounds",)
-        given.setdefault("batch_size", 1)
-    for key in needed:
-        if key not in given:
-            raise InputError(f"--{key.replace('_', '-')} is missing: describe the release, or name a --method")
-    schedule = given.pop("schedule", None)
-    if schedule is not None:
-        if "participations" in given:
-            raise InputError("--schedule and --participations say the same, give one of them")
-        if "dataset_size" not in given:
-            raise InputError("--dataset-size is missing: --schedule names records by number")
-        given["participations"] = realised(
-            schedule, given["dataset_size"], rounds=given["rounds"], distinct_ids=given.get("distinct_ids", False)
-        )
-    defaults = {"sampler": "shuffled", "server_update": "none", "clip": 1.0}
-    return Release(**{**defaults, **given, "sigma": sigma})
+        noises = {"sigma": sigma, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
+        found = {name: value for name, value in noises.items() if value is not None}
+        if len(found) != 1:
+            given = f"{' and '.join(map(flag, found))} are given" if found else "no noise is given"
+            raise InputError(f"{given}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
+        if noise_multiplier is None and self.clip is None:
+            raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
+        ((name, value),) = found.items()
+        check_positive(name, value)
+        if sigma is not None:
+            return sigma
+        unit = self.release(sigma=self.unit)
+        if epsilon is not None:
+            if unit.dataset_size is None:
+                cure = "theorem 5.1 divides by it, or give --sigma or --noise-multiplier"
+                raise InputError(f"--dataset-size is missing: {cure}")
+            rounds = unit.rounds * unit.directions
+            return sigma_from_paper(epsilon, delta, clip=unit.clip, dataset_size=unit.dataset_size, rounds=rounds)
+        sensitivities = {unit.sensitivity(relation) for relation in relations}
+        if len(sensitivities) > 1:
+            right = "of a sensitivity that differs by relation: name one relation with --neighbours"
+            raise InputError(right, name, value)
+        return value * sensitivities.pop()
 
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
@@ -215,61 +273,6 @@ def of_method(
     scalars, given = scalar_config(method, config), method.protection(config)
     by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
     return releases[0], given.epsilon if by_theorem else None, given.delta
-
-
-def sigma_of(
-    flags: Mapping[str, Any],
-    *,
-    sigma: float | None,
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    relations: tuple[str, ...],
-    delta: float,
-) -> float:
-    """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
-    from dpzv_audit.accounting import sigma_from_paper
-
-    noises = {"--sigma": sigma, "--epsilon": epsilon, "--noise-multiplier": noise_multiplier}
-    found = [flag for flag, value in noises.items() if value is not None]
-    if len(found) != 1:
-        given = f"{' and '.join(found)} are given" if found else "no noise is given"
-        raise InputError(f"{given}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
-    if noise_multiplier is None and flags.get("clip") is None:
-        raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
-    if sigma is not None:
-        check_positive("sigma", sigma)
-        return sigma
-    if noise_multiplier is not None:
-        check_positive("noise_multiplier", noise_multiplier)
-        unit = described(flags, sigma=described_unit(flags))
-        sensitivities = {unit.sensitivity(relation) for relation in relations}  # type: ignore[arg-type]
-        if len(sensitivities) > 1:
-            raise InputError(
-                "of a sensitivity that differs by relation: name one relation with --neighbours",
-                "noise_multiplier",
-                noise_multiplier,
-            )
-        return noise_multiplier * sensitivities.pop()
-    assert epsilon is not None
-    check_positive("epsilon", epsilon)
-    sizes = described(flags, sigma=described_unit(flags))
-    if sizes.dataset_size is None:
-        raise InputError("--dataset-size is missing: theorem 5.1 divides by it, or give --sigma or --noise-multiplier")
-    return sigma_from_paper(
-        epsilon,
-        delta,
-        clip=sizes.clip,
-        dataset_size=sizes.dataset_size,
-        rounds=sizes.rounds * sizes.directions,
-    )
-
-
-def described_unit(flags: Mapping[str, Any]) -> float:
-    """Return a sigma that fits any clip: one clipped record's part, for a release whose noise is yet to be found."""
-    clip = flags.get("clip")
-    clip = 1.0 if clip is None else check_positive("clip", clip)
-    batch = flags.get("batch_size") or 1
-    return float(clip) / (batch if (flags.get("channel") or "scalar") == "scalar" else 1)
 
 
 def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpzv_audit.cli.flags import Count, RunFlags, takes
-from dpzv_audit.cli.output import (
-    Output,
-    choose_device,
-    progress_reporter,
-)
+from dpzv_audit.cli.output import Output, choose_device
 from dpzv_audit.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,7 +67,7 @@ def reproduce(
         _named_by_flag(records),
         hold(lock, f"the unfinished {name} in {run.out / 'unfinished'}", cure="or give another --out DIR"),
     ):
-        with output.progress() as bars:
+        with output.progress() as reporter:
             result = run_table(
                 table,
                 lambda keywords: loaded(tuple(keywords.items())),
@@ -81,7 +77,7 @@ def reproduce(
                 seed=run.seed,
                 device=where,
                 kept=kept,
-                stage=progress_reporter(bars).stage,
+                stage=reporter.stage,
             )
         text = to_markdown(table, result)
         with write_run(run.out, run_name("reproduce", name, seed=run.seed)) as folder:

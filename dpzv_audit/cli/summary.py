@@ -1,15 +1,13 @@
-"""What a command leaves behind: the run folder with its report, and a short table on the terminal."""
+"""The tables on the terminal that sum up a result, as its report does at length."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpzv_audit.cli.output import print_table, repeatable_command_line
-from dpzv_audit.errors import AuditError
+from dpzv_audit.cli.output import print_table, table_of
 from dpzv_audit.findings import LEAST_TRAININGS, Control, EmpiricalBound, Interval
 from dpzv_audit.results import (
     AttackResult,
@@ -21,54 +19,11 @@ from dpzv_audit.results import (
     TrainResult,
     Utility,
 )
-from dpzv_audit.runs import environment, run_name, write_run
 from reports.text import percent, verdict_words
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-
-T = TypeVar("T", AttackResult, TrainResult, AuditResult)
-
-
-def save(result: T, out: Path, command: str, seed: int, files: Mapping[str, bytes] | None = None) -> T:
-    """Write the run folder of `result` with its report under `out`, as one step.
-
-    Returns what goes out as JSON: the stored result with the folder's path as `run`.
-
-    `files` are further files by name. Nothing is left behind if anything fails.
-    """
-    from reports.render import write_report
-
-    attack = result.attack if isinstance(result, AttackResult) else None
-    stored = result.with_command_line(repeatable_command_line())
-    with write_run(out, run_name(command, result.method, result.dataset, attack, seed=seed)) as folder:
-        folder.write_json("result.json", stored)
-        folder.write_json("environment.json", environment())
-        for file, data in (files or {}).items():
-            folder.write_bytes(file, data)
-        try:
-            write_report(folder.path)
-        except OSError as error:
-            raise AuditError(
-                f"cannot write the report under {out}: {error.strerror or error}; "
-                "nothing of the run was kept, make room or give another --out DIR"
-            ) from error
-    return stored.model_copy(update={"run": str(folder.path)})
-
-
-def save_table(result: PlantedResult, out: Path, name: str, seed: int, table: str) -> PlantedResult:
-    """Write the run folder of a `result` that is a table: JSON, the environment, and `table` as Markdown.
-
-    Returns what goes out as JSON, as `save` does.
-    """
-    stored = result.with_command_line(repeatable_command_line())
-    with write_run(out, run_name(name, result.method, seed=seed)) as folder:
-        folder.write_json("result.json", stored)
-        folder.write_json("environment.json", environment())
-        folder.write_text("table.md", table)
-    return stored.model_copy(update={"run": str(folder.path)})
 
 
 def attack_table(console: Console, result: AttackResult) -> None:
@@ -165,19 +120,15 @@ _PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most"
 
 def planted_table(console: Console, result: PlantedResult) -> None:
     """Print what each planted mechanism got beside what it must get."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title="Planted mechanisms", title_justify="left", box=SIMPLE_HEAD)
-    shown = [place for place, name in enumerate(_PLANTED_COLUMNS) if name != "what is wrong"]
-    for place in shown:
-        name = _PLANTED_COLUMNS[place]
-        folds = name in ("at most", "must be")  # the names of gaps, and of more than one verdict
-        number = name in ("claim", "at least", "at most")
-        table.add_column(name, justify="right" if number else "left", no_wrap=not folds)
+    kinds = dict.fromkeys(_PLANTED_COLUMNS, "name") | {"claim": "number", "at least": "number"}
+    # The names of gaps, and of more than one verdict, fold.
+    kinds |= {"at most": "text", "must be": "text"}
+    del kinds["what is wrong"]
+    table = table_of(kinds, "Planted mechanisms", rule=True)
+    table.columns[list(kinds).index("at most")].justify = "right"
     for row in result.rows:
         cells = _planted_cells(row)
-        table.add_row(*(cells[place].removeprefix("none: ") for place in shown))
+        table.add_row(cells[0], *(cell.removeprefix("none: ") for cell in cells[2:]))
     print_table(console, table)
 
 
@@ -200,13 +151,8 @@ def _planted_cells(row: PlantedRow) -> tuple[str, ...]:
 
 
 def _table(title: str) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column("what")
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("interval or reason")
-    return table
+    columns = {"what": "text", "value": "number", "interval or reason": "text"}
+    return table_of(columns, title, show_header=False)
 
 
 def _measured(rate: Interval | float) -> tuple[str, str]:

@@ -10,17 +10,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
-from dpzv_audit.cli.options import (
-    DataFlags,
-    choose,
-)
-from dpzv_audit.cli.output import (
-    Output,
-    choose_device,
-    progress_reporter,
-)
+from dpzv_audit.cli.options import DataFlags, choose
+from dpzv_audit.cli.output import Output, choose_device, save
 from dpzv_audit.errors import Interrupted
-from dpzv_audit.runs import MEASURED_FILE, json_text
+from dpzv_audit.runs import MEASURED_FILE, json_text, run_name
 from dpzv_audit.store import hold
 
 if TYPE_CHECKING:
@@ -49,20 +42,14 @@ def train(
     Example: dpzv-audit train --method dpzv --epochs 40
 
     Options:
-        trials N: Trainings with different seeds, run as one stack.
+        trials N: Trainings with different seeds, run together.
         no_controls: Skip the frozen-clients controls.
         resume: Go on where the same command was interrupted; it saves itself after every epoch.
         confidence X: Confidence of every interval and bound, between 0 and 1.
         noise_seed N: Draw the noise from this seed, not from the operating system: to be repeated, and no bound is
             sound.
     """
-
-    choice = choose(
-        training,
-        data,
-        claims=("epsilon", "delta", "calibration"),
-        quiet=output.quiet,
-    )
+    choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
     where = choose_device(run.device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
     from dpzv_audit.data.files import model_digest
@@ -81,7 +68,7 @@ def train(
     lock = run.out / "checkpoints" / f"{key}.lock"
     with hold(lock, f"the training that {checkpoints.path} is of", cure="or give another --out DIR"):
         started = time.monotonic()
-        with output.progress() as bars, _kept(checkpoints, choice.config.epochs):
+        with output.progress() as reporter, _kept(checkpoints, choice.config.epochs):
             from dpzv_audit.evaluation import train_result
 
             result, trained = train_result(
@@ -94,7 +81,7 @@ def train(
                 device=where,
                 confidence=confidence,
                 checkpoints=checkpoints,
-                reporter=progress_reporter(bars),
+                reporter=reporter,
                 noise_seed=noise_seed,
             )
         measured = {
@@ -102,12 +89,15 @@ def train(
             "resumed_at_epoch": checkpoints.resumed_at,
             "peak_memory_mb": _peak_memory_mb(),
         }
-        from dpzv_audit.cli.summary import save, train_table
+        from dpzv_audit.cli.summary import train_table
         from mechanisms.core.replicas import to_safetensors
 
         models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
-        files = {"models.safetensors": to_safetensors(models), MEASURED_FILE: json_text(measured).encode()}
-        saved = save(result, run.out, "train", run.seed, files=files)
+        files: dict[str, str | bytes] = {
+            "models.safetensors": to_safetensors(models),
+            MEASURED_FILE: json_text(measured),
+        }
+        saved = save(result, run.out, run_name("train", result.method, result.dataset, seed=run.seed), files=files)
         checkpoints.remove()
     output.result({**saved.to_json(), **measured})
     train_table(output.console, result, measured)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, among, takes
-from dpzv_audit.cli.output import (
-    Output,
-    choose_device,
-    print_table,
-    repeatable_command_line,
-)
+from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, takes
+from dpzv_audit.cli.output import Output, choose_device, print_table, repeatable_command_line, table_of, write_folder
 from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
-from dpzv_audit.runs import MEASURED_FILE, RESULT_FILE, environment, run_name, write_run
+from dpzv_audit.runs import MEASURED_FILE, environment, json_text, run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.store import write_atomically
 from reports.text import verdict_words
@@ -42,6 +39,14 @@ def _below_half(name: str, alpha: float) -> None:
         raise InputError("must lie strictly between 0 and 0.5", name, alpha)
 
 
+def _a_file(name: str, path: Path) -> None:
+    """Raise `InputError` where `path` cannot be a file to write to: before hours of work, not after them."""
+    if not path.name or path.is_dir():
+        raise InputError("a folder; must be a file to write to", name, path)
+    if not path.parent.is_dir():
+        raise InputError("must be in a folder that exists", name, path)
+
+
 @takes(run=RunFlags, workers=WorkerFlags, output=Output)
 def verify(
     *,
@@ -53,13 +58,13 @@ def verify(
     workers: WorkerFlags,
     trial_seconds: Positive = TRIAL_SECONDS,
     strict: bool = False,
-    allow: Annotated[list[str] | None, among("overclaimed")] = None,
+    allow: list[Literal["overclaimed"]] | None = None,
     trust_code: bool = False,
     root: Path | None = None,
     ledger: Path | None = None,
     new_ledger: bool = False,
-    junit: Path | None = None,
-    sarif: Path | None = None,
+    junit: Annotated[Path | None, _a_file] = None,
+    sarif: Annotated[Path | None, _a_file] = None,
     no_cache: bool = False,
     cache: Path | None = None,
     resume: bool = False,
@@ -77,27 +82,29 @@ def verify(
     Example: dpzv-audit verify examples/claims.toml --junit junit.xml --sarif claims.sarif
 
     Options:
-        only NAME: Verify this claim alone; may be given several times.
+        only NAME: Verify the claim of this name alone; may be given several times.
         alpha X: Largest chance that any true claim of the file is refuted; by default the file's, else 1e-3.
         max_minutes X: Minutes for the whole file; then the verdicts rest on the evidence there is.
         max_trials N: Most trainings, or runs, for each claim.
         trial_seconds X: Most seconds that one run of a mechanism may take.
         strict: Exit with 1 for a claim that is inconclusive, was cut off or was not audited.
         allow overclaimed: Exit with 0 though a claim is overclaimed.
-        trust_code: Import and run the mechanisms that the file names. Only your own files.
-        root DIR: Folder that paths in the file must lie in; by default its own.
-        ledger FILE: Hold the error rate over all runs that use this file together.
+        trust_code: Import and run the Python code that the file names; give it for files that you trust alone.
+        root DIR: Folder that paths in the claims file must lie in; by default the file's own.
+        ledger FILE: Share one error rate among all runs that use this file, and record their decisions in it.
         new_ledger: Begin a new ledger, with a new error rate, though another was used at the same path.
-        junit FILE: Write JUnit XML.
-        sarif FILE: Write SARIF 2.1.0.
+        junit FILE: Write the verdicts as JUnit XML too.
+        sarif FILE: Write the verdicts as SARIF 2.1.0 too.
         no_cache: Audit everything again and keep nothing.
-        cache DIR: Where evidence is kept; by default dpzv-audit in the user's cache.
+        cache DIR: Folder that evidence is kept in; by default dpzv-audit in the user's cache folder.
         resume: Go on where an interrupted run stopped.
-        check: Check the file whole, run nothing, write nothing.
+        check: Check the whole file without running or writing anything.
         schema: Print the JSON schema of claims files, for editors; nothing else.
     """
     if schema:
-        _print_schema()
+        from dpzv_audit.claims.file import claims_schema
+
+        typer.echo(json.dumps(claims_schema(), indent=2))
         return
     if claims is None:
         raise InputError("CLAIMS.TOML is missing: give the claims file, such as dpzv-audit verify claims.toml")
@@ -105,17 +112,12 @@ def verify(
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
-    from dataclasses import replace
-
     from dpzv_audit.claims.cache import Cache, default_cache
     from dpzv_audit.claims.file import load_claims
     from dpzv_audit.claims.gate import Effort, Gate
     from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
     from dpzv_audit.claims.result import decided, decided_by_ledger, measured, verify_result
     from dpzv_audit.claims.subjects import place_of
-
-    check_file("junit", junit)
-    check_file("sarif", sarif)
 
     pool = workers.workers()
     file = load_claims(claims)
@@ -148,11 +150,10 @@ def verify(
         output.say(f"{claims}: {counted} valid")
         return
     runs, interrupted = _gathered(gate, output)
-    settled = (
-        decided(runs, file.alpha)
-        if ledger is None
-        else decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger)
-    )
+    if ledger is None:
+        settled = decided(runs, file.alpha)
+    else:
+        settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger)
     result = verify_result(
         file,
         runs,
@@ -162,7 +163,7 @@ def verify(
         allow_overclaimed=bool(allow),
         strict=strict,
     )
-    saved = save(result, measured(runs), run.out, gate.cache, junit=junit, sarif=sarif)
+    saved = _save(result, measured(runs), run.out, gate.cache, junit=junit, sarif=sarif)
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
     output.result({**saved, "cached": cached, "not_cached": not_cached})
@@ -178,14 +179,6 @@ def verify(
         raise Interrupted("--no-cache kept nothing to go on from" if no_cache else GO_ON)
     if result.failed:
         raise typer.Exit(1)
-
-
-def _print_schema() -> None:
-    import json
-
-    from dpzv_audit.claims.file import claims_schema
-
-    typer.echo(json.dumps(claims_schema(), indent=2))
 
 
 def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
@@ -205,23 +198,13 @@ _CHANGE_NOTHING = ("--out", "--cache", "--junit", "--sarif", "--jobs", "--execut
 """Flags on which no number depends; all have a value."""
 
 
-def check_file(flag: str, path: Path | None) -> None:
-    """Raise `InputError` where `path` cannot be a file to write to: told before hours of work, not after them."""
-    if path is None:
-        return
-    if not path.name or path.is_dir():
-        raise InputError("a folder; must be a file to write to", flag, path)
-    if not path.parent.is_dir():
-        raise InputError("must be in a folder that exists", flag, path)
-
-
 def summary_file() -> Path | None:
     """Return the file that GitHub shows on the page of the run; None elsewhere."""
     named = os.environ.get(SUMMARY_VARIABLE)
     return Path(named) if named else None
 
 
-def save(
+def _save(
     result: VerifyResult,
     measured: Mapping[str, float],
     out: Path,
@@ -235,25 +218,20 @@ def save(
     `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
     """
     from reports.ci import to_junit, to_sarif, to_summary
-    from reports.render import write_report
 
     facts = environment([])
     versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
-    stored = result.model_copy(update={"command_line": _command_line(), "versions": versions})
+    stored = result.with_command_line(_command_line()).model_copy(update={"versions": versions})
     name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
-    with write_run(out, name) as folder:
-        folder.write_json(RESULT_FILE, stored)
-        folder.write_json(MEASURED_FILE, measured)
-        folder.write_json("environment.json", environment())
-        write_report(folder.path, drawings=cache)
+    folder = write_folder(stored, out, name, files={MEASURED_FILE: json_text(measured)}, drawings=cache)
     if junit is not None:
         _write("--junit", junit, to_junit(stored, measured))
     if sarif is not None:
         _write("--sarif", sarif, to_sarif(stored))
     summary = summary_file()
     if summary is not None:
-        _append(summary, to_summary(stored))
-    return {**stored.to_json(), "measured": dict(measured), "run": str(folder.path)}
+        _write(SUMMARY_VARIABLE, summary, to_summary(stored), append=True)
+    return {**stored.to_json(), "measured": dict(measured), "run": str(folder)}
 
 
 def _command_line() -> list[str]:
@@ -267,21 +245,16 @@ def _command_line() -> list[str]:
     return parts
 
 
-def _write(flag: str, path: Path, text: str) -> None:
+def _write(named: str, path: Path, text: str, *, append: bool = False) -> None:
     try:
-        write_atomically(path, text, shared=True)
+        if append:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        else:
+            write_atomically(path, text, shared=True)
     except OSError as error:
-        raise AuditError(
-            f"which cannot be written ({error.strerror}); give a file in a folder that exists", flag, path
-        ) from error
-
-
-def _append(path: Path, text: str) -> None:
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise AuditError(f"which cannot be written ({error.strerror})", SUMMARY_VARIABLE, path) from error
+        cure = "" if append else "; give a file in a folder that exists"
+        raise AuditError(f"which cannot be written ({error.strerror}){cure}", named, path) from error
 
 
 STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", "inconclusive": "dim"}
@@ -324,17 +297,13 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Any]:
 
 def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     """Return the verdicts in one glance: claim, verdict, claimed, measured, proved, p-value over the file."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
     from rich.text import Text
 
     from dpzv_audit.findings import down, up
 
-    table = Table(box=SIMPLE_HEAD, title_justify="left")
-    table.add_column("claim")
-    table.add_column("verdict", min_width=len("inconclusive *"))
-    for title in ("claimed", "measured", "proved", "p (Holm)"):
-        table.add_column(title, justify="right", no_wrap=True)
+    numbers = dict.fromkeys(("claimed", "measured", "proved", "p (Holm)"), "number")
+    table = table_of({"claim": "text", "verdict": "text", **numbers}, rule=True)
+    table.columns[1].min_width = len("inconclusive *")
     for entry in claims:
         if entry.form == "attack":
             claimed = f"≤ {100 * entry.claimed:g}%"

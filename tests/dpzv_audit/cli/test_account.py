@@ -171,6 +171,11 @@ def test_explain_puts_the_numbers_in():
     assert any("assumes: NOT met, known-ids" in line for line in found["explanations"])
 
 
+def test_formulas_with_brackets_are_printed_as_they_are():
+    sampled = CLAIM + " --sampler poisson --server-update joint-zo --adversary client --neighbours replace-label"
+    assert "E[e^(s L)]" in run(sampled + " --explain --fast").stdout
+
+
 def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch):
     flags = CLAIM + f" --server-update joint-zo --neighbours replace-label --fast --out {tmp_path}"
     result = run(flags + " --quiet")
