@@ -234,25 +234,25 @@ def outcome_of(trials: Trials, arrays: Arrays) -> GameScores:
 def scores_of(arrays: Arrays, kinds: Sequence[str] = tuple(WORDS)) -> tuple[Floats, Floats, FittedScore | None]:
     """Return the scores of "in" and "out" in `arrays`; of views by a score fitted to the first of them."""
     if "in_features" in arrays:
-        return fitted_scores(_floats(arrays["in_features"]), _floats(arrays["out_features"]), kinds=kinds)
-    return _floats(arrays["in_scores"]), _floats(arrays["out_scores"]), None
+        return fitted_scores(*_pair(arrays, "features"), kinds=kinds)
+    return *_pair(arrays, "scores"), None
 
 
-def _floats(array: NDArray[Any]) -> Floats:
-    return np.asarray(array, dtype=np.float64)
+def _pair(arrays: Arrays, name: str) -> tuple[Floats, Floats]:
+    """Return the rows `name` of the worlds "in" and "out"."""
+    inside, outside = (np.asarray(arrays[f"{side}_{name}"], dtype=np.float64) for side in ("in", "out"))
+    return inside, outside
 
 
 def _joined(arrays: Arrays, name: str) -> NDArray[Any] | None:
-    if f"in_{name}" not in arrays:
-        return None
-    return np.concatenate([arrays[f"out_{name}"], arrays[f"in_{name}"]])
+    return np.concatenate([arrays[f"out_{name}"], arrays[f"in_{name}"]]) if f"in_{name}" in arrays else None
 
 
 def _gaussian_part(trials: Trials, kind: str, arrays: Arrays, saturated: bool) -> GaussianPart | None:
     """The runs whose scores are Gaussian by construction, None where there are none."""
     if isinstance(trials, DrawnTrials):
         whole = trials.exactly_gaussian and kind != "fitted"
-        return GaussianPart(_floats(arrays["in_scores"]), _floats(arrays["out_scores"]), 0, 1.0) if whole else None
+        return GaussianPart(*_pair(arrays, "scores"), 0, 1.0) if whole else None
     game = trials.game
     config = game.config
     alone = isinstance(trials, SimulatedTrials) or not config.top_model or config.server_update != "joint-zo"
@@ -264,18 +264,15 @@ def _gaussian_part(trials: Trials, kind: str, arrays: Arrays, saturated: bool) -
     count, probability = _count_of(trials, arrays)
     if probability <= 0.0:
         return None
-    kept_in, kept_out = arrays["in_counts"] == count, arrays["out_counts"] == count
-    if not (kept_in.any() and kept_out.any()):
+    kept = [counts == count for counts in _pair(arrays, "counts")]
+    if not all(side.any() for side in kept):
         return None
     if by_replay:
-        information = np.concatenate(
-            [_floats(arrays["in_information"])[kept_in], _floats(arrays["out_information"])[kept_out]]
-        )
+        information = np.concatenate(_pair(arrays, "information"))[np.concatenate(kept)]
         if float(np.ptp(information)) > _SAME * float(information.max()):
             return None
-    return GaussianPart(
-        _floats(arrays["in_scores"])[kept_in], _floats(arrays["out_scores"])[kept_out], count, probability
-    )
+    inside, outside = (rows[side] for rows, side in zip(_pair(arrays, "scores"), kept, strict=True))
+    return GaussianPart(inside, outside, count, probability)
 
 
 def _count_of(trials: RealTrials | SimulatedTrials, arrays: Arrays) -> tuple[int, float]:

@@ -131,12 +131,10 @@ class RealTrials:
             both = self._play(self.worlds.data[0], replicas, [k % 2 for k in replicas])
             sides = {world: {name: rows[world::2] for name, rows in both.items()} for world in (0, 1)}
         else:
-            sides = {
-                world: self._play(
-                    self.worlds.data[world], range(2 * first + world, 2 * last, 2), [world] * (last - first)
-                )
-                for world in (0, 1)
-            }
+            sides = {}
+            for world, data in enumerate(self.worlds.data):
+                replicas = range(2 * first + world, 2 * last, 2)
+                sides[world] = self._play(data, replicas, [world] * len(replicas))
         return {
             f"{side}_{name}": rows for side, world in (("out", 0), ("in", 1)) for name, rows in sides[world].items()
         }
@@ -150,12 +148,7 @@ class RealTrials:
         if game.canary != "worst-case":
             return {}
         return {
-            m: CanaryClient(
-                records,
-                self.worlds.labels,
-                game.others,
-                first_pass_repeats=game.first_pass_repeats if m == 1 else 1,
-            )
+            m: CanaryClient(records, self.worlds.labels, game.others, game.first_pass_repeats if m == 1 else 1)
             for m in range(1, self.dataset.clients + 1)
         }
 
@@ -188,12 +181,12 @@ class RealTrials:
         )
         run = game.method.start(data, config, context)
         saturated = train_aimed(run, canaries, config, len(self.plan.active), self.worlds.labels, self.seed)
-        found = twins.scores() if twins else self._scored(recorder.view, run, worlds[0], data)
+        found = twins.scores() if twins else self._scored(recorder.view, run)
         if canaries:
             found["saturated"] = np.full(len(replicas), saturated)
         return found
 
-    def _scored(self, view: View, run: Run, world: int, data: TrainingData) -> Rows:
+    def _scored(self, view: View, run: Run) -> Rows:
         game = self.game
         if self.kind == "membership":
             return {"scores": self._membership(run)}
@@ -335,7 +328,7 @@ class CanaryClient:
     """
 
     def __init__(
-        self, records: tuple[int, ...], labels: tuple[int, int], others: Others, *, first_pass_repeats: int = 1
+        self, records: tuple[int, ...], labels: tuple[int, int], others: Others = "zero", first_pass_repeats: int = 1
     ) -> None:
         self.first_pass_repeats = first_pass_repeats
         self._records = torch.tensor(records, dtype=torch.int64)
@@ -508,7 +501,7 @@ def play_one_run(
     labels = dataset.train.labels.copy()
     labels[records] = np.where(coins, LABELS[1], LABELS[0])
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device, labels=labels[None])
-    crafted = {m: CanaryClient(tuple(records.tolist()), LABELS, "zero") for m in range(1, dataset.clients + 1)}
+    crafted = {m: CanaryClient(tuple(records.tolist()), LABELS) for m in range(1, dataset.clients + 1)}
     deployment = Deployment(records=count, clients=dataset.clients, seed=seed, repeats=repeats_of(crafted))
     the_plan = method.scalar_plan(config, deployment)
     clients = (1,) if adversary == "client" else tuple(crafted)
