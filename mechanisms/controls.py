@@ -61,8 +61,8 @@ def frozen_clients(
     """
 
     def piece(first: int, last: int) -> FrozenControl:
-        some = data.of_replicas(first, last)
-        return _frozen_stack(some, config, rate, seed=seed, replicas=replicas[first:last], device=device)
+        context = RunContext(seed=seed, replicas=replicas[first:last], device=device)
+        return _frozen_stack(data.of_replicas(first, last), config, context, rate)
 
     pieces = [control for control, _ in in_pieces(piece, 0, len(replicas), at_once)]
     return FrozenControl(
@@ -73,10 +73,8 @@ def frozen_clients(
     )
 
 
-def _frozen_stack(
-    data: TrainingData, config: TrainingConfig, rate: float, *, seed: int, replicas: Sequence[int], device: str
-) -> FrozenControl:
-    fed = Federation(data, config, RunContext(seed=seed, replicas=replicas, device=device))
+def _frozen_stack(data: TrainingData, config: TrainingConfig, context: RunContext, rate: float) -> FrozenControl:
+    fed = Federation(data, config, context)
     fed.fill_table()
     for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
         batch = fed.clients[round_ % len(fed.clients)].batches.next()

@@ -1,5 +1,7 @@
 """Runs the built-in method that a configuration is of: tests of arithmetic name a method by its configuration."""
 
+import torch
+
 from mechanisms import METHODS
 from mechanisms import train as train_method
 from mechanisms.core.context import RunContext
@@ -18,3 +20,12 @@ def new_run(data, config, **context):
 def train(data, config, **options):
     """See `mechanisms.train`."""
     return train_method(method_of(config), data, config, **options)
+
+
+def module_of(architecture, parameters, replica):
+    """The replica at place `replica` of the stack as an ordinary torch module with its own copy of the parameters."""
+    module = architecture.module().to(parameters.flat.dtype)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(parameters.views[name][replica])
+    return module

@@ -257,16 +257,9 @@ def architectures_of(
     data: TrainingData, config: TrainingConfig
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
     """The clients' models and the server's (None where it only sums) for these features and this configuration."""
-    return default_architectures(
-        tuple(tuple(f.shape[1:]) for f in data.features),
-        data.classes,
-        embedding=config.embedding,
-        hidden=config.hidden,
-        top_model=config.top_model,
-        client_model=config.client_model,
-        vocabulary=data.vocabulary,
-        transformer=config.transformer,
-    )
+    shapes = tuple(tuple(f.shape[1:]) for f in data.features)
+    chosen = config.model_dump(include={"embedding", "hidden", "top_model", "client_model", "transformer"})
+    return default_architectures(shapes, data.classes, vocabulary=data.vocabulary, **chosen)
 
 
 def logits_of(

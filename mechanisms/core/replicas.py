@@ -91,15 +91,6 @@ class ParameterStack:
         return cls(like.new_empty(stack, dimension(layout)), layout)
 
 
-def module_of(architecture: Architecture, parameters: ParameterStack, replica: int) -> nn.Module:
-    """The replica at place `replica` of the stack as an ordinary torch module with its own copy of the parameters."""
-    module = architecture.module().to(parameters.flat.dtype)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(parameters.views[name][replica])
-    return module
-
-
 def to_safetensors(stacks: dict[str, ParameterStack]) -> bytes:
     """All parameters of all replicas as a safetensors file: `party/name` of shape (K, *shape)."""
     return serialized(
@@ -160,6 +151,7 @@ def step_along(
 
 Strategy = Literal["fused", "vmap", "loop"]
 _EVALUATION_ROWS = 4096
+_FORMED_BITS = 24
 _LANES = 16
 """Numbers of 4 bytes in the widest vector register: what a row of a product should be a multiple of."""
 
@@ -439,9 +431,6 @@ def embeddings_of(evaluator: Evaluator, parameters: ParameterStack, features: Te
         for rows in features.split(_EVALUATION_ROWS)
     ]
     return torch.cat(pieces, 1)
-
-
-_FORMED_BITS = 24
 
 
 class Server:

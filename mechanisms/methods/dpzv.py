@@ -153,14 +153,11 @@ def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | 
         return config.sigma
     if config.calibration == "none" or config.epsilon is None:
         return 0.0
-    if config.calibration == "paper" and config.sample_rate is not None:
-        # Noise that followed from D would differ between data sets of which one has a record more.
-        expected = config.batch_size / config.sample_rate
-        return (
-            sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=1, rounds=rounds) / expected
-        )
     if config.calibration == "paper":
-        return sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=records, rounds=rounds)
+        # Noise that followed from D would differ between data sets of which one has a record more.
+        size = records if config.sample_rate is None else 1
+        sigma = sigma_from_paper(config.epsilon, config.delta, clip=config.clip, dataset_size=size, rounds=rounds)
+        return sigma if config.sample_rate is None else sigma / (config.batch_size / config.sample_rate)
     assert participations is not None  # `check_sampler` refuses other samplers
     return sigma_sound(
         config.epsilon,
@@ -222,7 +219,7 @@ class ServerTrainer:
         d = dimension(federation.server.layout)
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
         count = config.directions if self.update == "joint-zo" else 1
-        self._party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
+        self.party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
         std = config.server_noise_multiplier * config.server_clip if self.update == "dp-sgd" else 0.0
         whole = config.noise == "grid" and std > 0.0
         # A Poisson batch of so many that it matters never has twice the records it is expected to have.
@@ -241,11 +238,6 @@ class ServerTrainer:
         if self.update == "dp-sgd":
             self._noise.skip_to(rounds)
 
-    @property
-    def averaged(self) -> Tensor:
-        """What joint-zo has averaged since its last step, (K, d_0); empty where every estimate is a step."""
-        return self._party.total
-
     def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
         """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
 
@@ -256,9 +248,13 @@ class ServerTrainer:
             return loss_differences(server.pair_logits(parameters, rows, uploads, slot), labels)
         pair = rows.unsqueeze(1).repeat(1, 2, 1, 1)
         pair[..., slot] = uploads
+        return self._moved_differences(round_, pair.flatten(0, 1), labels)
+
+    def _moved_differences(self, round_: int, rows: Tensor, labels: Tensor) -> Tensor:
+        """Losses at w_0 + lambda_0 u_0 less those at w_0 - lambda_0 u_0, (K, B); `rows` (2K, B, n) are of each."""
         smoothing = self._config.server_smoothing
-        moved = self._party.moved(round_, smoothing, -smoothing)
-        return loss_differences(server.forward(moved, pair.flatten(0, 1)).reshape(len(rows), -1, self._classes), labels)
+        logits = self._fed.server.forward(self.party.moved(round_, smoothing, -smoothing), rows)
+        return loss_differences(logits.reshape(len(labels), -1, self._classes), labels)
 
     def step(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None, scalar: Tensor) -> None:
         """Update w_0; `weights` (K, B) say which records count, `scalar` (K,) is what this round releases."""
@@ -266,7 +262,7 @@ class ServerTrainer:
             return
         fed, config = self._fed, self._config
         if self.update == "joint-zo":
-            self._party.step(round_, scalar * (config.smoothing / config.server_smoothing))
+            self.party.step(round_, scalar * (config.smoothing / config.server_smoothing))
             return
         if self.update == "sgd":
             gradient, _ = fed.server_gradients(rows, labels, weights, at_inputs=False)
@@ -278,15 +274,11 @@ class ServerTrainer:
 
     def _zeroth_order_gradient(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """The server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
-        smoothing = self._config.server_smoothing
-        moved = self._party.moved(round_, smoothing, -smoothing)
-        logits = self._fed.server.forward(moved, rows.repeat_interleave(2, 0))
-        differences = loss_differences(logits.reshape(len(rows), -1, self._classes), labels)
+        differences = self._moved_differences(round_, rows.repeat_interleave(2, 0), labels)
         if weights is not None:
             differences = differences * weights
-        return self._party.directions.at(round_) * (
-            differences.sum(1, keepdim=True) / (2.0 * smoothing * self._config.batch_size)
-        )
+        scale = 2.0 * self._config.server_smoothing * self._config.batch_size
+        return self.party.directions.at(round_) * (differences.sum(1, keepdim=True) / scale)
 
     def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
@@ -327,7 +319,7 @@ class DPZVRun:
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
         averaged = {f"client-{m}-averaged": party.total for m, party in enumerate(self._parties, start=1)}
-        return {"participations": self._counts, "server-averaged": self._server.averaged, **averaged}
+        return {"participations": self._counts, "server-averaged": self._server.party.total, **averaged}
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.core.method.Run.skip_to`."""

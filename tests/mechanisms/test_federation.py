@@ -8,8 +8,9 @@ from dpzv_audit.errors import InputError
 from mechanisms.core.config import TrainingConfig, rounds_of
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
-from mechanisms.core.replicas import module_of
 from mechanisms.methods.dpzv import DPZVConfig
+
+from ..built_in import module_of
 
 CONFIG = TrainingConfig(batch_size=5, embedding=2, hidden=3, dtype="float64")
 

@@ -22,9 +22,9 @@ from mechanisms.core.models import (
     initial_parameters,
     layout_of,
 )
-from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.core.replicas import ParameterStack, evaluator_for
 
-from ..built_in import train
+from ..built_in import module_of, train
 
 CASES = {
     "patch-cnn": (PatchCNN(16, 16, 7), lambda n: torch.randn(n, 3, 16, 16)),

@@ -13,10 +13,11 @@ from mechanisms.core.replicas import (
     ModuleEvaluator,
     ParameterStack,
     evaluator_for,
-    module_of,
     to_safetensors,
     views_of,
 )
+
+from ..built_in import module_of
 
 
 def stack_of(architecture, replicas, *, seed=0, party=1, dtype=torch.float64):

@@ -14,9 +14,10 @@ from mechanisms.core.replicas import (
     evaluator_for,
     loss_differences,
     loss_gradient,
-    module_of,
     per_record_gradients,
 )
+
+from ..built_in import module_of
 
 
 def random(*shape, seed=0):

@@ -18,9 +18,9 @@ from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import TokenModel, TransformerModel, default_architectures
-from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.core.replicas import ParameterStack, evaluator_for
 
-from ..built_in import train
+from ..built_in import module_of, train
 from ..pretended import pretended_cuda
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]

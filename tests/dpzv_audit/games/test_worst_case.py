@@ -16,8 +16,10 @@ from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import CanaryClient, RealTrials, logit_directions
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import MLP
-from mechanisms.core.replicas import ParameterStack, evaluator_for, module_of
+from mechanisms.core.replicas import ParameterStack, evaluator_for
 from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun
+
+from ...built_in import module_of
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""
