@@ -256,15 +256,27 @@ def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     Raises:
         InputError: a shape, value or confidence other than these.
     """
+    outcomes = _outcomes(correct)
+    exact = proportion(int(outcomes.sum()), outcomes.size, confidence)
+    if outcomes.shape[1] == 1:
+        return exact
+    return replace(exact, over_trainings=over_trainings(outcomes.mean(1), confidence))
+
+
+def _outcomes(correct: ArrayLike) -> NDArray[np.float64]:
     outcomes = np.asarray(correct, dtype=np.float64)
     if outcomes.ndim != 2 or outcomes.size == 0:
         raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records) with one of each at least")
     if not np.all((outcomes == 0) | (outcomes == 1)):
         raise InputError("correct holds a value other than 0 and 1, must say for each guess whether it was right")
-    exact = proportion(int(outcomes.sum()), outcomes.size, confidence)
-    if outcomes.shape[1] == 1:
-        return exact
-    return replace(exact, over_trainings=over_trainings(outcomes.mean(1), confidence))
+    return outcomes
+
+
+def _limits(hits: float, n: int, confidence: float) -> tuple[float, float]:
+    """Return Clopper-Pearson's limits of a rate of `hits` in `n`, the count rounded outwards."""
+    low = clopper_pearson(max(0.0, np.floor(hits + 1e-9)), n, confidence)[0]
+    high = clopper_pearson(min(n, np.ceil(hits - 1e-9)), n, confidence)[1]
+    return float(low), float(high)
 
 
 def counts_interval(hits: ArrayLike, sizes: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -277,8 +289,7 @@ def counts_interval(hits: ArrayLike, sizes: ArrayLike, confidence: float = 0.95)
     rates = right / of
     n = int(of.sum()) if np.ptp(of) == 0 else int(of.size * of.min())
     mean = float(rates.mean())
-    low = float(clopper_pearson(np.floor(mean * n + 1e-9), n, confidence)[0])
-    high = float(clopper_pearson(min(n, np.ceil(mean * n - 1e-9)), n, confidence)[1])
+    low, high = _limits(mean * n, n, confidence)
     over = over_trainings(rates, confidence)
     return Interval(value=mean, low=low, high=high, n=int(of.sum()), confidence=confidence, over_trainings=over)
 
@@ -291,16 +302,17 @@ def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
     Raises:
         InputError: a shape or confidence other than these.
     """
-    outcomes = np.asarray(correct, np.float64)
-    if outcomes.ndim != 2 or outcomes.size == 0:
-        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records) with one of each at least")
+    outcomes = _outcomes(correct)
     trainings, records = outcomes.shape
-    right = int(outcomes.sum())
-    low = float(clopper_pearson(right // trainings, records, confidence)[0])
-    high = float(clopper_pearson(-(-right // trainings), records, confidence)[1])
+    low, high = _limits(float(outcomes.sum()) / trainings, records, confidence)
     over = over_trainings(outcomes.mean(1), confidence)
     return Interval(
-        value=right / outcomes.size, low=low, high=high, n=records, confidence=confidence, over_trainings=over
+        value=int(outcomes.sum()) / outcomes.size,
+        low=low,
+        high=high,
+        n=records,
+        confidence=confidence,
+        over_trainings=over,
     )
 
 
@@ -373,7 +385,9 @@ def rates_difference(
     ours, theirs = (np.asarray(rates, np.float64) for rates in by_training)
     if ours.shape != theirs.shape or ours.ndim != 1 or ours.size == 0:
         raise InputError(f"rates have shapes {ours.shape} and {theirs.shape}, must be one (trainings,)")
-    (low, high), (least, most) = (_counted(rate, 0.5 * (1.0 + confidence)) for rate in (first, second))
+    (low, high), (least, most) = (
+        _limits(rate.value * rate.n, rate.n, 0.5 * (1.0 + confidence)) for rate in (first, second)
+    )
     return Interval(
         value=first.value - second.value,
         low=low - most,
@@ -382,13 +396,6 @@ def rates_difference(
         confidence=confidence,
         over_trainings=over_trainings(ours - theirs, confidence, least=-1.0),
     )
-
-
-def _counted(rate: Interval, confidence: float) -> tuple[float, float]:
-    """Return Clopper-Pearson's limits of `rate` at another confidence, its count rounded outwards."""
-    hits = rate.value * rate.n
-    low = float(clopper_pearson(max(0.0, np.floor(hits + 1e-6)), rate.n, confidence)[0])
-    return low, float(clopper_pearson(min(rate.n, np.ceil(hits - 1e-6)), rate.n, confidence)[1])
 
 
 def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
@@ -402,14 +409,9 @@ def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
         raise InputError(f"values has shape {found.shape}, must be (clusters,), two at least")
     if not np.isfinite(found).all():
         raise NotFinite("values holds a number that is not finite; every one must be")
-    mean, half = float(found.mean()), _half_width(found, confidence)
+    quantile = float(stdtrit(found.size - 1, (1.0 + confidence) / 2.0))
+    mean, half = float(found.mean()), quantile * float(found.std(ddof=1)) / float(np.sqrt(found.size))
     return Interval(value=mean, low=mean - half, high=mean + half, n=n, confidence=confidence)
-
-
-def _half_width(values: NDArray[np.float64], confidence: float) -> float:
-    """Half the width of Student's t interval for the mean of `values` (n,), n at least 2."""
-    quantile = float(stdtrit(values.size - 1, (1.0 + confidence) / 2.0))
-    return quantile * float(values.std(ddof=1)) / float(np.sqrt(values.size))
 
 
 def clopper_pearson(

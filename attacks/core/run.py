@@ -37,7 +37,12 @@ _CONTROLS_CLIENT = ("client", "malicious-client")
 
 @dataclass(frozen=True)
 class AttackedRun:
-    """Trainings that were attacked; `log` holds the true batch ids, and `watched` what else was kept: for scoring."""
+    """Trainings that were attacked; `log` holds the true batch ids, and `watched` what else was kept: for scoring.
+
+    `repeats` is how many answers the adversary got about each batch of its first pass; `watched` holds the further
+    observer of each stack that trained, in the order of the replicas, and `at_once` how many trainings memory sufficed
+    for at a time, None where for all.
+    """
 
     view: View
     known: Knowledge
@@ -45,11 +50,8 @@ class AttackedRun:
     trained: TrainedStack
     plan: Plan | None
     repeats: int
-    """How many answers the adversary got about each batch of its first pass."""
     watched: tuple[Any, ...] = ()
-    """The further observer of each stack that trained, in the order of the replicas."""
     at_once: int | None = None
-    """How many trainings memory sufficed for at a time, None where for all."""
 
 
 def public_knowledge(
@@ -86,16 +88,6 @@ class Watcher(Observer, Protocol):
 
     def finish(self) -> None:
         """Called once, after the last message."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One stack of an attacked run."""
-
-    view: View
-    log: BatchLog
-    trained: TrainedStack
-    watched: Any
 
 
 def attacked_run(
@@ -145,7 +137,7 @@ def attacked_run(
     if spec.few_labels and granted is None:
         granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
 
-    def part(first: int, last: int) -> _Part:
+    def part(first: int, last: int) -> tuple[View, BatchLog, TrainedStack, Any]:
         recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
         some = data.of_replicas(first, last)
         watching = None if watch is None else watch(some.labels)
@@ -164,13 +156,13 @@ def attacked_run(
         )
         if watching is not None:
             watching.finish()
-        return _Part(recorder.view, log, trained, watching)
+        return recorder.view, log, trained, watching
 
     # What adversaries see of batches that differ in size cannot be put side by side.
     sizes_differ = config.sampler == "poisson"
     found = [(part(0, setting.trials), None)] if sizes_differ else list(in_pieces(part, 0, setting.trials, at_once))
-    parts = [one for one, _ in found]
-    trained = TrainedStack.joined([one.trained for one in parts])
+    views, logs, stacks, watched = zip(*(one for one, _ in found), strict=True)
+    trained = TrainedStack.joined(stacks)
     known = replace(
         public_knowledge(
             spec,
@@ -189,13 +181,13 @@ def attacked_run(
     )
     together = IdsTogether()
     return AttackedRun(
-        view=View.joined([one.view for one in parts], together),
+        view=View.joined(views, together),
         known=known,
-        log=BatchLog.joined([one.log for one in parts], together),
+        log=BatchLog.joined(logs, together),
         trained=trained,
         plan=the_plan,
         repeats=behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1,
-        watched=tuple(one.watched for one in parts),
+        watched=watched,
         at_once=found[-1][1],
     )
 
@@ -280,13 +272,13 @@ def permuted_labels(setting: AttackSetting, trials: Sequence[int]) -> np.ndarray
 
 
 def continuous(done: Callable[[int], None]) -> Callable[[int], None]:
-    """Progress that `done` sees go on where the control's training counts its rounds anew."""
-    before = {"rounds": 0, "total": 0}
+    """Return progress that `done` sees go on where the control's training counts its rounds anew."""
+    before = total = 0
 
     def progress(rounds: int) -> None:
-        if rounds < before["rounds"]:
-            before["total"] += before["rounds"]
-        before["rounds"] = rounds
-        done(before["total"] + rounds)
+        nonlocal before, total
+        total += before if rounds < before else 0
+        before = rounds
+        done(total + rounds)
 
     return progress

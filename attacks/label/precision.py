@@ -9,23 +9,32 @@ float that does: then the label is impossible, whatever the standard deviation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import AllButOne, AttackOutcome, AttackSetting, AttackSpec, CoinGame, Knowledge, Positive
+from attacks.core.contract import (
+    AllButOne,
+    AttackOutcome,
+    AttackSetting,
+    AttackSpec,
+    CoinGame,
+    Knowledge,
+    Positive,
+    granted,
+)
 from attacks.core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
 from attacks.core.metrics import rate_interval
 from attacks.core.run import public_knowledge
 from attacks.label.mount import NO_COINS
-from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.errors import check_count
 from dpzv_audit.findings import Control
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import train
+from mechanisms import TrainingConfig, train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
@@ -60,41 +69,6 @@ def _around(steps: Tensor) -> Tensor:
     return steps + torch.tensor([[-1.0], [0.0], [1.0]], dtype=steps.dtype, device=steps.device)
 
 
-class Replay:
-    """Puts released scalars (T, K) in the place of a run's own, and keeps which trainings can have released them."""
-
-    def __init__(self, released: Tensor, known: Knowledge) -> None:
-        config = scalar_config(known.method, known.config)
-        if config is None or known.but_one is None:
-            raise TypeError("a replay needs a configuration of DPZV and everything but one label")
-        self._released = released
-        self._noise = known.sigma > 0.0
-        self._unit = known.but_one.unit
-        self._channel: ScalarChannel | None = None
-        context = RunContext(seed=known.seed, replicas=known.replicas, device=_device(released))
-        channel = ScalarChannel(config, known.sigma, context)
-        if channel.grid is not None:
-            self._channel, self._unit = channel, channel.grid.step / config.batch_size
-        self._round = 0
-        self.possible = torch.ones(released.shape[1], dtype=torch.bool, device=released.device)
-
-    def noised(self, sums: Tensor) -> Tensor:
-        """Ask of `sums` (K,) without noise whether they can have led to this round's scalars; see `RunContext`."""
-        released = self._released[self._round]
-        if not self._noise:
-            self.possible &= sums == released
-        elif self._unit is not None:
-            self.possible &= by_steps(sums, released, unit=self._unit, channel=self._channel)
-        else:
-            self.possible &= by_floats(sums, released)
-        return sums
-
-    def released(self, scalars: Tensor) -> Tensor:
-        """Return this round's scalars (K,) as they were released; see `RunContext`."""
-        self._round += 1
-        return self._released[self._round - 1]
-
-
 @torch.no_grad()
 def infer(view: View, known: Knowledge) -> np.ndarray:
     """Return which of the two labels can have led to all released scalars, booleans (K, 2).
@@ -106,29 +80,46 @@ def infer(view: View, known: Knowledge) -> np.ndarray:
 
 
 def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
-    config, given = known.config, known.but_one
-    if given is None:
-        raise InputError("label_precision needs scalars of DPZV, and everything but one label")
-    dataset = given.dataset
-    data = TrainingData.of(dataset, dtype=dtype_of(config), device=_device(released), labels=labels_under(given, which))
-    replay = Replay(released, known)
-    context = RunContext(
-        seed=known.seed,
-        replicas=known.replicas,
-        device=_device(released),
-        noised=replay.noised,
-        released=replay.released,
-    )
-    run = known.method.start(data, config, context)
+    """Play trainings again under one label with the `released` scalars (T, K) in the place of their own.
+
+    Returns which trainings can have released them, booleans (K,).
+    """
+    given = granted(known.but_one, "everything but one label")
+    config = granted(scalar_config(known.method, known.config), "scalars of DPZV")
+    context = RunContext(seed=known.seed, replicas=known.replicas, device=released.device.type)
+    channel = ScalarChannel(config, known.sigma, context)
+    on_grid = channel if channel.grid is not None else None
+    unit = given.unit if on_grid is None else _unit(channel, config)
+    possible = torch.ones(released.shape[1], dtype=torch.bool, device=released.device)
+
+    def asked(sums: Tensor) -> Tensor:
+        """Ask of `sums` (K,) without noise whether they can have led to this round's scalars."""
+        now = released[run.round]
+        if known.sigma == 0.0:
+            possible.logical_and_(sums == now)
+        elif unit is None:
+            possible.logical_and_(by_floats(sums, now))
+        else:
+            possible.logical_and_(by_steps(sums, now, unit=unit, channel=on_grid))
+        return sums
+
+    again = replace(context, noised=asked, released=lambda scalars: released[run.round])
+    data = _data(given.dataset, known.config, context.device, labels_under(given, which))
+    run = known.method.start(data, known.config, again)
     for played in range(1, len(released) + 1):
         run.step()
         if played % known.batches == 0:
             given.progress(which * len(released) + played)
-    return replay.possible.cpu().numpy()
+    return possible.cpu().numpy()
 
 
-def _device(tensor: Tensor) -> str:
-    return tensor.device.type
+def _unit(channel: ScalarChannel, config: TrainingConfig) -> float:
+    """Return what one step of whole noise stands for in the released mean."""
+    return granted(channel.grid, "noise on a grid").step / config.batch_size
+
+
+def _data(dataset: VerticalDataset, config: TrainingConfig, device: str, labels: np.ndarray) -> TrainingData:
+    return TrainingData.of(dataset, dtype=dtype_of(config), device=device, labels=labels)
 
 
 def replayable(setting: AttackSetting) -> str | None:
@@ -147,8 +138,8 @@ def float_noise(setting: AttackSetting) -> AttackSetting:
     return setting.on("dpzv", options, dataset=labels_by_heart(setting.dataset, setting.seed), trials=8)
 
 
+# Last parts of the keys of two streams: what is dealt, and what a guess falls back on.
 _COIN, _TIE = 2, 3
-"""Last parts of the keys of two streams: what is dealt, and what a guess falls back on."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +189,6 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     if setting.with_positive:
         controls["positive"] = spec.positive_control(setting)
         controls["rounded_after_the_sum"] = rounded_after_the_sum(spec, setting)
-    if run.trained is None:
-        raise TypeError("trainings that were attacked are kept")
     one = run.possible.sum(1) == 1
     wrong = ~run.possible[np.arange(setting.trials), run.coins]
     game = _game(run)
@@ -207,7 +196,7 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         success=rate_interval(run.right, setting.confidence),
         baselines={"a fair coin": 0.5},
         controls=controls,
-        trained=run.trained,
+        trained=granted(run.trained, "trainings that were attacked"),
         plan=_plan(setting),
         metric="trainings whose label is guessed",
         chance=0.5,
@@ -236,14 +225,12 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
 
 def _game(run: _Played) -> CoinGame | None:
     """The game of one coin a training; None where all fell alike. A score is which labels are possible, -1, 0 or 1."""
-    scores, second = run.possible[:, 1].astype(float) - run.possible[:, 0], run.coins == 1
-    if second.all() or not second.any():
-        return None
+    scores = run.possible[:, 1].astype(float) - run.possible[:, 0]
     words = (
         f"one label of each of {len(scores):,} trainings, one of two by a fair coin; a score is 1 or -1 where one of "
         "them is impossible"
     )
-    return CoinGame(scores[second], scores[~second], "replace-label", words)
+    return CoinGame.of(scores, run.coins == 1, "replace-label", words)
 
 
 def _plan(setting: AttackSetting) -> Plan:
@@ -275,26 +262,40 @@ def _play(
     A stack is played again as it was trained, replica by replica in the same places: matrix products of another shape
     may round otherwise.
     """
-    the_plan, rounds = _plan(setting), rounds_of(setting.config, len(setting.dataset.train))
+    plan, rounds = _plan(setting), rounds_of(setting.config, len(setting.dataset.train))
     replicas = range(first, first + setting.trials)
     given, coins = _deal(setting, replicas)
 
     def part(start: int, stop: int) -> tuple[TrainedStack | None, np.ndarray]:
         share = as_share(setting.progress, (start, stop), of=setting.trials, rounds=3 * rounds)
         share(0)
+        recorder = ViewRecorder(Adversary(setting.adversary), kinds=("scalar",))
+        context = RunContext(
+            seed=setting.seed, replicas=replicas[start:stop], observers=(recorder,), device=setting.device, plan=plan
+        )
         own = replace(
             given,
             records=given.records[start:stop],
             candidates=given.candidates[start:stop],
-            unit=unit_of(setting, the_plan) if planted else None,
             progress=lambda done: share(rounds + done),
         )
-        numbers = replicas[start:stop]
-        labels = labels_under(own, coins[start:stop])
-        make = _planted if planted else _trained
-        view, trained = make(setting, the_plan, labels, numbers, share)
-        known = public_knowledge(spec, setting, the_plan, records=len(setting.dataset.train), replicas=numbers)
-        return trained, spec.infer(view, replace(known, but_one=own))
+        data = _data(setting.dataset, setting.config, setting.device, labels_under(own, coins[start:stop]))
+        trained = None
+        if planted:
+            own = replace(own, unit=_round_too_late(setting, data, context, plan))
+        else:
+            trained = train(
+                setting.method,
+                data,
+                setting.config,
+                seed=setting.seed,
+                replicas=context.replicas,
+                observers=(recorder,),
+                device=setting.device,
+                progress=share,
+            )
+        known = public_knowledge(spec, setting, plan, records=len(setting.dataset.train), replicas=context.replicas)
+        return trained, spec.infer(recorder.view, replace(known, but_one=own))
 
     found = list(in_pieces(part, 0, setting.trials, at_once))
     possible = np.concatenate([one[1] for one, _ in found])
@@ -308,70 +309,23 @@ def _play(
     )
 
 
-def _trained(
-    setting: AttackSetting, the_plan: Plan, labels: np.ndarray, replicas: range, progress: Callable[[int], None]
-) -> tuple[View, TrainedStack]:
-    recorder = ViewRecorder(Adversary(setting.adversary), kinds=("scalar",))
-    trained = train(
-        setting.method,
-        _data(setting, labels),
-        setting.config,
-        seed=setting.seed,
-        replicas=replicas,
-        observers=(recorder,),
-        device=setting.device,
-        progress=progress,
-    )
-    return recorder.view, trained
-
-
 @torch.no_grad()
-def _planted(
-    setting: AttackSetting, the_plan: Plan, labels: np.ndarray, replicas: range, progress: Callable[[int], None]
-) -> tuple[View, None]:
-    """The same with whole steps of noise on the mean of float differences: each round is rounded too late."""
-    recorder = ViewRecorder(Adversary(setting.adversary), kinds=("scalar",))
-    noise = _whole(setting, the_plan, replicas).noise
-    unit = unit_of(setting, the_plan)
+def _round_too_late(setting: AttackSetting, data: TrainingData, context: RunContext, plan: Plan) -> float:
+    """Train with whole steps of noise on the mean of float differences: each round is rounded too late.
+
+    Returns what a step stands for.
+    """
+    config = granted(scalar_config(setting.method, setting.config), "scalars of DPZV")
+    whole = ScalarChannel(config.model_copy(update={"noise": "grid"}), plan.sigma, replace(context, observers=()))
+    unit = _unit(whole, config)
 
     def noised(means: Tensor) -> Tensor:
-        return means + noise.next().to(means.dtype) * unit
+        return means + whole.noise.next().to(means.dtype) * unit
 
-    context = RunContext(
-        seed=setting.seed,
-        replicas=replicas,
-        observers=(recorder,),
-        device=setting.device,
-        plan=the_plan,
-        noised=noised,
-    )
-    run = setting.method.start(_data(setting, labels), setting.config, context)
-    for _ in the_plan.active:
+    run = setting.method.start(data, setting.config, replace(context, noised=noised))
+    for _ in plan.active:
         run.step()
-    return recorder.view, None
-
-
-def unit_of(setting: AttackSetting, the_plan: Plan) -> float:
-    """What one step of whole noise stands for in the released mean."""
-    grid = _whole(setting, the_plan, range(1)).grid
-    if grid is None:
-        raise TypeError("without noise there is no grid")
-    return grid.step / setting.config.batch_size
-
-
-def _whole(setting: AttackSetting, the_plan: Plan, replicas: range) -> ScalarChannel:
-    """The channel with noise on the grid, whatever the setting's."""
-    config = scalar_config(setting.method, setting.config)
-    if config is None:
-        raise TypeError(f"{setting.method.name} releases no scalars")
-    on_grid = config.model_copy(update={"noise": "grid"})
-    return ScalarChannel(
-        on_grid, the_plan.sigma, RunContext(seed=setting.seed, replicas=replicas, device=setting.device)
-    )
-
-
-def _data(setting: AttackSetting, labels: np.ndarray) -> TrainingData:
-    return TrainingData.of(setting.dataset, dtype=dtype_of(setting.config), device=setting.device, labels=labels)
+    return unit
 
 
 SPEC = AttackSpec(
