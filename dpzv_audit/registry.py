@@ -53,7 +53,7 @@ class Registry(Mapping[str, T]):
         self._built_in = {one.name: one for one in built_in}
 
     def __getitem__(self, name: str) -> T:
-        installed = self._installed.get(name, ())
+        installed = _installed(self.group).get(name, ())
         if len(installed) + (name in self._built_in) > 1:
             packages = [OWN] * (name in self._built_in) + [_package(point) for point in installed]
             rule = f"is brought to {self.group} by {' and '.join(packages)}, must be brought by one"
@@ -74,17 +74,13 @@ class Registry(Mapping[str, T]):
 
     def package(self, name: str) -> str:
         """Return the package that brings `name`, with its version unless it is this one."""
-        installed = self._installed.get(name)
+        installed = _installed(self.group).get(name)
         return _package(installed[0]) if installed else OWN
-
-    @property
-    def _installed(self) -> Mapping[str, list[EntryPoint]]:
-        return _installed(self.group)
 
     @cached_property
     def _working(self) -> tuple[str, ...]:
         working = list(self._built_in)
-        for name, points in self._installed.items():
+        for name, points in _installed(self.group).items():
             try:
                 if len(points) == 1:
                     self._load(points[0])

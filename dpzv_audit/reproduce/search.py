@@ -65,6 +65,10 @@ class Searched(Item):
             self._trained(setting, dataset, data, chosen, "whole", replica)
             for replica in counted(range(setting.seeds), done, start=len(variants))
         ]
+        guarantee = dict(self.trainer.guarantee(chosen, deployed(data, setting.seed)))
+        if len(tried) > 1:  # chosen by accuracy on records: a release too
+            gap = ",".join(name for name in (guarantee["gap"], "data-dependent-side") if name)
+            guarantee |= {"sound": False, "gap": gap}
         # Of each run the number of right records is kept: the interval needs no more.
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
         return {
@@ -77,7 +81,7 @@ class Searched(Item):
             "accuracy": to_jsonable(shared_rate(correct)),
             "by_seed": [run["accuracy"] for run in finals],
             "facts": {key: value for key, value in finals[0].items() if key not in ("right", "records", "accuracy")},
-            "guarantee": after_search(self.trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried)),
+            "guarantee": guarantee,
         }
 
     def _trained(
@@ -98,14 +102,6 @@ class Searched(Item):
             return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
 
         return setting.kept.part(facts, compute)
-
-
-def after_search(guarantee: Row, *, tried: int) -> Row:
-    """`guarantee`, of settings as given, where they were chosen among `tried` by accuracy on records: a release too."""
-    if tried < 2:
-        return guarantee
-    gap = ",".join(name for name in (guarantee["gap"], "data-dependent-side") if name)
-    return {**guarantee, "sound": False, "gap": gap}
 
 
 def held_out(data: TrainingData) -> TrainingData:

@@ -162,19 +162,18 @@ class _Format(string.Formatter):
     """
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        kind, _, form = format_spec.rpartition(" ")
         if value is None:
             return "-"
-        kind, _, form = format_spec.rpartition(" ")
-        if kind == "interval":
-            return interval_text(value, form)
-        if kind == "bracket":
-            return f"{self._of(value, 'value', form)} [{self._of(value, 'low', form)}, {self._of(value, 'high', form)}]"
-        if format_spec.endswith("p"):
-            return format(100 * value, format_spec[:-1] + "f")
-        return format(value, format_spec)
-
-    def _of(self, found: Row, name: str, form: str) -> str:
-        return self.format_field(found[name], form)
+        if kind in ("bracket", "interval") and isinstance(value, Mapping):
+            shown, low, high = (self.format_field(value[name], form) for name in ("value", "low", "high"))
+            over = value.get("over_trainings") or {"count": 1}
+            reach = f"; {{count}} seeds {{least:{form}}} to {{most:{form}}}"
+            several = kind == "interval" and over["count"] > 1
+            return f"{shown} [{low}, {high}]{filled(reach, over) if several else ''}"
+        if form.endswith("p"):
+            return format(100 * value, form[:-1] + "f")
+        return format(value, form)
 
 
 _FORMAT = _Format()
@@ -183,20 +182,6 @@ _FORMAT = _Format()
 def filled(template: str, values: Row) -> str:
     """Return `template` with the `values` it names."""
     return _FORMAT.vformat(template, (), values)
-
-
-def interval_text(found: Row | float, form: str) -> str:
-    """Return a rate with its interval by records and the reach of its trainings; or alone where it has none.
-
-    Args:
-        found: An interval as JSON, or a number.
-        form: Format of each number, as in a template.
-    """
-    if not isinstance(found, Mapping):
-        return _FORMAT.format_field(found, form)
-    over = found.get("over_trainings") or {"count": 1}
-    reach = f"; {{count}} seeds {{least:{form}}} to {{most:{form}}}" if over["count"] > 1 else ""
-    return _FORMAT.format_field(found, f"bracket {form}") + filled(reach, over)
 
 
 @cache
