@@ -13,11 +13,9 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from dpzv_audit.limits import MOST_LOCAL_STEPS
+from mechanisms.core.baselines import FirstOrderRun, baseline_method
 from mechanisms.core.config import BaselineConfig, Bits
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.method import MethodSpec
-from mechanisms.core.protection import channel_games, channel_protection, channel_releases
-from mechanisms.core.rounds import FirstOrderRun
 
 
 class CompressedConfig(BaselineConfig):
@@ -52,14 +50,11 @@ class CompressedRun(FirstOrderRun):
         super().__init__(data, config, context, bits=config.forward_bits, local_steps=config.local_steps)
 
 
-SPLIT = MethodSpec(
+SPLIT = baseline_method(
     name="split",
     summary="split learning: synchronous, first order, per-record gradients go down",
     config=SplitConfig,
     run=CompressedRun,
-    released=channel_releases,
-    protection=channel_protection,
-    games=channel_games,
     downlink="gradient",
     deviation="own_gradient",
 )

@@ -14,13 +14,12 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
+from mechanisms.core.baselines import BaselineRun, baseline_method
 from mechanisms.core.channel import SERVER, Message, quantised
 from mechanisms.core.config import BaselineConfig, Bits
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.method import Differences, MethodSpec
-from mechanisms.core.protection import channel_games, channel_protection, channel_releases
+from mechanisms.core.method import Differences
 from mechanisms.core.replicas import cross_entropy
-from mechanisms.core.rounds import BaselineRun
 from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
 
 
@@ -123,14 +122,11 @@ def _differences(config: CZOFOConfig) -> Differences:
     return Differences(smoothing=config.smoothing, shared=True, records=records)
 
 
-SPEC = MethodSpec(
+SPEC = baseline_method(
     name="czofo",
     summary="VFL-CZOFO: zeroth order at the embedding along q directions, first order at the client",
     config=CZOFOConfig,
     run=CZOFORun,
-    released=channel_releases,
-    protection=channel_protection,
-    games=channel_games,
     downlink="scalar",
     differences=_differences,
 )

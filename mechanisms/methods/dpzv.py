@@ -28,6 +28,7 @@ from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
 from dpzv_audit.errors import InputError
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_ROUNDS
 from dpzv_audit.seeds import Purpose
+from mechanisms.core.baselines import ZerothOrderParty, stated
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import (
     AsyncConfig,
@@ -42,9 +43,7 @@ from mechanisms.core.federation import ClientState, Federation
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
 from mechanisms.core.models import dimension
 from mechanisms.core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
-from mechanisms.core.protection import stated
 from mechanisms.core.replicas import clipped_gradient_steps, clipped_gradient_sum, loss_differences, shift_in_place
-from mechanisms.core.rounds import ZerothOrderParty
 from mechanisms.core.streams import Batch
 
 

@@ -5,24 +5,19 @@ The active client sends its embeddings; the server refreshes its table, steps, a
 
 from __future__ import annotations
 
+from mechanisms.core.baselines import FirstOrderRun, baseline_method
 from mechanisms.core.config import BaselineConfig
-from mechanisms.core.method import MethodSpec
-from mechanisms.core.protection import channel_games, channel_protection, channel_releases
-from mechanisms.core.rounds import FirstOrderRun
 
 
 class VAFLConfig(BaselineConfig):
     """VAFL."""
 
 
-SPEC = MethodSpec(
+SPEC = baseline_method(
     name="vafl",
     summary="asynchronous, first order: one client a round, per-record gradients go down",
     config=VAFLConfig,
     run=FirstOrderRun,
-    released=channel_releases,
-    protection=channel_protection,
-    games=channel_games,
     downlink="gradient",
     deviation="own_gradient",
 )

@@ -15,13 +15,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from mechanisms.core.baselines import BaselineRun, ZerothOrderParty, baseline_method
 from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import ProtectedConfig
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.method import Differences, MethodSpec
-from mechanisms.core.protection import channel_games, channel_protection, channel_releases
+from mechanisms.core.method import Differences
 from mechanisms.core.replicas import cross_entropy
-from mechanisms.core.rounds import BaselineRun, ZerothOrderParty
 from mechanisms.core.streams import Batch, DirectionKind, dimension_factor
 
 
@@ -130,14 +129,11 @@ def _differences(config: ZerothOrderConfig) -> Differences:
     return Differences(smoothing=config.smoothing, records=config.batch_size)
 
 
-ZOO_VFL = MethodSpec(
+ZOO_VFL = baseline_method(
     name="zoo-vfl",
     summary="asynchronous, zeroth order at clients and server: two losses go down",
     config=ZerothOrderConfig,
     run=ZOORun,
-    released=channel_releases,
-    protection=channel_protection,
-    games=channel_games,
     downlink="losses",
     differences=_differences,
     deviation="uploads",

@@ -15,9 +15,9 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
 from mechanisms import METHODS, ProtectedConfig
+from mechanisms.core.baselines import calibrated, channel_release
 from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.context import Deployment, TrainingData
-from mechanisms.core.protection import calibrated, channel_release
 
 from ..built_in import train
 

@@ -9,9 +9,9 @@ from scipy import stats
 
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import METHODS
+from mechanisms.core.baselines import PROTECTS, ChannelNoise
 from mechanisms.core.config import BaselineConfig, ProtectedConfig
 from mechanisms.core.context import RunContext
-from mechanisms.core.protection import PROTECTS, ChannelNoise
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.czofo import CZOFOConfig
 from mechanisms.methods.vafl import VAFLConfig

@@ -15,10 +15,10 @@ from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.registry import Registry
 from dpzv_audit.seeds import Purpose
 from mechanisms import METHODS
+from mechanisms.core.baselines import FirstOrderRun
 from mechanisms.core.context import Deployment
 from mechanisms.core.method import MethodSpec, Protection, no_noise
 from mechanisms.core.noise import gaussian
-from mechanisms.core.rounds import FirstOrderRun
 from mechanisms.methods.vafl import SPEC
 
 DEPLOYMENT = Deployment(records=100, clients=3)
