@@ -107,8 +107,7 @@ def load_claims(path: Path) -> ClaimsFile:
     Names of methods, attacks and data sets, and a method's settings, are checked by `dpzv_audit.claims.prepare`,
     which loads those registries. Raises `InputError` naming file, line and key.
     """
-    text = _read(path)
-    return parse_claims(text, path)
+    return parse_claims(_read(path), path)
 
 
 def parse_claims(text: str, path: Path) -> ClaimsFile:
@@ -120,9 +119,7 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
         data = tomllib.loads(text)
     except RecursionError:
         raise InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{shown}: is no TOML: {_one_line(str(error))}") from None
-    except ValueError as error:  # a number longer than Python converts
+    except ValueError as error:  # also a number longer than Python converts
         raise InputError(f"{shown}: is no TOML: {_one_line(str(error))}") from None
     lines = key_lines(text)
     for key in data:

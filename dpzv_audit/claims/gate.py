@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +93,13 @@ def question_of(
 ) -> Question:
     """Return what a claim asks, where all claims of its file share `alpha` and none needs a look below `stop`."""
     claim = placed.claim
+    asked = Question(alpha=alpha, stop=stop, seed=seed, max_trials=max_trials)
     if not isinstance(claim, AttackClaim):
-        return Question(
-            epsilon=claim.epsilon, delta=claim.delta, alpha=alpha, stop=stop, seed=seed, max_trials=max_trials
-        )
+        return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
     from attacks import attack_named
 
-    return Question(
-        success_at_most=claim.success_at_most,
-        least_success=attack_named(claim.attack).least_success,
-        alpha=alpha,
-        stop=stop,
-        seed=seed,
-        max_trials=max_trials,
-    )
+    least = attack_named(claim.attack).least_success
+    return replace(asked, success_at_most=claim.success_at_most, least_success=least)
 
 
 @dataclass

@@ -117,9 +117,8 @@ def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
         return planted_subject(claim, seed)
     if isinstance(claim, MechanismClaim):
         require_trust(claim, place)
-        from dpzv_audit.claims.subjects import named_mechanism
-
-        return named_mechanism(claim, place, seed)
+        trials = MechanismTrials(claim.mechanism, seed, place.trial_seconds, place.folder)
+        return mechanism_subject(trials, claim.mechanism, seed, exactly_gaussian=claim.exactly_gaussian)
     from dpzv_audit.claims.trained import attack_subject, method_subject
 
     if isinstance(claim, AttackClaim):
@@ -158,17 +157,8 @@ def scores_subject(
 def require_trust(claim: MechanismClaim, place: Place) -> None:
     """Raise `InputError` unless code that the claim names may be imported."""
     if not place.trust_code:
-        raise InputError(
-            "code that verify would import and run: give ‹trust_code› to allow it",
-            "mechanism",
-            claim.mechanism,
-        )
-
-
-def named_mechanism(claim: MechanismClaim, place: Place, seed: int) -> Subject:
-    """Return the mechanism that a claim names; its code is trusted."""
-    trials = MechanismTrials(claim.mechanism, seed, place.trial_seconds, place.folder)
-    return mechanism_subject(trials, claim.mechanism, seed, exactly_gaussian=claim.exactly_gaussian)
+        right = "code that verify would import and run: give ‹trust_code› to allow it"
+        raise InputError(right, "mechanism", claim.mechanism)
 
 
 def mechanism_subject(
@@ -245,29 +235,15 @@ class Place:
     """What one run of a mechanism that a claim names may take."""
 
 
-def place_of(
-    path: Path,
-    *,
-    root: Path | None,
-    trust_code: bool,
-    device: str,
-    outputs: Sequence[Path | None] = (),
-    trial_seconds: float = TRIAL_SECONDS,
-) -> Place:
+def place_of(path: Path, *, root: Path | None, outputs: Sequence[Path | None] = (), **options: Any) -> Place:
     """Return where the claims file at `path` may reach: score files lie below `root`, by default the file's folder.
 
-    In full: workers of a cluster start in folders of their own. `outputs` are files that the run writes.
+    In full: workers of a cluster start in folders of their own. `outputs` are files that the run writes, `options` the
+    other fields of a `Place`.
     """
     folder = path.parent.absolute()
     written = tuple(output.absolute() for output in outputs if output is not None)
-    return Place(
-        folder=folder,
-        root=root or folder,
-        trust_code=trust_code,
-        device=device,
-        outputs=written,
-        trial_seconds=trial_seconds,
-    )
+    return Place(folder=folder, root=root or folder, outputs=written, **options)
 
 
 def path_below(key: str, given: str, place: Place, kinds: tuple[str, ...]) -> Path:

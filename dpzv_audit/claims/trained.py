@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,6 @@ _MORE = 2
 """So many times the runs that suffice for a verdict at 95%: a gate errs far less often."""
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """A claim's method and its configuration, valid together."""
-
-    method: MethodSpec
-    config: TrainingConfig
-
-
 def check_trained(claim: MethodClaim | AttackClaim, place: Place) -> None:
     """Raise `InputError` naming the key at fault where a claim on a method cannot be run; plans and keeps nothing."""
     transformer_of(claim, place)
@@ -58,8 +50,10 @@ def check_trained(claim: MethodClaim | AttackClaim, place: Place) -> None:
         _setting(claim, place, records=records, clients=clients)
 
 
-def _setting(claim: MethodClaim | AttackClaim, place: Place, *, records: int, clients: int) -> _Setting:
-    """Return how a claim on `records` and `clients` trains; takes no more time the larger they are.
+def _setting(
+    claim: MethodClaim | AttackClaim, place: Place, *, records: int, clients: int
+) -> tuple[MethodSpec, TrainingConfig]:
+    """Return the method of a claim on `records` and `clients`, configured; takes no more time the larger they are.
 
     Raises `InputError` naming the key at fault.
     """
@@ -80,7 +74,7 @@ def _setting(claim: MethodClaim | AttackClaim, place: Place, *, records: int, cl
         check_sizes(config, records=records, clients=clients)
     check_plan(config, records=records, clients=clients)
     spec.check_noise(config, clients=clients)
-    return _Setting(spec, config)
+    return spec, config
 
 
 def _method_options(claim: MethodClaim) -> dict[str, Any]:
@@ -135,8 +129,7 @@ def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
     data = _data_of(claim, place) if claim.records is None else None
     records = len(data.train) if data is not None else claim.records or 0
     clients = data.clients if data is not None else claim.clients or 1
-    setting = _setting(claim, place, records=records, clients=clients)
-    spec, config = setting.method, setting.config
+    spec, config = _setting(claim, place, records=records, clients=clients)
     side = data is not None and bool(data.fitted)
     deployment = Deployment(records=records, clients=clients, seed=seed, data_dependent_side=side)
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
@@ -150,18 +143,7 @@ def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
     if noised.calibration == "none" or noised.sigma == 0.0:
         return Subject(theory=theory, facts=facts, unaudited="no noise is added, so there is no epsilon to test")
     games = games_of(spec, noised, data, deployment, **against, device=place.device)
-    if games.game is None:
-        return Subject(theory=theory, facts=facts, unaudited=games.why_not)
-    game = games.game
-    return Subject(
-        theory=theory,
-        stages=games.stages,
-        pools=games.pools,
-        facts={
-            **facts,
-            "game": {"adversary": game.adversary, "neighbours": game.neighbours, "canary": game.canary},
-        },
-    )
+    return replace(games, theory=theory, facts={**facts, **games.facts})
 
 
 def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
@@ -170,8 +152,8 @@ def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
     from attacks.core.contract import AttackSetting
 
     data = _data_of(claim, place)
-    trained = _setting(claim, place, records=len(data.train), clients=data.clients)
-    spec, method, config = ATTACKS[claim.attack], trained.method, trained.config
+    spec = ATTACKS[claim.attack]
+    method, config = _setting(claim, place, records=len(data.train), clients=data.clients)
 
     def draw(number: int) -> Block:
         setting = AttackSetting(

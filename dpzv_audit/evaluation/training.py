@@ -162,7 +162,8 @@ def attack_result(
         InputError: The attack does not apply, or the configuration does not fit the data.
     """
     reporter = reporter or silent()
-    setting = _with_progress(spec, setting, reporter)
+    done = reporter.stage(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
+    setting = replace(setting, progress=continuous(done))
     outcome = spec.mount(setting)
     trained_on = outcome.dataset or setting.dataset
     case = Case(
@@ -256,8 +257,3 @@ def _frozen_control(case: Case, setting: AttackSetting, at_once: int | None) -> 
         at_once=at_once,
     )
     return {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}
-
-
-def _with_progress(spec: AttackSpec, setting: AttackSetting, reporter: Reporter) -> AttackSetting:
-    done = reporter.stage(f"attack {setting.method.name} and its control", spec.rounds(spec, setting))
-    return replace(setting, progress=continuous(done))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -168,30 +169,25 @@ def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: i
     `gaussian` and `curve` take the runs whose scores are Gaussian by construction (see `games.outcome`), where there
     are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes.
     """
-    part = scores.gaussian
-    error = 1.0 - confidence
-    exact = part is not None and delta / part.probability < 1.0
-    shares = len(GENERAL_TESTS) + len(GAUSSIAN_TESTS) if exact else len(GENERAL_TESTS)
-
-    def on_all(names: Sequence[str], level: float) -> tuple[EmpiricalBound, ...]:
-        return audit_scores(
-            scores.in_scores, scores.out_scores, delta=delta, confidence=level, estimators=names, seed=seed
-        )
-
-    general = on_all(GENERAL_TESTS, 1.0 - error / shares)
-    if part is None or not exact:
-        return general + on_all(GAUSSIAN_TESTS[:1], confidence)
+    part, error = scores.gaussian, 1.0 - confidence
+    on_all = partial(audit_scores, scores.in_scores, scores.out_scores, delta=delta, seed=seed)
+    if part is None or delta / part.probability >= 1.0:
+        general = on_all(confidence=1.0 - error / len(GENERAL_TESTS), estimators=GENERAL_TESTS)
+        return general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
+    level = 1.0 - error / (len(GENERAL_TESTS) + len(GAUSSIAN_TESTS))
     bounds = audit_scores(
         part.in_scores,
         part.out_scores,
         delta=delta / part.probability,
-        confidence=1.0 - error / shares,
+        confidence=level,
         estimators=GAUSSIAN_TESTS,
         exactly_gaussian=True,
         built=not part.vouched,
         seed=seed,
     )
-    return (*general, *(bound if part.probability == 1.0 else _of_the_whole(bound, part, delta) for bound in bounds))
+    if part.probability < 1.0:
+        bounds = tuple(_of_the_whole(bound, part, delta) for bound in bounds)
+    return on_all(confidence=level, estimators=GENERAL_TESTS) + bounds
 
 
 def _of_the_whole(bound: EmpiricalBound, part: GaussianPart, delta: float) -> EmpiricalBound:

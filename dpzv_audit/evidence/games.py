@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 import numpy as np
@@ -12,7 +11,7 @@ from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, upp
 from dpzv_audit.accounting.release import Composition, Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.gathering import CUT_SHARE, Block, Pool, Stage, all_at_once, block_of, two_stages
+from dpzv_audit.evidence.gathering import CUT_SHARE, Block, Pool, Stage, Subject, all_at_once, block_of, two_stages
 from dpzv_audit.evidence.verdict import NO_NOISE, Theory
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.games.engine import run_chunk
@@ -41,16 +40,6 @@ _PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 """Adversaries without a game of their own, and those whose game gives lower bounds for them too."""
 
 
-@dataclass(frozen=True)
-class Games:
-    """The games on a training and how they share the alpha of a claim; without any, `why_not` says why."""
-
-    pools: Mapping[str, Pool] = field(default_factory=dict)
-    stages: tuple[Stage, ...] = ()
-    game: Game | None = None
-    why_not: str = ""
-
-
 def scored_block(trials: OutcomeTrials, first: int, last: int) -> Block:
     """Return pairs `first` to `last` (exclusive) of `trials` as a block."""
     arrays, _ = run_chunk(trials, first, last)
@@ -75,8 +64,8 @@ def games_of(
     adversary: AdversaryName,
     neighbours: NeighbourRelation,
     device: str = "cpu",
-) -> Games:
-    """Return the games that test a claim on DPZV's scalar channel; raises `InputError` where no plan can be made.
+) -> Subject:
+    """Return what the games test of a claim on DPZV's scalar channel; raises `InputError` where no plan can be made.
 
     A label is part of a record, and whoever may deviate from the protocol may also follow it, so the label game against
     a client gives lower bounds for `replace-record` and for `malicious-client` too; `all-but-one` has what colluding
@@ -89,7 +78,7 @@ def games_of(
     the_plan, seed = method.scalar_plan(config, deployment), deployment.seed
     why_not = why_undefined(relation, canary, plays, config.sampler, public_rate=config.sample_rate is not None)
     if why_not:
-        return Games(why_not=f"no game against the {adversary} under {neighbours}: {why_not}")
+        return Subject(unaudited=f"no game against the {adversary} under {neighbours}: {why_not}")
     game = Game(
         method=method,
         config=config,
@@ -119,8 +108,9 @@ def games_of(
         share = alone if simulated is None else _SHARES[TRAINED]
         stages += two_stages(TRAINED, first=_FIRST_TRAINED, rest=_REST_TRAINED, share=share)
     if not pools:
-        return Games(why_not=no_training if canary == "mislabelled" else no_simulation or no_training)
-    return Games(pools, stages, game)
+        return Subject(unaudited=no_training if canary == "mislabelled" else no_simulation or no_training)
+    played = {"adversary": game.adversary, "neighbours": game.neighbours, "canary": game.canary}
+    return Subject(pools=pools, stages=stages, facts={"game": played})
 
 
 def pool_of(trials: RealTrials | SimulatedTrials, pairs: int, *, gaussian: bool) -> Pool:

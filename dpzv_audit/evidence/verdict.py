@@ -217,24 +217,26 @@ class Evidence:
     @property
     def tested(self) -> bool:
         """Whether there is a test that could refute the claim."""
-        return bool(self.rates) or any(look.weight > 0 for look in self.looks)
+        return bool(self.rates or self._gating)
+
+    @property
+    def _gating(self) -> list[Look]:
+        return [look for look in self.looks if look.weight > 0]
 
     def epsilon_lower(self, error: float) -> float | None:
         """The largest lower bound on epsilon of any gating look at `error` in all; None where nothing was tested."""
-        bounds = [look.test.epsilon_lower(error * look.weight) for look in self.looks if look.weight > 0]
-        return max(bounds, default=None)
+        return max((look.test.epsilon_lower(error * look.weight) for look in self._gating), default=None)
 
     def ceiling(self, error: float) -> float | None:
         """The largest epsilon that as many scores could have proved; None where nothing was tested."""
-        gating = [look for look in self.looks if look.weight > 0]
+        gating = self._gating
         # A likelihood ratio has no largest result: it says nothing here where another test does.
         bounded = [look for look in gating if look.test.name != "sequential-gaussian"] or gating
         return max((look.test.ceiling(error * look.weight) for look in bounded), default=None)
 
     def given(self, error: float) -> str:
         """What the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
-        gating = [look for look in self.looks if look.weight > 0]
-        best = max(gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
+        best = max(self._gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
         return GIVEN_GAUSSIAN if best is not None and best.test.claim_kind == "trade-off" else ""
 
     @property
@@ -242,7 +244,7 @@ class Evidence:
         """P-value of those gating looks alone that take nothing as given; that of an attack's success is one."""
         if not self.looks:
             return self.p_value
-        general = [look for look in self.looks if look.weight > 0 and look.test.claim_kind == "epsilon-delta"]
+        general = [look for look in self._gating if look.test.claim_kind == "epsilon-delta"]
         return combined_p_value((look.p_value, look.weight) for look in general)
 
     def to_json(self) -> dict[str, object]:

@@ -22,13 +22,13 @@ def played_on(adversary):
 )
 def test_an_adversary_without_a_game_is_played_by_one_that_knows_no_more(adversary, played):
     games = played_on(adversary)
-    assert games.game.adversary == played
+    assert games.facts["game"]["adversary"] == played
 
 
 def test_an_adversary_with_nothing_left_to_tell_has_no_game():
     games = played_on("server")
     assert games.pools == {}
-    assert "owns the labels" in games.why_not
+    assert "owns the labels" in games.unaudited
 
 
 @pytest.mark.parametrize("server_update", ["sgd", "joint-zo"])
