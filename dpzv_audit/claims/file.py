@@ -101,6 +101,24 @@ class ClaimsFile:
         return ClaimsFile(self.path, self.alpha, tuple(placed for placed in self.claims if placed.name in names))
 
 
+@dataclass(frozen=True)
+class _Lines:
+    """The line on which each key of a file stands; `shown` is the file's name, "" for keys that stand in none."""
+
+    lines: Mapping[Place, int]
+    shown: str
+
+    def of(self, place: Place) -> int:
+        """Return the line of `place`, or of the nearest table around it that has one."""
+        while place not in self.lines:
+            place = place[:-1]
+        return self.lines[place]
+
+    def at(self, place: Place) -> str:
+        """Return how an error about `place` opens."""
+        return f"{self.shown}:{self.of(place)}: " if self.shown else ""
+
+
 def load_claims(path: Path) -> ClaimsFile:
     """Return the claims in the TOML file `path`, all of them valid.
 
@@ -121,10 +139,10 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
         raise InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables") from None
     except ValueError as error:  # also a number longer than Python converts
         raise InputError(f"{shown}: is no TOML: {_one_line(str(error))}") from None
-    lines = key_lines(text)
+    lines = _Lines(key_lines(text), shown)
     for key in data:
         if key not in ("claim", "defaults"):
-            raise InputError(f"{shown}:{line_of(lines, (key,))}: {_unknown(key, ['claim', 'defaults'])}")
+            raise InputError(f"{lines.at((key,))}{_unknown(key, ['claim', 'defaults'])}")
     claims = data.get("claim")
     if not isinstance(claims, list) or not claims or not all(isinstance(entry, dict) for entry in claims):
         found = "no [[claim]]" if claims is None else "a key claim that is no array of tables"
@@ -133,18 +151,17 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
         raise InputError(f"{shown}: holds {len(claims):,} claims, must hold at most {MOST_CLAIMS:,}")
     given = data.get("defaults", {})
     if not isinstance(given, dict):
-        raise InputError(f"{shown}:{line_of(lines, ('defaults',))}: defaults must be a table, [defaults]")
-    defaults = _validated(Defaults, given, ("defaults",), lines, shown, "[defaults]")
-    keys = keys_by_claim(lines)
-    placed = tuple(_claim(entry, index, given, lines, keys, shown) for index, entry in enumerate(claims))
+        raise InputError(f"{lines.at(('defaults',))}defaults must be a table, [defaults]")
+    defaults = _validated(Defaults, given, ("defaults",), lines, "[defaults]")
+    keys = keys_by_claim(lines.lines)
+    placed = tuple(_claim(entry, index, given, lines, keys) for index, entry in enumerate(claims))
     _refuse_duplicates(placed, shown)
     return ClaimsFile(path, defaults.alpha, placed)
 
 
 def one_claim(keys: Mapping[str, object]) -> PlacedClaim:
     """Return the claim that `keys` of a `[[claim]]` table say; `InputError` naming the key where one is wrong."""
-    lines: dict[Place, int] = {(): 1, ("claim",): 1, ("claim", 0): 1}
-    return _claim(dict(keys), 0, {}, lines, {}, "")
+    return _claim(dict(keys), 0, {}, _Lines({(): 1}, ""), {})
 
 
 def _read(path: Path) -> str:
@@ -167,28 +184,25 @@ def _claim(
     entry: dict[str, Any],
     index: int,
     defaults: Mapping[str, Any],
-    lines: Mapping[Place, int],
+    lines: _Lines,
     keys: Mapping[int, Mapping[str, int]],
-    shown: str,
 ) -> PlacedClaim:
     place: Place = ("claim", index)
     name = entry.get("name")
     label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
-    where = f"{_at(shown, line_of(lines, place))}{label}"
+    where = f"{lines.at(place)}{label}"
     form = form_of({**entry, **({"method": True} if "method" in defaults else {})})
     if form is None:
         # A misspelt key comes first: it also explains the one that is missing.
         known = list(dict.fromkeys(key for model in FORMS.values() for key in _aliases(model)))
-        unknown = [(line_of(lines, (*place, key)), key) for key in entry if key not in known]
+        unknown = [key for key in entry if key not in known]
         if unknown:
-            at, key = min(unknown)
-            raise InputError(f"{_at(shown, at)}{label}: {_unknown(key, known)}")
+            key = min(unknown, key=lambda key: (lines.of((*place, key)), key))
+            raise InputError(f"{lines.at((*place, key))}{label}: {_unknown(key, known)}")
         raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
     if entry.get("kind", "epsilon") not in ("epsilon", "attack"):
-        at = line_of(lines, (*place, "kind"))
-        raise InputError(
-            f"{_at(shown, at)}{label}: kind is {_one_line(repr(entry['kind']))}, must be epsilon or attack"
-        )
+        given = _one_line(repr(entry["kind"]))
+        raise InputError(f"{lines.at((*place, 'kind'))}{label}: kind is {given}, must be epsilon or attack")
     others = [key for key in ("method", "scores", "mechanism") if key in entry]
     if len(others) > 1:
         raise InputError(f"{where} has the keys {' and '.join(others)}, must have one of them")
@@ -198,21 +212,15 @@ def _claim(
     merged = {**filled, **entry}
     if "config" in fields and isinstance(defaults.get("config"), dict) and isinstance(entry.get("config", {}), dict):
         merged["config"] = {**defaults["config"], **entry.get("config", {})}
-    claim = _validated(model, merged, place, lines, shown, label)
-    return PlacedClaim(claim, line_of(lines, place), keys.get(index, {}))
-
-
-def _at(file: str, line: int) -> str:
-    return f"{file}:{line}: " if file else ""
+    claim = _validated(model, merged, place, lines, label)
+    return PlacedClaim(claim, lines.of(place), keys.get(index, {}))
 
 
 def _aliases(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _validated(
-    model: type[Model], value: object, place: Place, lines: Mapping[Place, int], shown: str, label: str
-) -> Model:
+def _validated(model: type[Model], value: object, place: Place, lines: _Lines, label: str) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -220,12 +228,11 @@ def _validated(
         order = {"extra_forbidden": 0, "missing": 2}
         first = min(
             error.errors(include_url=False),
-            key=lambda e: (order.get(e["type"], 1), line_of(lines, (*place, *e["loc"]))),
+            key=lambda e: (order.get(e["type"], 1), lines.of((*place, *e["loc"]))),
         )
-        at = line_of(lines, (*place, *first["loc"]))
-        raise InputError(f"{_at(shown, at)}{label}: {_mistake(model, first)}") from None
+        raise InputError(f"{lines.at((*place, *first['loc']))}{label}: {_mistake(model, first)}") from None
     except RecursionError:
-        raise InputError(f"{_at(shown, line_of(lines, place))}{label} is nested too deeply") from None
+        raise InputError(f"{lines.at(place)}{label} is nested too deeply") from None
 
 
 def _mistake(model: type[BaseModel], error: Any) -> str:
@@ -362,14 +369,6 @@ def keys_by_claim(lines: Mapping[Place, int]) -> dict[int, dict[str, int]]:
         if len(place) == 3 and place[0] == "claim" and isinstance(place[1], int):
             found.setdefault(place[1], {})[str(place[2])] = line
     return found
-
-
-def line_of(lines: Mapping[Place, int], place: Sequence[str | int]) -> int:
-    """Return the line of `place`, or of the nearest table around it that has one."""
-    wanted = tuple(place)
-    while wanted not in lines:
-        wanted = wanted[:-1]
-    return lines[wanted]
 
 
 DEFAULT_ALPHA = 1e-3

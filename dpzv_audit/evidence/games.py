@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, upper_bounds
-from dpzv_audit.accounting.release import Composition, Release
+from dpzv_audit.accounting.release import Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.gathering import CUT_SHARE, Block, Pool, Stage, Subject, all_at_once, block_of, two_stages
@@ -152,12 +152,12 @@ def theory_of(
         measured = method.differences(config)
         hidden = measured is not None and measured.shared and adversary in KNOWS_DIRECTIONS
         return Theory(applies=True, unaccounted="known-directions" if hidden else NO_NOISE)
-    release = releases[0] if len(releases) == 1 else Composition(releases)
+    (release,) = releases
     return account(release, adversary=adversary, neighbours=neighbours, delta=delta, enough=enough)
 
 
 def account(
-    release: Release | Composition,
+    release: Release,
     *,
     adversary: AdversaryName,
     neighbours: NeighbourRelation,
