@@ -17,7 +17,6 @@ from dpzv_audit.claims.ledger import (
     open_ledger,
     refuted_over_time,
 )
-from dpzv_audit.evidence.games import recomputed_curve
 from dpzv_audit.evidence.verdict import (
     GIVEN_GAUSSIAN,
     VERDICTS,
@@ -26,6 +25,7 @@ from dpzv_audit.evidence.verdict import (
     decide,
     fails,
     holm,
+    recomputed_curve,
     supports,
 )
 from dpzv_audit.evidence.verdict import Look as EvidenceLook

@@ -11,8 +11,16 @@ from dpzv_audit.accounting import Release, gaps_of
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.sections import Case
 from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Reporter, bounded
-from dpzv_audit.evidence.games import account, recomputed_curve
-from dpzv_audit.evidence.verdict import NO_NOISE, Theory, given_by, largest_gating, refuted_given, verdict_on
+from dpzv_audit.evidence.games import account
+from dpzv_audit.evidence.verdict import (
+    NO_NOISE,
+    Theory,
+    given_by,
+    largest_gating,
+    recomputed_curve,
+    refuted_given,
+    verdict_on,
+)
 from dpzv_audit.findings import AdversaryName, EmpiricalBound, NeighbourRelation
 from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adversary
 from dpzv_audit.games.outcome import GameScores, outcome_of

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar, cast
 
-import numpy as np
-
-from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, upper_bounds
+from dpzv_audit.accounting import upper_bounds
 from dpzv_audit.accounting.release import Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
@@ -167,16 +165,3 @@ def account(
     """Return every accountant's bound on one release; where certified bounds lie below `enough`, no others are made."""
     bounds = upper_bounds(release, delta=delta, adversaries=[adversary], neighbours=[neighbours], enough=enough)
     return Theory(applies=True, bounds=tuple(bounds))
-
-
-def recomputed_curve(alpha: Sequence[float], theory: Theory, delta: float) -> list[float] | None:
-    """Return the trade-off curve at (n,) `alpha` of the tightest sound bound; None where there is none."""
-    best = theory.tightest
-    if best is None or best.epsilon is None:
-        return None
-    grid = np.asarray(alpha)
-    curve = (
-        epsilon_delta_tradeoff(grid, best.epsilon.upper, delta) if best.mu is None else gaussian_tradeoff(grid, best.mu)
-    )
-    found: list[float] = curve.tolist()
-    return found

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+import numpy as np
 from pydantic import TypeAdapter
 
-from dpzv_audit.accounting import GAPS, tightest_sound
+from dpzv_audit.accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound
 from dpzv_audit.findings import EmpiricalBound, UpperBound, Verdict, to_jsonable
 from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.fixed import FixedTest
@@ -259,3 +260,16 @@ def evidence_from_json(value: Mapping[str, object]) -> Evidence:
 
 
 _EVIDENCE = TypeAdapter(Evidence)
+
+
+def recomputed_curve(alpha: Sequence[float], theory: Theory, delta: float) -> list[float] | None:
+    """Return the trade-off curve at (n,) `alpha` of the tightest sound bound; None where there is none."""
+    best = theory.tightest
+    if best is None or best.epsilon is None:
+        return None
+    grid = np.asarray(alpha)
+    curve = (
+        epsilon_delta_tradeoff(grid, best.epsilon.upper, delta) if best.mu is None else gaussian_tradeoff(grid, best.mu)
+    )
+    found: list[float] = curve.tolist()
+    return found
