@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path, PurePosixPath
+from typing import IO, AnyStr
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.files import data_digest, open_plain
@@ -54,6 +56,17 @@ def check_size(path: Path, limit: int, *, advice: str = "") -> int:
     if size > limit:
         raise InputError(f"{path}: has {size} bytes, must have {limit} at most{'; ' if advice else ''}{advice}")
     return size
+
+
+def bounded_lines(path: Path, file: IO[AnyStr], limit: int, units: str) -> Iterator[AnyStr]:
+    """Yield the lines of `file`, which is the one at `path`; `InputError` for one of more than `limit` `units`."""
+    for number in count(1):
+        line = file.readline(limit + 1)
+        if len(line) > limit:
+            raise InputError(f"{path}: line {number} has more than {limit} {units}, must have {limit} at most")
+        if not line:
+            return
+        yield line
 
 
 def inflated(data: bytes, limit: int, *, kind: str = "zlib") -> bytes:

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from dpzv_audit.data.files import check_size, file_digest, memory_available, reading
+from dpzv_audit.data.files import bounded_lines, check_size, file_digest, memory_available, reading
 from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records
 from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
@@ -251,7 +251,8 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Yield (0, column names), then (line number, cells) of each row, as many cells as names."""
     try:
         with reading(path), io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(_lines(path, file), delimiter=layout.separator, skipinitialspace=True, strict=True)
+            lines = bounded_lines(path, file, LINE_LIMIT, "characters")
+            reader = csv.reader(lines, delimiter=layout.separator, skipinitialspace=True, strict=True)
             names = list(layout.names or ())
             if layout.header:
                 names = _header(path, next(reader, []), layout)
@@ -267,16 +268,6 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}: line {reader.line_num} cannot be read ({error})") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {first_not_utf8(path) + 1} is not UTF-8 text ({error.reason})") from error
-
-
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    number = 0
-    while line := file.readline(LINE_LIMIT + 1):
-        number += 1
-        if len(line) > LINE_LIMIT:
-            most = f"must have {LINE_LIMIT} at most"
-            raise InputError(f"{path}: line {number} has more than {LINE_LIMIT} characters, {most}")
-        yield line
 
 
 def _header(path: Path, row: list[str], layout: Layout) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dpzv_audit.data.files import TarLimits, check_size, file_digest, read_tar_members, reading
+from dpzv_audit.data.files import TarLimits, bounded_lines, check_size, file_digest, read_tar_members, reading
 from dpzv_audit.data.spec import DataRequest
 from dpzv_audit.data.vertical import (
     LabelArray,
@@ -321,14 +321,11 @@ def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelAr
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each line."""
-    number, at = 0, ""
+    at = ""
     try:
         with reading(path), open_plain(path) as file:
-            while line := file.readline(LINE_LIMIT + 1):
-                number += 1
+            for number, line in enumerate(bounded_lines(path, file, LINE_LIMIT, "bytes"), start=1):
                 at = f"{path}: line {number}"
-                if len(line) > LINE_LIMIT:
-                    raise InputError(f"{at} has more than {LINE_LIMIT} bytes, must have {LINE_LIMIT} at most")
                 label, _, text = line.decode("utf-8").rstrip("\r\n").partition(" ")
                 if label not in LABELS or not text.strip():
                     found = ascii(line[:30].decode("utf-8", "replace").strip())

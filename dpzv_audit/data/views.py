@@ -177,7 +177,9 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
         groups = parts.items() if parts else [("", place)]
         for part, inner in groups:
             for name, files in _grouped(_listed(inner), views).items():
-                train = part == "train" if part else not _in_test(f"{place.name}/{name}")
+                # 51 of 256: a fifth
+                tested = hashlib.sha256(f"{place.name}/{name}".encode()).digest()[0] < 51
+                train = part == "train" if part else not tested
                 shapes.append(Shape(label, train, name, files))
                 budget -= len(files)
         if budget < 0:
@@ -235,10 +237,6 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
             first = next(iter(ring.values()))
             raise InputError(f"{first}: shape {shape!r} has {len(ring)} views, must have {views}")
     return {shape: tuple(ring[view] for view in sorted(ring)) for shape, ring in found.items()}
-
-
-def _in_test(name: str) -> bool:
-    return hashlib.sha256(name.encode()).digest()[0] < 51  # 51 of 256: a fifth
 
 
 ETH80_FILE = "eth80_16views_64x64.npz"
