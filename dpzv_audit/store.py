@@ -23,7 +23,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -266,20 +266,15 @@ def partial_folder(out: Path, name: str) -> Iterator[Path]:
 
     It is for the block to rename it or to remove it. `OSError` goes through.
     """
-    while True:
-        partial = out / f".{name}-{secrets.token_hex(4)}.partial"
-        partial.mkdir(mode=OWNER_FOLDER)
-        try:
-            handle = _locked(partial)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # taken for abandoned between the two steps
-        if partial.is_dir():
-            break
-        _close(handle)
-    try:
+    with ExitStack() as held:
+        while True:
+            partial = out / f".{name}-{secrets.token_hex(4)}.partial"
+            partial.mkdir(mode=OWNER_FOLDER)
+            with suppress(BlockingIOError, FileNotFoundError):  # taken for abandoned between the two steps
+                held.enter_context(_locked(partial))
+                if partial.is_dir():
+                    break
         yield partial
-    finally:
-        _close(handle)
 
 
 def remove_abandoned(out: Path) -> None:
@@ -287,31 +282,29 @@ def remove_abandoned(out: Path) -> None:
     for partial in out.glob(".*.partial"):
         if not _PARTIAL.fullmatch(partial.name) or partial.is_symlink() or not partial.is_dir():
             continue
-        with suppress(OSError):
-            handle = _locked(partial)
-            if handle is not None:
+        with suppress(OSError), _locked(partial) as locked:
+            if locked:
                 shutil.rmtree(partial, ignore_errors=True)
-            _close(handle)
 
 
-def _locked(folder: Path) -> int | None:
-    """Lock `folder` and return the handle that holds it, None where folders cannot be locked.
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock `folder` while the block runs, and say whether folders can be locked.
 
     Raises `BlockingIOError` where another process holds it.
     """
     if fcntl is None:
-        return None
+        yield False
+        return
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        lock(handle)
-    except OSError as error:
-        os.close(handle)
-        if isinstance(error, BlockingIOError):
+        try:
+            lock(handle)
+            locked = True
+        except BlockingIOError:
             raise
-        return None
-    return handle
-
-
-def _close(handle: int | None) -> None:
-    if handle is not None:
+        except OSError:
+            locked = False
+        yield locked
+    finally:
         os.close(handle)
