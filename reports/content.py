@@ -19,7 +19,7 @@ def environment() -> Environment:
     """Return what templates of reports are read and filled in with.
 
     What a template shows is text made safe: a value becomes words as `reports.text.number` says, and markup is escaped
-    but for drawings, which are made here with every text in them escaped.
+    but for drawings, which are made here with every text in them escaped, and for Markdown, which is text.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -37,7 +37,9 @@ def environment() -> Environment:
         found.globals[module.__name__.rpartition(".")[2]] = module
     found.filters |= {
         "drawn": Markup,
+        "fenced": lambda value: Markup(text.fenced(value)),
         "lower": text.lower_bound,
+        "markdown": lambda value: Markup(text.markdown(value)),
         "number": text.number,
         "p_value": text.p_value,
         "percent": text.percent,

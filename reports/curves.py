@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
-from reports.figures import LARGEST, alt_of, control_label, mark, short
+from reports.figures import LARGEST, alt_of, control_label, mark, short, size
 from reports.svg import ACCENT, DASHED, DASHES, DOTTED, INK, MUTED, Chart
 from reports.text import clean, number, percent, proportion, upper_bound, within
 
@@ -110,13 +110,13 @@ def _at_a_tenth(alpha: Sequence[float], curves: Mapping[str, Sequence[float]], b
 
 def accuracy_figure(utility: Utility, method: str) -> str:
     """Return test accuracy by epoch with the controls as level lines, as SVG; "" without two epochs of it."""
-    places = [within(row.epoch, 0.0, LARGEST) for row in utility.history]
+    places = [size(row.epoch) for row in utility.history]
     return _accuracy("accuracy", utility, method, places, "epoch")
 
 
 def bytes_figure(utility: Utility, method: str) -> str:
     """Return test accuracy by megabytes sent so far, both directions, as SVG; "" without two epochs of it."""
-    sent = [_point(within(row.bytes_up, 0.0, LARGEST), within(row.bytes_down, 0.0, LARGEST)) for row in utility.history]
+    sent = [_point(size(row.bytes_up), size(row.bytes_down)) for row in utility.history]
     places = [None if both is None else sum(both) / 1e6 for both in sent]
     return _accuracy("bytes", utility, method, places, "MB sent so far, up and down")
 
@@ -154,7 +154,7 @@ def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
     lines: dict[str, list[_Point]] = {}
     assumed = {clean(row.estimator) for row in rows if row.assumes}
     for row in rows:
-        point = _point(within(row.runs, 1.0, LARGEST), within(row.epsilon_lower, 0.0, LARGEST))
+        point = _point(size(row.runs, 1.0), size(row.epsilon_lower))
         if point is not None and row.estimator:
             lines.setdefault(clean(row.estimator), []).append(point)
     lines = {name: sorted(points) for name, points in lines.items()}
@@ -162,7 +162,7 @@ def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
     if not lines:
         return ""
     chart = Chart("runs in each world", "certified ε", "log", bottom=0)
-    level = within(claimed, 0.0, LARGEST)
+    level = size(claimed)
     if level is not None:
         chart.level(f"claimed {number(level)}", level, color=INK, linestyle=DASHED)
     said = []
@@ -186,12 +186,12 @@ def wealth_figure(wealth: Wealth | None) -> str:
     if wealth is None:
         return ""
     path = zip(wealth.pairs, wealth.log10_wealth, strict=False)
-    read = (_point(within(x, 1.0, LARGEST), within(y, -LARGEST, LARGEST)) for x, y in path)
+    read = (_point(size(x, 1.0), within(y, -LARGEST, LARGEST)) for x, y in path)
     points = [point for point in read if point is not None]
-    goal, claimed = within(wealth.goal, 0.0, LARGEST), within(wealth.epsilon, 0.0, LARGEST)
+    goal, claimed = size(wealth.goal), size(wealth.epsilon)
     if len(points) < 2 or goal is None or claimed is None:
         return ""
-    at = within(wealth.refuted_at, 1.0, LARGEST)
+    at = size(wealth.refuted_at, 1.0)
     found = "never reached" if at is None else f"reached at pair {number(at)}"
 
     against = number(claimed)

@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from reports import svg
+from reports.svg import ACCENT, INK, MUTED, RULE, WIDTH
 from reports.text import clean, lower_bound, number, percent, proportion, upper_bound, within
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ _AXIS_LINE = 52
 _SHADES = 32
 """Shades of grey in a drawing of records."""
 _Bar = tuple[float, float, float]
+
+
+def size(value: float | None, least: float = 0.0) -> float | None:
+    """Return a number that an axis reaches; None for another."""
+    return within(value, least, LARGEST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +96,16 @@ def _paint_rows(axes: Axes, rows: Sequence[tuple[str, str]], strong: int, refere
     axes.spines["left"].set_visible(False)
     place = axes.get_yaxis_transform()
     for row, (left, right) in enumerate(rows):
-        axes.axhline(row, color=svg.RULE, linewidth=0.8, zorder=0.5)
+        axes.axhline(row, color=RULE, linewidth=0.8, zorder=0.5)
         weight = "bold" if row == strong else "normal"
-        look: dict[str, Any] = {"transform": place, "va": "bottom", "weight": weight, "color": svg.INK}
+        look: dict[str, Any] = {"transform": place, "va": "bottom", "weight": weight, "color": INK}
         axes.text(0.0, row - 0.26, left, ha="left", **look)
         axes.text(1.0, row - 0.26, right, ha="right", **look)
     if reference is not None:
         # Between the lines of text that it would otherwise strike through.
         starts = [row - 0.17 for row in range(len(rows))]
         ends = [row + 0.17 for row in range(len(rows))]
-        axes.vlines([reference] * len(rows), starts, ends, color=svg.INK, linewidth=1.3)
+        axes.vlines([reference] * len(rows), starts, ends, color=INK, linewidth=1.3)
 
 
 def success_figure(
@@ -132,7 +138,7 @@ def success_figure(
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set(xlim=(least - 0.01, 1.01), xlabel=across)
         for index, row in enumerate(rows):
-            colour = svg.ACCENT if row is measured else svg.MUTED
+            colour = ACCENT if row is measured else MUTED
             if row.low is None or row.high is None:
                 axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
                 continue
@@ -149,7 +155,7 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     A claim and an audit whose bars share no value contradict each other. "" where there are fewer than two of the
     three numbers.
     """
-    claimed, lower, upper = (within(value, 0.0, LARGEST) for value in (claimed, lower, upper))
+    claimed, lower, upper = (size(value) for value in (claimed, lower, upper))
     known = {
         "the claim": (claimed, f"ε ≤ {number(claimed)}"),
         "the audit, from below": (lower, f"ε ≥ {lower_bound(lower)}"),
@@ -170,7 +176,7 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
         axes.set(xlim=(0, end), xlabel="ε")
         for index, (value, _) in enumerate(rows.values()):
             low, high = (value, end) if index == strong else (0.0, min(value, end))
-            colour = svg.ACCENT if index == strong else svg.MUTED
+            colour = ACCENT if index == strong else MUTED
             axes.barh(index, high - low, left=low, height=0.2, color=colour)
             if high >= end:
                 axes.plot(end, index, ">", color=colour, markersize=9, clip_on=False)
@@ -187,7 +193,7 @@ def staleness_figure(distribution: Sequence[Ages]) -> str:
     """
     shares = {}
     for row in distribution:
-        first, last = (within(age, 0.0, LARGEST) for age in (row.first, row.last))
+        first, last = (size(age) for age in (row.first, row.last))
         share = within(row.share, 0.0, 1.0)
         if first is not None and last is not None and share is not None:
             label = f"{first:.0f}" if first == last else f"{first:.0f} to {last:.0f}"
@@ -197,9 +203,9 @@ def staleness_figure(distribution: Sequence[Ages]) -> str:
 
     def paint(axes: Axes) -> None:
         places = range(len(shares))
-        axes.barh(places, [*shares.values()], height=0.62, color=svg.ACCENT)
+        axes.barh(places, [*shares.values()], height=0.62, color=ACCENT)
         for place, share in enumerate(shares.values()):
-            axes.text(share + 0.012, place, _share(share), va="center", ha="left", color=svg.INK)
+            axes.text(share + 0.012, place, _share(share), va="center", ha="left", color=INK)
         axes.set_yticks(places, [*shares])
         axes.set_xticks([])
         axes.spines["bottom"].set_visible(False)
@@ -234,19 +240,19 @@ def records_figure(found: Reconstructions) -> str:
     gap = max(1.0, 0.12 * width)
     across = count * (width + gap) - gap
     # Text is as high in every drawing, whatever the units of the records.
-    line = 0.26 * across / svg.WIDTH
+    line = 0.26 * across / WIDTH
     pitch = height + 2.3 * line
 
     def paint(axes: Axes) -> None:
         bars: dict[int, list[_Bar]] = {}
         for place, (what, records) in enumerate(rows):
             top = place * pitch
-            axes.text(0.0, top - 0.45 * line, what, ha="left", va="bottom", color=svg.INK)
+            axes.text(0.0, top - 0.45 * line, what, ha="left", va="bottom", color=INK)
             for index, record in enumerate(records):
                 left = index * (width + gap)
                 for shade, bar in _bars(record, width, left, top):
                     bars.setdefault(shade, []).append(bar)
-                frame = {"fill": False, "edgecolor": svg.MUTED, "linewidth": 0.6, "zorder": 2}
+                frame = {"fill": False, "edgecolor": MUTED, "linewidth": 0.6, "zorder": 2}
                 svg.rectangle(axes, left, top, width, height, **frame)
         _paint_bars(axes, bars)
         axes.set_xlim(-0.01 * across, 1.01 * across)
@@ -254,7 +260,7 @@ def records_figure(found: Reconstructions) -> str:
         axes.set_aspect("equal")
         axes.set_axis_off()
 
-    inches = svg.WIDTH * (len(rows) * pitch - 0.4 * line) / (1.02 * across)
+    inches = WIDTH * (len(rows) * pitch - 0.4 * line) / (1.02 * across)
     alt = f"{count} records, row by row: " + "; ".join(what for what, _ in rows)
     return svg.draw("figure-records", alt, inches + 0.1, paint)
 

@@ -11,6 +11,7 @@ from reports import svg
 from reports.curves import method_of
 from reports.document import Row
 from reports.measured import span
+from reports.svg import ACCENT, INK, ON_ACCENT
 from reports.text import MISSING, clean, number, proportion, within
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
     text = "×" if failed else "–"
     if damage is not None:
         left, top = x - 0.48, y - 0.48
-        svg.rectangle(axes, left, top, 0.96, 0.96, color=svg.ACCENT, alpha=damage, lw=0)
+        svg.rectangle(axes, left, top, 0.96, 0.96, color=ACCENT, alpha=damage, lw=0)
         # Two decimals without the leading zero, or a whole 1.
         text = "1" if damage >= 0.995 else f"{damage:.2f}".removeprefix("0")
     bold = failed or (damage is not None and cell.clear is True)
@@ -149,7 +150,7 @@ def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
         ha="center",
         va="center",
         fontsize=size,
-        color=svg.ON_ACCENT if (damage or 0.0) > DARK else svg.INK,
+        color=ON_ACCENT if (damage or 0.0) > DARK else INK,
         fontweight="bold" if bold else "normal",
         url=None if damage is None else link_of(cell),
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from dpzv_audit.errors import InputError
@@ -12,8 +11,7 @@ from dpzv_audit.runs import RESULT_FILE, load_measured, load_run
 from dpzv_audit.store import write_atomically
 from reports.ci import to_junit, to_sarif
 from reports.content import environment, report_content
-from reports.document import Block, Code, Column, Picture, Report, Table
-from reports.text import MISSING, markdown
+from reports.document import Picture, Report
 from reports.verification import Drawings
 
 FORMATS = ("html", "md", "json", "junit", "sarif")
@@ -28,59 +26,7 @@ def to_html(report: Report) -> str:
 
 def to_markdown(report: Report) -> str:
     """Return the report as GitHub-flavoured Markdown; text of the result shows literally, never as markup."""
-    parts = [f"# {markdown(report.title)}"]
-    if report.verdict is not None:
-        word, meaning = markdown(report.verdict.word), markdown(report.verdict.meaning)
-        parts.append(f"**Verdict: {word}.** {meaning}")
-    if report.lead:
-        parts.append(markdown(report.lead))
-    if report.tiles:
-        values = (f"**{markdown(tile.value)}**" for tile in report.tiles)
-        notes = (markdown(tile.note) or " " for tile in report.tiles)
-        labels = [Column(title=tile.label) for tile in report.tiles]
-        parts.append("\n".join((*_heading(labels), _line(values), _line(notes))))
-    for section in report.sections:
-        parts.append(f"## {markdown(section.title)}")
-        parts += map(_block, section.blocks)
-    parts.append(f"*{markdown(report.kind)} by dpzv-audit, drawn from result.json.*")
-    return "\n\n".join(parts) + "\n"
-
-
-def _block(block: Block) -> str:
-    match block:
-        case Table():
-            note = f" ({markdown(block.note)})" if block.note else ""
-            rows = (_row(block, index) for index in range(len(block.rows)))
-            title = f"**{markdown(block.caption)}**{note}"
-            return "\n".join((title, "", *_heading(block.columns), *rows))
-        case Picture():
-            return f"![{markdown(block.alt)}]({block.name}.svg)\n\n*{markdown(block.caption)}*"
-        case Code():
-            ticks = max(map(len, re.findall("`+", block.text)), default=0)
-            mark = "`" * max(3, ticks + 1)
-            return f"{mark}json\n{block.text}\n{mark}"
-    return markdown(block)
-
-
-def _heading(columns: Collection[Column]) -> tuple[str, str]:
-    rules = (" ---: " if column.kind == "number" else " --- " for column in columns)
-    return _line(markdown(column.title) for column in columns), f"|{'|'.join(rules)}|"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _row(table: Table, index: int) -> str:
-    cells = []
-    for text, column in zip(table.rows[index], table.columns, strict=True):
-        shown = markdown(text)
-        if column.kind == "link" and text != MISSING:
-            shown = f"[report]({text})"
-        elif index in table.strong and column.kind != "code":
-            shown = f"**{shown}**"
-        cells.append(shown)
-    return _line(cells)
+    return environment().get_template("report.md").render(report=report) + "\n"
 
 
 def render_html(result: Mapping[str, object]) -> str:

@@ -141,3 +141,10 @@ def markdown(text: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = line.replace("://", ":\\//").replace("www.", "www\\.")
     return _MARKDOWN_START.sub(lambda m: f"{m[1]}\\" if m[1].isdigit() else f"\\{m[1]}", line, count=1)
+
+
+def fenced(text: str) -> str:
+    """Return JSON as a block of code in Markdown, whose fence is longer than any in it."""
+    ticks = max(map(len, re.findall("`+", text)), default=0)
+    mark = "`" * max(3, ticks + 1)
+    return f"{mark}json\n{text}\n{mark}"
