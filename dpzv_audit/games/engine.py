@@ -142,12 +142,6 @@ class _Collection:
         """See `Work`: what a worker has under way is given up, and what this process has is done to its end."""
         return None if self._here else self._end
 
-    def done(self, task: Span, result: tuple[Arrays, int | None]) -> None:
-        """See `Work`."""
-        self._keep(task, result)
-        if self._here:
-            self._longest = max(self._longest, time.monotonic() - self._begun)
-
     def again(self, task: Span) -> None:
         """See `Work`."""
         self._pending.insert(0, task)
@@ -163,14 +157,15 @@ class _Collection:
             f"out; the chunks done so far are kept for ‹resume›"
         ) from error
 
-    def _keep(self, span: Span, outcome: tuple[Arrays, int | None]) -> None:
-        arrays, fitted = outcome
+    def done(self, task: Span, result: tuple[Arrays, int | None]) -> None:
+        """See `Work`."""
+        arrays, fitted = result
         if fitted is not None:
             self._fitted = min(fitted, self._fitted or fitted)
         failure = arrays.pop("failure", None)
         rows = min((len(a) for a in arrays.values()), default=0)
         if rows:
-            kept = (span[0], span[0] + rows)
+            kept = (task[0], task[0] + rows)
             self._done[kept] = arrays
             if self._effort.store is not None:
                 self._effort.store.save(*kept, arrays)
@@ -182,6 +177,8 @@ class _Collection:
             kind = InputError if str(failure[0]) == "input" else MechanismFailed
             raise kind(f"{failure[1]}; {words}")
         self._report()
+        if self._here:
+            self._longest = max(self._longest, time.monotonic() - self._begun)
 
     def _report(self) -> None:
         if self._effort.progress is not None:

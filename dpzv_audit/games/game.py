@@ -5,9 +5,7 @@ Source: Nasr et al., "Adversary instantiation", S&P 2021.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -118,13 +116,11 @@ class Game:
         return self.adversary in _KNOWS_IDS
 
 
-_NO_VIEW: Mapping[str, str] = MappingProxyType(
-    {
-        "server": "it owns the labels and receives the embeddings, so there is nothing left to tell",
-        "all-but-one": "colluding-clients plays it: the replay of a transcript knows every other label too",
-        "malicious-client": "it does not follow the protocol; planted:repeated-record shows what it can do",
-    }
-)
+_NO_VIEW = {
+    "server": "it owns the labels and receives the embeddings, so there is nothing left to tell",
+    "all-but-one": "colluding-clients plays it: the replay of a transcript knows every other label too",
+    "malicious-client": "it does not follow the protocol; planted:repeated-record shows what it can do",
+}
 
 
 def why_undefined(
