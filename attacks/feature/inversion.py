@@ -276,9 +276,10 @@ def quality(found: Reconstruction, truth: Tensor, confidence: float) -> dict[str
     psnr, similar = [], []
     for guess in (guesses, mean):
         errors = ((guess - real) ** 2).mean(2)
-        psnr.append(_over_groups(10.0 * np.log10(peak**2 / np.maximum(_groups(errors), 1e-300)), len(real), confidence))
+        decibels = 10.0 * np.log10(peak**2 / np.maximum(_groups(errors), 1e-300))
+        psnr.append(t_interval(decibels.mean(0), len(real), confidence))
         likeness = np.stack([ssim(one, real, peak) for one in guess])
-        similar.append(_over_groups(_groups(likeness), len(real), confidence))
+        similar.append(t_interval(_groups(likeness).mean(0), len(real), confidence))
     return {PSNR: (psnr[0], psnr[1]), SSIM: (similar[0], similar[1])}
 
 
@@ -287,11 +288,6 @@ def _groups(values: np.ndarray) -> np.ndarray:
     parts = np.array_split(values, min(GROUPS, values.shape[1]), axis=1)
     means: np.ndarray = np.stack([part.mean(1) for part in parts], 1)
     return means
-
-
-def _over_groups(values: np.ndarray, n: int, confidence: float) -> Interval:
-    """Mean of values (K, groups) with Student's t interval over groups, means over trials."""
-    return t_interval(values.mean(0), n, confidence)
 
 
 def pictures(

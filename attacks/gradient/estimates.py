@@ -19,63 +19,42 @@ from dpzv_audit.errors import InputError, NotFinite, check_count, check_positive
 _PIVOT_RATIO = 1e-6
 
 
-def correlation(
-    directions: torch.Tensor,
-    scalars: torch.Tensor,
-    *,
-    variance: float = 1.0,
-    prior_mean: torch.Tensor | None = None,
-) -> torch.Tensor:
+def correlation(directions: torch.Tensor, scalars: torch.Tensor) -> torch.Tensor:
     """Return the correlation estimate U^T s / q, unbiased whatever q; with q = 1 it is the published attack.
 
     Args:
-        directions: (batches, q, B, c), coordinates of mean 0, uncorrelated, of the same `variance`.
+        directions: (batches, q, B, c), coordinates of mean 0, uncorrelated, of variance 1: Gaussian directions, or
+            those on the sphere of radius sqrt(d) in R^d. Of another variance the estimate is that many times as large.
         scalars: (batches, q), one a batch, or (batches, q, B), one a record.
-        variance: of a direction's coordinate: 1 for Gaussian directions and for the sphere of radius sqrt(d)
-            in R^d, 1/d for the unit sphere.
-        prior_mean: (batches, B, c) guess of the gradients; only what it leaves unexplained is estimated,
-            which keeps the estimate unbiased and takes the guess's part out of its variance. Default: 0.
 
     Returns:
         Per-record gradients (batches, B, c), float64.
 
     Raises:
-        InputError: shapes that do not fit, a number that is not finite, a variance not above 0.
+        InputError: shapes that do not fit, a number that is not finite.
     """
-    check_positive("variance", variance)
-    rows, residual, mean = _systems(directions, scalars, prior_mean)
-    queries, records = directions.shape[1], directions.shape[2]
-    # Rows of a batch hold u / B, so that E[row^T row] = variance / B^2 in each coordinate.
-    second_moment = variance / records**2 if scalars.ndim == 2 else variance
-    estimate = (rows.mT @ residual.unsqueeze(-1)).squeeze(-1) / (queries * second_moment)
-    return mean + estimate.reshape(mean.shape)
+    rows, targets = _systems(directions, scalars)
+    # Rows of a batch hold u / B, so that E[row^T row] = 1 / B^2 in each coordinate.
+    second_moment = 1.0 / directions.shape[2] ** 2 if scalars.ndim == 2 else 1.0
+    estimate = (rows.mT @ targets.unsqueeze(-1)).squeeze(-1) / (directions.shape[1] * second_moment)
+    return _of_records(estimate, directions)
 
 
-def minimum_norm(
-    directions: torch.Tensor, scalars: torch.Tensor, *, prior_mean: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return the smallest gradients (closest to `prior_mean`) that fit the scalars best in least squares.
+def minimum_norm(directions: torch.Tensor, scalars: torch.Tensor) -> torch.Tensor:
+    """Return the smallest gradients that fit the scalars best in least squares.
 
     Below the dimension (B c for one scalar a batch, c for one a record) they fit exactly; from q = dimension
     on they are ordinary least squares, exact for scalars without error. Close to q = dimension the system is
     badly conditioned and any error is magnified: give its size to `ridge`. Arguments, result and errors as
     `correlation`; directions of any distribution, rank deficient ones included.
     """
-    rows, residual, mean = _systems(directions, scalars, prior_mean)
-    return mean + _solve(rows, residual, penalty=0.0).reshape(mean.shape)
+    return _of_records(_solve(*_systems(directions, scalars), penalty=0.0), directions)
 
 
-def ridge(
-    directions: torch.Tensor,
-    scalars: torch.Tensor,
-    *,
-    noise_std: float,
-    prior_std: float,
-    prior_mean: torch.Tensor | None = None,
-) -> torch.Tensor:
+def ridge(directions: torch.Tensor, scalars: torch.Tensor, *, noise_std: float, prior_std: float) -> torch.Tensor:
     """Return the ridge estimate with lambda = noise_std^2 / prior_std^2, the best linear one for these two.
 
-    It minimises ||s - A g||^2 + lambda ||g - prior_mean||^2: the posterior mean if both are Gaussian.
+    It minimises ||s - A g||^2 + lambda ||g||^2: the posterior mean if both are Gaussian.
     It tends to `minimum_norm` as `noise_std` tends to 0, and is `minimum_norm` at 0.
 
     Args:
@@ -83,9 +62,8 @@ def ridge(
         scalars: as in `correlation`.
         noise_std: standard deviation of the error of one scalar, in the scalars' unit, at least 0; noise, and
             the error of a finite difference (`forward_difference_error`), as the root of the sum of squares.
-        prior_std: standard deviation of one gradient coordinate around `prior_mean`, above 0
+        prior_std: standard deviation of one gradient coordinate around 0, above 0
             (`label_prior_std` for cross entropy near uniform predictions).
-        prior_mean: as in `correlation`.
 
     Returns:
         Per-record gradients (batches, B, c), float64.
@@ -96,8 +74,7 @@ def ridge(
     if not 0.0 <= noise_std < math.inf:
         raise InputError("must be a finite number of at least 0", "noise_std", noise_std)
     check_positive("prior_std", prior_std)
-    rows, residual, mean = _systems(directions, scalars, prior_mean)
-    return mean + _solve(rows, residual, penalty=(noise_std / prior_std) ** 2).reshape(mean.shape)
+    return _of_records(_solve(*_systems(directions, scalars), penalty=(noise_std / prior_std) ** 2), directions)
 
 
 def label_prior_std(classes: int) -> float:
@@ -146,32 +123,26 @@ def expected_cosine(queries: int, dimension: int, *, noise_to_signal: float) -> 
     return math.sqrt(min(1.0, max(0.0, 1.0 - unexplained)))
 
 
-def _systems(
-    directions: torch.Tensor, scalars: torch.Tensor, prior_mean: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return float64 rows (systems, q, d), residuals (systems, q) and the prior mean (batches, B, c)."""
+def _of_records(solution: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
+    """Return solutions (systems, d) as per-record gradients (batches, B, c)."""
+    return solution.reshape(directions.shape[0], *directions.shape[2:])
+
+
+def _systems(directions: torch.Tensor, scalars: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return float64 rows (systems, q, d) and targets (systems, q)."""
     if directions.ndim != 4 or 0 in directions.shape:
         raise InputError(f"directions has shape {tuple(directions.shape)}, must be (batches, q, B, c), none empty")
     batches, queries, records, classes = directions.shape
     wanted = (batches, queries), (batches, queries, records)
     if scalars.shape not in wanted:
         raise InputError(f"scalars has shape {tuple(scalars.shape)}, must be {wanted[0]} or {wanted[1]}")
-    mean = directions.new_zeros(batches, records, classes) if prior_mean is None else prior_mean
-    if mean.shape != (batches, records, classes):
-        raise InputError(f"prior_mean has shape {tuple(mean.shape)}, must be {(batches, records, classes)}")
-    for name, tensor in (("directions", directions), ("scalars", scalars), ("prior_mean", mean)):
+    for name, tensor in (("directions", directions), ("scalars", scalars)):
         if not bool(torch.isfinite(tensor).all()):
             raise NotFinite(f"{name} holds a number that is not finite; every entry must be")
-    u, s, mean = directions.double(), scalars.double(), mean.double()
+    u, s = directions.double(), scalars.double()
     if s.ndim == 2:
-        rows, targets = u.reshape(batches, queries, records * classes) / records, s
-    else:
-        rows, targets = (
-            u.transpose(1, 2).reshape(batches * records, queries, classes),
-            s.mT.reshape(-1, queries),
-        )
-    offset = (rows @ mean.reshape(rows.shape[0], -1, 1)).squeeze(-1)
-    return rows, targets - offset, mean
+        return u.reshape(batches, queries, records * classes) / records, s
+    return u.transpose(1, 2).reshape(batches * records, queries, classes), s.mT.reshape(-1, queries)
 
 
 def _solve(rows: torch.Tensor, targets: torch.Tensor, *, penalty: float) -> torch.Tensor:

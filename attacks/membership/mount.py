@@ -51,7 +51,8 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     pool = pool_of(setting, own["pool"])
     if setting.adversary == "client":
         pool = sharing_own_block(pool, ADVERSARY_CLIENT)
-    the_plan = _plan(setting.config, pool, setting)
+    deployment = Deployment(records=len(pool.train) // 2, clients=pool.clients, seed=setting.seed)
+    the_plan = setting.method.plan(setting.config, deployment)
     coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
     run, at_once = train_all(pool, setting, coins, kept=targets)
     known = _knowledge(spec, setting, run, slice(0, targets), slice(2 * targets, None), the_plan)
@@ -101,11 +102,6 @@ def _knowledge(
     return replace(known, population=population)
 
 
-def _plan(config: TrainingConfig, pool: VerticalDataset, setting: AttackSetting) -> Plan | None:
-    deployment = Deployment(records=len(pool.train) // 2, clients=pool.clients, seed=setting.seed)
-    return setting.method.plan(config, deployment)
-
-
 def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:
     """Rows of false and true positive rate on a grid that is fine where false positives are rare."""
     inside, outside = np.sort(scores[members]), np.sort(scores[~members])
@@ -127,13 +123,11 @@ def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
     Nasr and Jagielski (NeurIPS 2023) allows for dependence within a target. None where all coins fell alike.
     """
     difference, second = scores[:, 1::2] - scores[:, ::2], coins == 1
-    if second.all() or not second.any():
-        return None
     words = (
         f"{coins.size:,} pairs of records of {len(coins):,} trainings, of which a fair coin picked one; a score is how "
         "much likelier the second is. Nothing is assumed of how scores of one training depend on each other"
     )
-    return CoinGame(difference[second], difference[~second], "replace-record", words)
+    return CoinGame.of(difference, second, "replace-record", words)
 
 
 def overfitted(setting: AttackSetting) -> AttackSetting:
