@@ -36,7 +36,7 @@ DEFAULT_DELTA = 1e-5
 def audit_coverage(
     *,
     audits: Annotated[int, partial(check_count, least=2)] = DEFAULT_AUDITS,
-    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics", "ESTIMATORS")] = None,
+    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics.estimators", "ESTIMATORS")] = None,
     delta: Probability = DEFAULT_DELTA,
     confidence: Probability = 0.95,
     seed: Whole = 0,
@@ -157,7 +157,7 @@ class ScoreFlags:
     epsilon: Annotated[float | None, _claimable] = None
     delta: Probability = DEFAULT_DELTA
     confidence: Probability = 0.95
-    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics", "ESTIMATORS")] = None
+    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics.estimators", "ESTIMATORS")] = None
     exactly_gaussian: bool = False
     family: str = DEFAULT_FAMILY
     coin_flips: bool = False

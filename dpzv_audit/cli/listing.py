@@ -21,7 +21,7 @@ REGISTRIES: dict[str, tuple[str, str]] = {
     "attacks": ("attacks", "ATTACKS"),
     "datasets": ("dpzv_audit.data", "DATASETS"),
     "accountants": ("dpzv_audit.accounting", "ACCOUNTANTS"),
-    "estimators": ("dpzv_audit.statistics", "ESTIMATORS"),
+    "estimators": ("dpzv_audit.statistics.estimators", "ESTIMATORS"),
     "tables": ("dpzv_audit.reproduce", "TABLES"),
     "canaries": ("dpzv_audit.games.game", "CANARIES"),
     "planted": ("dpzv_audit.games.planted", "PLANTED"),
