@@ -10,7 +10,7 @@ the gradient of the *sum over replicas*, which keeps replicas apart. The strateg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, Protocol, Unpack
@@ -199,11 +199,12 @@ class FusedMLP:
             )
         return parameters.operands
 
-    def _run(self, parameters: ParameterStack, inputs: Tensor) -> list[Tensor]:
-        """Inputs of every layer, then the output."""
+    def _run(self, parameters: ParameterStack, inputs: Tensor, first: int = 0) -> list[Tensor]:
+        """Inputs of every layer from number `first` on, then the output."""
         values = [inputs.flatten(2) if inputs.dim() > 3 else inputs]
-        for operands, activated in zip(self._operands(parameters), self._activated, strict=True):
-            value = _affine(values[-1], *operands)
+        operands = self._operands(parameters)
+        for layer, activated in zip(operands[first:], self._activated[first:], strict=True):
+            value = _affine(values[-1], *layer)
             values.append(value.relu_() if activated else value)
         return values
 
@@ -215,7 +216,7 @@ class FusedMLP:
         `shifts` (S, q, n, width) are scaled by `scale`. The first layer is linear, so only its product with the shifts
         is taken anew: half the work where two clients share the columns, and no copy of the inputs is moved.
         """
-        (bias, weight, transposed), *others = self._operands(parameters)
+        bias, weight, transposed = self._operands(parameters)[0]
         base = torch.baddbmm(bias, inputs, transposed)
         _, q, rows, _ = shifts.shape
         value = base.unsqueeze(1).repeat(1, q + 1, 1, 1).flatten(1, 2)
@@ -223,10 +224,7 @@ class FusedMLP:
         value[:, rows:].baddbmm_(shifts.flatten(1, 2), moved, alpha=scale)
         if self._activated[0]:
             value.relu_()
-        for operands, activated in zip(others, self._activated[1:], strict=True):
-            value = _affine(value, *operands)
-            value = value.relu_() if activated else value
-        return value
+        return self._run(parameters, value, 1)[-1]
 
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
@@ -255,17 +253,17 @@ class FusedMLP:
         self,
         parameters: ParameterStack,
         inputs: Tensor,
-        at_outputs: Callable[[Tensor], Tensor],
+        labels: Tensor,
         clip: float,
         weights: Tensor | None,
     ) -> Tensor:
         """Sum over records of their own parameter gradients, each clipped to L2 norm `clip`; (S, d).
 
-        `at_outputs` maps outputs (S, n, out) to each record's own gradient there; `weights` (S, n) say which count. A
+        A record's own gradient is of its loss at its label in `labels` (S, n); `weights` (S, n) say which count. A
         record's gradient at a layer is the outer product of what comes back and what went in, so its norm is known
         without it (Goodfellow 2015, "Efficient per-example gradient computations"). One that is not finite counts as 0.
         """
-        values, back = self._factors(parameters, inputs, at_outputs)
+        values, back = self._factors(parameters, inputs, labels)
         squared = sum(
             delta.square().sum(2) * (value.square().sum(2) + 1.0) for delta, value in zip(back, values, strict=True)
         )
@@ -293,7 +291,7 @@ class FusedMLP:
         self,
         parameters: ParameterStack,
         inputs: Tensor,
-        at_outputs: Callable[[Tensor], Tensor],
+        labels: Tensor,
         grid: Grid,
         weights: Tensor | None,
         total: Tensor,
@@ -302,7 +300,7 @@ class FusedMLP:
 
         Exact as long as `total` stays below 2^53 (`mechanisms.core.noise.summed_products`).
         """
-        values, back = self._factors(parameters, inputs, at_outputs)
+        values, back = self._factors(parameters, inputs, labels)
         units, norms = zip(*(unit_steps(value, grid, bias=True) for value in values), strict=True)
         views = views_of(total, self.layout)
         for index, steps in enumerate(outer_steps(back, norms, grid)):
@@ -312,13 +310,11 @@ class FusedMLP:
             views[weight].add_(product[:, :, :-1])
             views[bias].add_(product[:, :, -1])
 
-    def _factors(
-        self, parameters: ParameterStack, inputs: Tensor, at_outputs: Callable[[Tensor], Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
+    def _factors(self, parameters: ParameterStack, inputs: Tensor, labels: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """What goes into each layer (S, n, in) and each record's own gradient at what comes out of it (S, n, out)."""
         values = self._run(parameters, inputs)
         operands = self._operands(parameters)
-        back = [at_outputs(values[-1])]
+        back = [loss_gradient(values[-1], labels, None, 1)]
         for index in reversed(range(1, len(operands))):
             gradient = torch.bmm(back[0], operands[index][1])
             back.insert(0, torch.ops.aten.threshold_backward(gradient, values[index], 0))
@@ -576,7 +572,7 @@ def clipped_gradient_sum(
     embeddings sent to overflow must not reach w_0, where the label may decide whether they do.
     """
     if server.fused is not None:
-        return server.fused.clipped_gradient_sum(parameters, rows, _own_gradients(labels), clip, weights)
+        return server.fused.clipped_gradient_sum(parameters, rows, labels, clip, weights)
     gradients = per_record_gradients(server, parameters, rows, labels)
     norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
     clipped = (gradients * (clip / norms.clamp(min=clip))).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
@@ -599,7 +595,7 @@ def clipped_gradient_steps(
     """
     total = parameters.flat.new_zeros(parameters.flat.shape, dtype=torch.float64) if noise is None else noise
     if server.fused is not None:
-        server.fused.add_clipped_gradient_steps(parameters, rows, _own_gradients(labels), grid, weights, total)
+        server.fused.add_clipped_gradient_steps(parameters, rows, labels, grid, weights, total)
         return total
     gradients = per_record_gradients(server, parameters, rows, labels)
     # Squares of more steps than that would not be exact; a coarser grid is part of the finer one.
@@ -608,8 +604,3 @@ def clipped_gradient_steps(
         steps = truncated_steps(own, coarse, (1,)).mul_(2.0 ** (grid.bits - coarse.bits))
         total += steps if weights is None else steps * weights[:, place, None]
     return total
-
-
-def _own_gradients(labels: Tensor) -> Callable[[Tensor], Tensor]:
-    """The map from logits to each record's own gradient there."""
-    return lambda logits: loss_gradient(logits, labels, None, 1)
