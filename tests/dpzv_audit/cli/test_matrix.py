@@ -1,10 +1,13 @@
 """The matrix command: cells that are run folders, dashes with reasons, failures that are seen, and resumption."""
 
 import json
+from concurrent.futures import BrokenExecutor
 
 import pytest
 
 from dpzv_audit.cli import main
+from dpzv_audit.cli.matrix_cells import Cells, CellTask
+from dpzv_audit.cli.options import DataFlags
 from dpzv_audit.evaluation.matrix import matrix_sentence, measured_cell, negative_controls
 from dpzv_audit.findings import Control, Interval, OverTrainings
 from dpzv_audit.results import AttackResult, Cell, Utility
@@ -125,6 +128,31 @@ def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, cap
     assert "1 of 1 cells and self-checks failed" in error
     (folder,) = tmp_path.iterdir()
     assert "fewer than the 10 probes of one record" in (folder / "report.html").read_text()
+
+
+def test_a_cell_on_which_workers_die_is_one_that_failed(tmp_path):
+    shared = {"epochs": 1, "batch_size": None, "seeds": 1, "seed": 0, "confidence": 0.95, "device": "cpu"}
+    task = CellTask(
+        method="dpzv",
+        epsilon=1.0,
+        attack="label_direct",
+        adversary="client",
+        data=DataFlags(),
+        folder=str(tmp_path),
+        **shared,
+    )
+    counts = []
+    cells = Cells([task, task], counts.append)
+    number = cells.take()
+    cells.again(number)
+    assert cells.take() == number
+    cells.failed(number, BrokenExecutor(), deaths=3)
+    cells.again(number)
+    assert cells.take() == 1 - number
+    assert not cells.left()
+    assert counts == [1]
+    with pytest.raises(ValueError, match="of another kind"):
+        cells.failed(1 - number, ValueError("of another kind"))
 
 
 @pytest.mark.parametrize(
