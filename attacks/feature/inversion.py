@@ -145,7 +145,10 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     found: Reconstruction = spec.infer(run.view, run.known)
     # An order of its own for each method: controls of several methods that shared one would share its luck.
     order = stream(setting.seed, Purpose.CONTROL, 0, crc32(setting.method.name.encode())).permutation(len(truth))
-    moved = _with_first_block(setting, setting.dataset.train.features[0][order])
+    dataset, train = setting.dataset, setting.dataset.train
+    block: np.ndarray = np.ascontiguousarray(train.features[0][order])
+    permuted = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
+    moved = replace(setting, dataset=permuted)
     control_run = attacked_run(spec, moved, first_replica=setting.trials, at_once=run.at_once)
     of_moved: Reconstruction = spec.infer(control_run.view, control_run.known)
     shares, _ = _shares(of_moved, truth)
@@ -169,10 +172,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         measures={name: measured for name, (measured, _) in found_quality.items()},
         curves={
             "quality of reconstructed features": [
-                {
-                    "what": what,
-                    **{name.split(" of ")[0]: both[place].value for name, both in found_quality.items()},
-                }
+                {"what": what, **{name: both[place].value for name, both in found_quality.items()}}
                 for place, what in enumerate((RECONSTRUCTED, MEAN))
             ]
         },
@@ -204,12 +204,6 @@ def _shares(found: Reconstruction, truth: Tensor) -> tuple[np.ndarray, int]:
     n = products.shape[1] // groups * groups
     shares = products[:, :n].unflatten(1, (groups, -1)).sum(2) * groups * (products.shape[1] / n)
     return shares.numpy(), n
-
-
-def _with_first_block(setting: AttackSetting, block: np.ndarray) -> AttackSetting:
-    train = setting.dataset.train
-    moved = replace(train, features=(np.ascontiguousarray(block), *train.features[1:]))
-    return replace(setting, dataset=replace(setting.dataset, train=moved))
 
 
 def features_to_fit(setting: AttackSetting) -> str | None:

@@ -18,7 +18,6 @@ from attacks.core.contract import (
     AttackSetting,
     AttackSpec,
     CoinGame,
-    Knowledge,
     Population,
 )
 from attacks.core.controls import at_chance, by_coins, labels_by_heart
@@ -33,7 +32,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms import TrainingConfig, train
 from mechanisms.core.channel import Adversary, View
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment, Plan, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.federation import logits_of
 from mechanisms.core.replicas import ParameterStack
 
@@ -55,14 +54,27 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     the_plan = setting.method.plan(setting.config, deployment)
     coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
     run, at_once = train_all(pool, setting, coins, kept=targets)
-    known = _knowledge(spec, setting, run, slice(0, targets), slice(2 * targets, None), the_plan)
-    # What a client read of its mail stands in `known` as confidences, where a release's come from the model.
-    view = View(Adversary(setting.adversary, (ADVERSARY_CLIENT,) if setting.adversary == "client" else ()))
     members = run.members[:targets]
-    scores: np.ndarray = spec.infer(view, known)
+    by_mail = setting.adversary == "client"
+    # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
+    view = View(Adversary(setting.adversary, (ADVERSARY_CLIENT,) if by_mail else ()))
+    client = ADVERSARY_CLIENT if by_mail else 0
+    public = public_knowledge(spec, setting, the_plan, records=deployment.records, client=client)
+
+    def scores_of(asked: slice) -> np.ndarray:
+        population = Population(
+            confidence=run.confidence[asked],
+            outside=run.outside[asked],
+            shadows=run.confidence[2 * targets :],
+            shadows_outside=run.outside[2 * targets :],
+            members=run.members[2 * targets :],
+        )
+        found: np.ndarray = spec.infer(view, replace(public, population=population))
+        return found
+
+    scores = scores_of(slice(0, targets))
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
-    of_control = _knowledge(spec, setting, run, slice(targets, 2 * targets), slice(2 * targets, None), the_plan)
-    in_control: np.ndarray = spec.infer(view, of_control)
+    in_control = scores_of(slice(targets, 2 * targets))
     controls = {
         "other_members": at_chance(
             auc_interval(in_control, members, setting.confidence),
@@ -85,21 +97,6 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         dataset=trained_on(pool, coins[0]),
         at_once=at_once,
     )
-
-
-def _knowledge(
-    spec: AttackSpec, setting: AttackSetting, run: ShadowRun, targets: slice, shadows: slice, the_plan: Plan | None
-) -> Knowledge:
-    client = ADVERSARY_CLIENT if setting.adversary == "client" else 0
-    known = public_knowledge(spec, setting, the_plan, records=run.members.shape[1] // 2, client=client)
-    population = Population(
-        confidence=run.confidence[targets],
-        outside=run.outside[targets],
-        shadows=run.confidence[shadows],
-        shadows_outside=run.outside[shadows],
-        members=run.members[shadows],
-    )
-    return replace(known, population=population)
 
 
 def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[str, float]]:
