@@ -171,17 +171,11 @@ class _CutOff(Exception):
     """Stands for whatever ends a run."""
 
 
-class _StopsAfterOne:
+class _StopsAfterOne(FileCheckpoints):
     """Checkpoints that end the run after an epoch."""
 
-    def __init__(self, inner: FileCheckpoints) -> None:
-        self._inner = inner
-
-    def load(self, run: Run) -> History:
-        return self._inner.load(run)
-
     def save(self, run: Run, history: History) -> None:
-        self._inner.save(run, history)
+        super().save(run, history)
         raise _CutOff
 
 
@@ -189,9 +183,9 @@ def _check_resuming(spec: MethodSpec, config: TrainingConfig) -> None:
     data = TrainingData.of(small_dataset(records=RECORDS, clients=CLIENTS), dtype=dtype_of(config), device="cpu")
     whole = train(spec, data, config, seed=7, evaluate_epochs=True)
     with TemporaryDirectory() as folder:
-        files = FileCheckpoints(Path(folder), "run", resume=True)
+        stopping, files = (kind(Path(folder), "run", resume=True) for kind in (_StopsAfterOne, FileCheckpoints))
         with suppress(_CutOff):
-            train(spec, data, config, seed=7, evaluate_epochs=True, checkpoints=_StopsAfterOne(files))
+            train(spec, data, config, seed=7, evaluate_epochs=True, checkpoints=stopping)
         resumed = train(spec, data, config, seed=7, evaluate_epochs=True, checkpoints=files)
     pairs = zip((*whole.clients, whole.server), (*resumed.clients, resumed.server), strict=True)
     same = all(torch.equal(a.flat, b.flat) for a, b in pairs) and whole.ledger == resumed.ledger
