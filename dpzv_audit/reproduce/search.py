@@ -65,10 +65,7 @@ class Searched(Item):
             self._trained(setting, dataset, data, chosen, "whole", replica)
             for replica in counted(range(setting.seeds), done, start=len(variants))
         ]
-        guarantee = dict(self.trainer.guarantee(chosen, deployed(data, setting.seed)))
-        if len(tried) > 1:  # chosen by accuracy on records: a release too
-            gap = ",".join(name for name in (guarantee["gap"], "data-dependent-side") if name)
-            guarantee |= {"sound": False, "gap": gap}
+        guarantee = after_search(self.trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried))
         # Of each run the number of right records is kept: the interval needs no more.
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
         return {
@@ -102,6 +99,14 @@ class Searched(Item):
             return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
 
         return setting.kept.part(facts, compute)
+
+
+def after_search(guarantee: Row, *, tried: int) -> Row:
+    """Return the guarantee of the chosen of `tried` settings: a choice by accuracy on records is a release too."""
+    if tried == 1:
+        return guarantee
+    gap = ",".join(name for name in (guarantee["gap"], "data-dependent-side") if name)
+    return {**guarantee, "sound": False, "gap": gap}
 
 
 def held_out(data: TrainingData) -> TrainingData:
