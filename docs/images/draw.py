@@ -13,7 +13,8 @@ from pathlib import Path
 
 from dpzv_audit.results import AttackResult, AuditResult, read
 from dpzv_audit.runs import load_run
-from reports.figures import epsilon_figure, tradeoff_figure
+from reports.curves import tradeoff_figure
+from reports.figures import epsilon_figure
 
 MARGIN = 16.0
 

@@ -16,6 +16,10 @@ from dpzv_audit.errors import InputError, check_count, check_positive, unknown_n
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
+"""How a client draws its batches. Who adds one says how it is drawn (`mechanisms.core.streams`), how often a record
+takes part (`mechanisms.core.config`, `dpzv_audit.games.transcript`), and what secret batches are worth (`gaps`,
+`bounds`).
+"""
 ClipRule = Literal["symmetric", "paper-one-sided"]
 ServerUpdate = Literal["sgd", "zo", "frozen", "dp-sgd", "joint-zo", "none"]
 IdsVisibility = Literal["secret", "public"]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.errors import InputError, plain_rule
 from dpzv_audit.limits import (
     LONGEST_TEXT,
@@ -22,7 +23,7 @@ from dpzv_audit.limits import (
 )
 from mechanisms.core.models import ClientModel
 from mechanisms.core.noise import NoiseKind
-from mechanisms.core.streams import SamplerName, by_compute_times, cyclic, largest_participation, random_activation
+from mechanisms.core.streams import by_compute_times, cyclic, largest_participation, random_activation
 
 C = TypeVar("C", bound="TrainingConfig")
 

@@ -10,16 +10,16 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict, Unpack
+from typing import Literal, NotRequired, TypedDict, Unpack, assert_never
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
 
-SamplerName = Literal["shuffled", "uniform", "poisson"]
 _BLOCK = 64
 """Rounds of batches drawn at a time: enough to make a draw cheap, and part of what a seed means."""
 
@@ -172,7 +172,9 @@ class BatchStream:
         if self._sampler == "uniform":
             draws = [generator.choice(self._records, self._batch_size, replace=False) for _ in range(_BLOCK)]
             return np.stack(draws)
-        return generator.random((_BLOCK, self._records)) < self._rate
+        if self._sampler == "poisson":
+            return generator.random((_BLOCK, self._records)) < self._rate
+        assert_never(self._sampler)
 
     def _batches(self, ids: Tensor, weights: Tensor | None) -> list[Batch]:
         """Split blocks of shape (K, rounds, B) into rounds."""
