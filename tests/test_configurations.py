@@ -39,7 +39,7 @@ def test_no_type_of_a_configuration_is_asked_for_outside_a_methods_own_file():
     "planted",
     [
         "isinstance(config, DPZVConfig)",
-        "isinstance(config, A | mechanisms.core.config.VAFLConfig)",
+        "isinstance(config, A | mechanisms.methods.vafl.VAFLConfig)",
         "issubclass(kind, (A, DPZVConfig))",
         "type(config) is DPZVConfig",
         "match config:\n    case DPZVConfig():\n        pass",

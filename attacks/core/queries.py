@@ -113,10 +113,11 @@ def answers_of(view: View, known: Knowledge, most: int) -> Answers:
         raise InputError("the view holds no answer from the server")
     told = torch.stack([m.payload for m in received]).double()
     ids = [m.ids for m in received if m.ids is not None]
-    losses, measured = received[0].kind == "losses", known.differences
+    losses, measured = received[0].kind == "losses", known.method.differences(known.config)
     if losses:
         told = told[..., 1] - told[..., 0]
-    unit = measured.smoothing if losses or measured.shared else 1.0
+    # A method that does not say how its answers measure a gradient has them read as they are.
+    unit = measured.smoothing if measured is not None and (losses or measured.shared) else 1.0
     return Answers(told, unit, torch.stack(ids) if ids else None)
 
 

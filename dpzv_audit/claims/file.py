@@ -122,8 +122,8 @@ class _Lines:
 def load_claims(path: Path) -> ClaimsFile:
     """Return the claims in the TOML file `path`, all of them valid.
 
-    Names of methods, attacks and data sets, and a method's settings, are checked by `dpzv_audit.claims.prepare`,
-    which loads those registries. Raises `InputError` naming file, line and key.
+    Names of methods, attacks and data sets, and a method's settings, are checked by `Gate.prepare` of
+    `dpzv_audit.claims.gate`, which loads those registries. Raises `InputError` naming file, line and key.
     """
     return parse_claims(_read(path), path)
 

@@ -414,7 +414,8 @@ def named(path: Path, placed: PlacedClaim) -> Iterator[None]:
     except AuditError as error:
         # What is not about a field is about what is audited, where code or files of the user's are.
         subject = next((key for key in ("mechanism", "scores") if hasattr(placed.claim, key)), "")
-        line = placed.line_of(re.split(r"[ .]", error.field or subject)[0])
+        field = re.split(r"[ .]", error.field)[0]
+        line = placed.line_of(field if field in placed.lines else subject)
         raise error.placed(f"{path}:{line}: claim {placed.name!r}: ") from error
 
 

@@ -121,7 +121,8 @@ def _worded(kind: Any) -> tuple[Any, tuple[str, ...]]:
     words = tuple(word for _, found in parts for word in found)
     if not words:
         return kind, ()
-    return (list[str] if get_origin(kind) is list else str | None), words
+    several = list in (get_origin(kind), *map(get_origin, get_args(kind)))
+    return (list[str] | None if several else str | None), words
 
 
 def _writable(name: str, out: Path) -> None:

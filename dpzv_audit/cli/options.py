@@ -205,13 +205,16 @@ def _names(flag: str, text: str) -> list[str]:
 
 
 def _scales(texts: list[str]) -> dict[str, float]:
-    scales = {}
+    scales: dict[str, float] = {}
     for item in (item for text in texts for item in _names("scales", text)):
         name, separator, constant = item.rpartition("=")
-        value = _json_or_word(constant)
-        if not separator or type(value) not in (int, float) or not 0.0 < value < float("inf"):
+        try:
+            value = float(constant)
+        except ValueError:
+            value = 0.0
+        if not separator or not 0.0 < value < float("inf"):
             raise InputError("must be COLUMN=X with X above 0, such as age=100", "scales", item)
-        scales[name.strip()] = float(value)
+        scales[name.strip()] = value
     return scales
 
 

@@ -331,15 +331,24 @@ class Shelf:
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[object, ...], list[Tensor]] = {}
+        self._latest: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
 
     def keep(self, tensor: Tensor) -> Tensor:
-        """Return a copy of `tensor` in a block, or `tensor` itself where it is large."""
+        """Return a copy of `tensor` in a block, or `tensor` itself where it is large.
+
+        What is kept twice in a row, as a batch's ids are for each of its messages, is one copy.
+        """
         if tensor.nbytes > self.LARGEST:
             return tensor
-        free = self._blocks.setdefault((tensor.shape, tensor.dtype, tensor.device), [])
-        if not free:
-            free.extend(tensor.new_empty(self.PLACES, *tensor.shape).unbind(0))
-        return free.pop().copy_(tensor)
+        shape = (tensor.shape, tensor.dtype, tensor.device)
+        source, kept = self._latest.get(shape, (None, tensor))
+        if source is not tensor:
+            free = self._blocks.setdefault(shape, [])
+            if not free:
+                free.extend(tensor.new_empty(self.PLACES, *tensor.shape).unbind(0))
+            kept = free.pop().copy_(tensor)
+            self._latest[shape] = tensor, kept
+        return kept
 
 
 class ViewRecorder:

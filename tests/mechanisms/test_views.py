@@ -193,5 +193,6 @@ def test_small_tensors_stand_side_by_side_and_large_ones_as_they_are():
     assert torch.equal(torch.stack(kept), torch.stack(sent))
     blocks = {one.untyped_storage().data_ptr() for one in kept}
     assert len(blocks) == 2
+    assert shelf.keep(sent[-1]) is kept[-1]
     large = torch.zeros(Shelf.LARGEST // 4 + 1)
     assert shelf.keep(large) is large

@@ -45,7 +45,7 @@ def told(*arguments):
 
 
 def test_a_table_of_ones_own(table):
-    flags = DataFlags(csv=table, label="y", columns=["a, kind", '"b"'], scales=["a=100", "b=200"], **WORDS)
+    flags = DataFlags(csv=table, label="y", columns=["a, kind", '"b"'], scales=["a=+100.", "b=2e2"], **WORDS)
     data = load_data(flags)
     assert data.name == "csv:own.csv"
     assert data.shapes == ((17,), (1,))
@@ -108,6 +108,7 @@ CSV_MISTAKES = [
     ({"drop": ["y"]}, ["--drop is 'y', the label"]),
     ({"drop": ["a,b,kind"], "categories": []}, ["own.csv: has no column but"]),
     ({"scales": ["a=0"]}, ["--scales is 'a=0'", "above 0"]),
+    ({"scales": [f"a=1{'0' * 400}"]}, ["--scales is 'a=1000", "above 0"]),
     ({"scales": ["a"]}, ["--scales is 'a'", "COLUMN=X"]),
     ({"scales": ["q=1"]}, ["--scales is 'q'"]),
     ({"scales": ["kind=2"]}, ["--scales", "'kind' is in categories and in scales"]),

@@ -639,3 +639,9 @@ def test_a_check_validates_and_runs_nothing(folder, capsys):
 def test_the_schema_is_printed_alone(capsys):
     assert main(["verify", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "dpzv-audit claims file"
+
+
+def test_every_allowed_word_is_checked(folder, capsys):
+    assert main(["verify", "claims.toml", "--check", "--allow", "bogus", "--allow", "overclaimed"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--allow is 'bogus'" in line
