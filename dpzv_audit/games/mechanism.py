@@ -133,8 +133,8 @@ def play(
                 where = runner.runs(world, begin, end)
                 rng = streams(world, None if at_once else begin)
                 pair.append(runner.batch(world, rng, where, end - begin) if at_once else runner.once(world, rng, where))
-                before = rows[0][0] if rows[0] else pair[0]
-                runner.check_shape(*((pair[-1][0], before[0]) if at_once else (pair[-1], before)), where)
+                found, before = pair[-1], rows[0][0] if rows[0] else pair[0]
+                runner.check_shape(found[0] if at_once else found, before[0] if at_once else before, where)
             for world in (0, 1):
                 rows[world].append(pair[world])
     except AuditError as error:
