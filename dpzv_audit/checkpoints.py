@@ -120,12 +120,18 @@ class FileCheckpoints:
 
     def remove(self) -> None:
         """Forget the run: it is done. The keys of its noise are destroyed."""
-        for path in (self._noise_key.path, *self.path.parent.glob(f"{self._key}-*{self._noise_key.path.suffix}")):
+        for path in self._left(self._noise_key.path.suffix):
             NoiseKeyFile(path, resume=True).destroy()
-        for path in (self.path, *self.path.parent.glob(f"{self._key}-*{self.path.suffix}")):
+        for path in self._left(self.path.suffix):
             path.unlink(missing_ok=True)
         if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
             self.path.parent.rmdir()
+
+    def _left(self, suffix: str) -> list[Path]:
+        """Files of the run and of its stacks that end in `suffix`, those whose writing a kill cut short among them."""
+        names = [f"{self._key}{suffix}", f"{self._key}-*{suffix}"]
+        unfinished = [f".{name}.*.partial" for name in names]
+        return [path for name in (*names, *unfinished) for path in self.path.parent.glob(name)]
 
 
 _ANEW = "start without ‹resume›: that is another training, and where anything of this one left the house both count"

@@ -206,6 +206,24 @@ def test_a_key_is_kept_for_its_rounds_and_overwritten_for_the_next(file):
     file.destroy()
 
 
+@pytest.mark.parametrize("stack", ["", "-0-2"])
+def test_what_a_kill_left_half_written_goes_with_the_run(tmp_path, stack):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    unfinished = [folder / f".k{stack}{suffix}.0123abcd.partial" for suffix in (".safetensors", ".noise-key")]
+    for path in unfinished:
+        path.write_bytes(b"the key and the state after some rounds")
+    others = folder / ".other.safetensors.0123abcd.partial"
+    others.write_bytes(b"of a run that may still be going on")
+    with unfinished[1].open("rb") as key:
+        FileCheckpoints(folder, "k", resume=True).remove()
+        assert set(key.read()) == {0}
+    assert list(folder.iterdir()) == [others]
+    others.unlink()
+    FileCheckpoints(folder, "k", resume=True).remove()
+    assert not folder.exists()
+
+
 def test_without_resume_the_old_rounds_cannot_be_taken_up_under_the_new_key(file):
     first = begun(file)
     checkpoint = file.path.with_name("k.safetensors")
