@@ -19,8 +19,8 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.gathering import FIT_PAIRS, Block, Pool, Stage, Subject, block_from, two_stages
 from dpzv_audit.files import confined_to, data_digest, kind_of, tree_digest
 from dpzv_audit.games.engine import Arrays
+from dpzv_audit.games.fitting import WORDS, FittedScore, fit_score
 from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, code_of, importable, play
-from dpzv_audit.games.outcome import WORDS, FittedScore, fit_score
 from dpzv_audit.registry import code_digest
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS

@@ -18,7 +18,8 @@ from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Block, Pool, Sta
 from dpzv_audit.evidence.verdict import Theory
 from dpzv_audit.files import confined_to
 from dpzv_audit.findings import Interval
-from dpzv_audit.games.outcome import FittedScore, Trials, fit_score
+from dpzv_audit.games.fitting import FittedScore, fit_score
+from dpzv_audit.games.outcome import Trials
 from dpzv_audit.games.planted import Planted, planted_named
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.transcript import DrawnTrials

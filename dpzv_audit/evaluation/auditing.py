@@ -33,9 +33,10 @@ from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
 from dpzv_audit.files import Undigested
 from dpzv_audit.findings import EmpiricalBound, down
 from dpzv_audit.games.engine import Arrays
+from dpzv_audit.games.fitting import WORDS, fitted_facts
 from dpzv_audit.games.game import CANARIES, SCORES, Game
 from dpzv_audit.games.mechanism import MechanismTrials
-from dpzv_audit.games.outcome import WORDS, GameScores, GaussianPart, fitted_facts, outcome_of, scores_of
+from dpzv_audit.games.outcome import GameScores, GaussianPart, outcome_of, scores_of
 from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials, play_one_run
 from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials

@@ -16,9 +16,9 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.execution.executor import Workers
 from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
 from dpzv_audit.games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
+from dpzv_audit.games.fitting import Floats
 from dpzv_audit.games.game import DEFAULT_NORM
 from dpzv_audit.games.outcome import GameScores, GaussianPart
-from dpzv_audit.games.transcript import Floats
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
 from dpzv_audit.statistics.assumptions import dependence

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory, combined_p_value
-from dpzv_audit.games.outcome import FittedScore, fitted_facts
+from dpzv_audit.games.fitting import FittedScore, Floats, fitted_facts
 from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, dependence, gaussian_assumption, orders
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from dpzv_audit.statistics.fixed import TestName, fixed_test
@@ -369,7 +369,6 @@ def split_of(stages: Sequence[Stage]) -> dict[str, float]:
 
 
 Block = Mapping[str, Any]
-Floats = NDArray[np.float64]
 
 FIT_PAIRS = 400
 """Runs in each world that a score is fitted to, where a mechanism answers with views; they are not tested."""

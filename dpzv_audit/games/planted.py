@@ -26,10 +26,11 @@ from dpzv_audit.accounting import Release, calibrate, sigma_from_paper, sigma_so
 from dpzv_audit.data import load
 from dpzv_audit.errors import unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound, Verdict
+from dpzv_audit.games.fitting import Floats
 from dpzv_audit.games.game import Canary, Game, GameAdversary
 from dpzv_audit.games.outcome import Trials
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.transcript import Draw, DrawnTrials, Floats, Sampling, SimulatedTrials, mixture_score
+from dpzv_audit.games.transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, mixture_score
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZVConfig, scalar_release

@@ -28,12 +28,12 @@ from scipy.special import gammaln, logsumexp
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Arrays
+from dpzv_audit.games.fitting import Floats
 from dpzv_audit.games.game import Game
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.context import Plan
 from mechanisms.methods.dpzv import DPZVConfig
 
-Floats = NDArray[np.float64]
 _SEGMENTS = 4
 _EXPONENT = 60.0
 """Exponents up to this are exponentiated as they are in single precision, which overflows at 88."""

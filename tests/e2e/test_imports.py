@@ -40,6 +40,39 @@ def test_nothing_heavy_is_loaded(tool, tmp_path, code):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+CLAIMS = """
+[[claim]]
+name = "simulated"
+method = "dpzv"
+epsilon = 1.0
+records = 100
+clients = 1
+config = {epochs = 1, batch_size = 50}
+
+[[claim]]
+name = "scored"
+scores = {in = "in.csv", out = "out.csv"}
+epsilon = 1.0
+"""
+
+
+def test_a_cached_verify_and_a_check_of_scores_load_no_torch(tool, tmp_path):
+    (tmp_path / "claims.toml").write_text(CLAIMS)
+    for side in ("in", "out"):
+        (tmp_path / f"{side}.csv").write_text("\n".join(map(str, range(60))))
+
+    def loaded(*options):
+        code = f"from dpzv_audit.cli import main; assert main(['verify', 'claims.toml', *{options}]) in (0, 1)"
+        done = python(tool, f"{code}\nimport sys\nprint('torch' in sys.modules)", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()[-1] == "True"
+
+    everything = ("--cache", "cache", "--out", "out")
+    assert loaded(*everything)
+    assert not loaded(*everything)
+    assert not loaded("--check", "--only", "scored")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], [], ["--version"]])
 def test_the_list_of_commands_loads_no_library_but_typer(tool, tmp_path, arguments):
     code = f"from dpzv_audit.cli import main; assert main({arguments}) == 0"

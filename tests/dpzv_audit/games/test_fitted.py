@@ -8,7 +8,8 @@ from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import lower_bounds
 from dpzv_audit.evidence.verdict import largest_gating
-from dpzv_audit.games.outcome import WORDS, GameScores, fit_score, fit_size, fitted_scores
+from dpzv_audit.games.fitting import WORDS, fit_score, fit_size, fitted_scores
+from dpzv_audit.games.outcome import GameScores
 from dpzv_audit.games.planted import (
     PLANTED,
     VIEW_ROUNDS,
