@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpzv_audit.data.images import CifarFiles, declared_idx_files, read_cifar10, read_digits, read_idx_images
+from dpzv_audit.data.images import declared_idx_files, read_cifar10, read_digits, read_idx_images
 from dpzv_audit.data.mfeat import read_mfeat
 from dpzv_audit.data.spec import DataRequest, DataSpec, Partition, RemoteFile, Source, declared, declared_spec
 from dpzv_audit.data.table import PublishedTable, load_csv, read_breast_cancer, read_published_set
@@ -39,7 +39,7 @@ _READERS: dict[str, Callable[..., VerticalDataset]] = {
     "digits": read_digits,
     "mnist": partial(read_idx_images, declared_idx_files("mnist")),
     "fashion-mnist": partial(read_idx_images, declared_idx_files("fashion-mnist")),
-    "cifar10": partial(read_cifar10, CifarFiles()),
+    "cifar10": partial(read_cifar10, 10_000),
     "eth80": read_eth80,
     "modelnet40": read_modelnet40,
     "mfeat": read_mfeat,

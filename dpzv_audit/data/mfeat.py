@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import file_digest, inflated, read_bounded
+from dpzv_audit.data.files import inflated, read_bounded
 from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import Records, VerticalDataset, split_records
 from dpzv_audit.errors import InputError
@@ -55,8 +55,7 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     `InputError` for a missing or other file.
     """
     each = len(VIEWS) // request.clients
-    path = request.find(MFEAT_FILE)
-    views, labels = _read(path)
+    views, labels = _read(request.find(MFEAT_FILE))
     scaled = [scaled_view(view, kind) for view, kind in zip(views, VIEWS, strict=True)]
     starts = range(0, len(VIEWS), each)
     blocks = tuple(np.ascontiguousarray(np.hstack(scaled[start : start + each])) for start in starts)
@@ -64,7 +63,6 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
         *split_records(Records(blocks, labels), seed=SPLIT_SEED),
         classes=CLASSES,
         held="; ".join(" + ".join(kind.name for kind in VIEWS[start : start + each]) for start in starts),
-        digests={path.name: file_digest(path)},
     )
 
 

@@ -7,7 +7,7 @@ import inspect
 import os
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -83,12 +83,16 @@ class Partition:
 
 @dataclass(frozen=True)
 class DataRequest:
-    """What the reader of a data set is asked for: the partition, its number of clients, and where the files are."""
+    """What the reader of a data set is asked for: the partition, its number of clients, and where the files are.
+
+    `read` is the files that it was read from, in order.
+    """
 
     spec: DataSpec
     partition: str
     clients: int
     data_dir: Path | None
+    read: list[Path] = field(default_factory=list, init=False)
 
     @cached_property
     def folder(self) -> Path:
@@ -100,6 +104,11 @@ class DataRequest:
         path = self.folder / name
         if not path.is_file():
             raise self.spec.missing(path)
+        return self.found(path)
+
+    def found(self, path: Path) -> Path:
+        """Return `path`, a file that is read: the data set names its digest."""
+        self.read.append(path)
         return path
 
     def dataset(
@@ -107,12 +116,14 @@ class DataRequest:
     ) -> VerticalDataset:
         """Return the data set of `train` and `test`; `held` says what each client holds, `about` what else it is told.
 
-        `complete` are the number and the kind of all records there are: a note says where these are a subset.
+        `complete` are the number and the kind of all records there are: a note says where these are a subset. Digests
+        are those of the files that were read, unless `about` has others.
         """
         found = len(train) + len(test)
         if complete is not None and found != complete[0]:
             about["notes"] = (f"a subset: {found:,} of {complete[0]:,} {complete[1]}",)
         partition = f"{self.clients} clients, {self.partition}: {held}"
+        about.setdefault("digests", {path.name: file_digest(path) for path in self.read})
         return VerticalDataset(name=self.spec.name, train=train, test=test, partition=partition, **about)
 
 

@@ -334,7 +334,7 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     if request.partition == "columns":
         groups = column_runs([column.name for column in table.columns], request.clients)
         held = "; ".join(map(", ".join, groups))
-    parts, digests = [], {}
+    parts = []
     for name, rows in table.rows.items():
         if (name == table.sample) != (subset and bool(table.sample)):
             continue
@@ -345,13 +345,12 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
             hint = f"it must be the original {name}" if table.sample else "give ‹subset› to use what is there"
             raise InputError(f"{path}: has {found} rows by class, the original has {list(rows)}; {hint}")
         parts.append(records)
-        digests[name] = file_digest(path)
     total = sum(map(len, parts))
     right = sum(sum(rows) for name, rows in table.rows.items() if name != table.sample)
     of_sample = "the source's sample of " if table.sample else ""
     note = () if total == right else (f"a subset: {of_sample}{total:,} of {right:,} rows",)
     train, test = parts if len(parts) == 2 else split_records(parts[0], seed=table.split_seed)
-    return request.dataset(train, test, held, classes=2, digests=digests, notes=(*table.notes, *note))
+    return request.dataset(train, test, held, classes=2, notes=(*table.notes, *note))
 
 
 SPLIT_SEED = 1

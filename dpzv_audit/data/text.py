@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dpzv_audit.data.files import TarLimits, bounded_lines, check_size, file_digest, read_tar_members, reading
+from dpzv_audit.data.files import TarLimits, bounded_lines, check_size, read_tar_members, reading
 from dpzv_audit.data.spec import DataRequest
 from dpzv_audit.data.vertical import (
     LabelArray,
@@ -85,7 +85,7 @@ def choose_tokenizer(tokenizer: Tokenizer | None, *, clients: int, length: int, 
 
 
 def text_dataset(
-    request: DataRequest, tokenizer: Tokenizer, parts: Iterable[Records], *, complete: int, digests: dict[str, str]
+    request: DataRequest, tokenizer: Tokenizer, parts: Iterable[Records], *, complete: int
 ) -> VerticalDataset:
     """Return ids (N, length) of train and test reviews in two classes as a data set of equal runs of tokens.
 
@@ -97,7 +97,6 @@ def text_dataset(
         test,
         f"{tokenizer.length // request.clients} of {tokenizer.length} tokens each; {tokenizer.name}",
         classes=2,
-        digests=digests,
         vocabulary=tokenizer.vocabulary,
         complete=(complete, "reviews"),
     )
@@ -206,7 +205,7 @@ def read_imdb(
     `InputError` naming the archive, and the file in it, for whatever is malformed.
     """
     chosen = choose_tokenizer(tokenizer, clients=request.clients, length=length, vocabulary=vocabulary)
-    path = _archive(request, subset=subset)
+    path = request.found(_archive(request, subset=subset))
     reviews = _reviews(path)
 
     def part(name: str) -> Records:
@@ -219,8 +218,7 @@ def read_imdb(
         labels = np.array([key[1] == "pos" for key in keys], dtype=np.int64)
         return Records((chosen.encode([reviews[key] for key in keys]),), labels)
 
-    parts, digests = map(part, ("train", "test")), {path.name: file_digest(path)}
-    return text_dataset(request, chosen, parts, complete=2 * complete, digests=digests)
+    return text_dataset(request, chosen, map(part, ("train", "test")), complete=2 * complete)
 
 
 def _archive(request: DataRequest, *, subset: bool) -> Path:
@@ -285,20 +283,18 @@ def read_amazon_polarity(
     test_path = train_path.with_name(TEST_FILE)
     if not subset and not test_path.is_file():
         raise request.spec.missing(test_path).placed("", "; or give ‹subset›, whose test is a part of train")
-    digests = {}
 
     def read(path: Path, right: int) -> Records:
         ids, labels = read_fasttext(path, chosen)
         if not subset and len(labels) != right:
             found = f"{path}: has {len(labels)} lines, the original has {right}"
             raise InputError(f"{found}; give ‹subset› to use what is there")
-        digests[path.name] = file_digest(path)
         return Records((ids,), labels)
 
     train = read(train_path, TRAIN_LINES)
     there = test_path.is_file()
-    parts = (train, read(test_path, TEST_LINES)) if there else split_records(train, seed=AMAZON_SEED)
-    return text_dataset(request, chosen, parts, complete=TRAIN_LINES + TEST_LINES, digests=digests)
+    parts = (train, read(request.found(test_path), TEST_LINES)) if there else split_records(train, seed=AMAZON_SEED)
+    return text_dataset(request, chosen, parts, complete=TRAIN_LINES + TEST_LINES)
 
 
 def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelArray]:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import file_digest, read_bounded, reading
+from dpzv_audit.data.files import read_bounded, reading
 from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import Blocks, Records, VerticalDataset, fixed_order, split_evenly
 from dpzv_audit.errors import InputError, check_count
@@ -258,8 +258,7 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     """
     count, each, turned = request.clients, VIEWS // request.clients, request.partition == "rotations"
     check_look(colour, size, SIDE)
-    path = request.find(ETH80_FILE)
-    images, labels = _read(path)
+    images, labels = _read(request.find(ETH80_FILE))
     views = prepared(images, colour=colour, size=size)
     train, test = object_split(labels)
 
@@ -273,7 +272,6 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
         records(test),
         classes=CLASSES,
         held=f"{held}, {colour}, {size} x {size} pixels; split by object",
-        digests={path.name: file_digest(path)},
     )
 
 

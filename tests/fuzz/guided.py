@@ -47,7 +47,7 @@ READERS = {
     "scores-npz": ("scores.npz", load_scores),
     "table": ("table.csv", lambda path: load_csv(path, label="y", categories=["c"])),
     "tar": ("a.tar.gz", lambda path: list(read_tar_members(path, lambda name: True, LIMITS))),
-    "idx": ("i", lambda path: read_idx(path.parent, IDX)),
+    "idx": ("i", lambda path: read_idx(path, IDX)),
     "matlab": ("m.mat", lambda path: read_mat5(path, ("X", "Y"), 1 << 16)),
     "npz": ("a.npz", _arrays),
     "result": ("result.json", lambda path: render_html(load_run(path))),

@@ -15,7 +15,7 @@ from scipy import io as scipy_io
 from dpzv_audit.cli.releases import realised
 from dpzv_audit.data import DATASETS, load, load_csv
 from dpzv_audit.data.files import TarLimits, read_tar_members
-from dpzv_audit.data.images import CifarFiles, IdxFile, read_cifar10, read_idx
+from dpzv_audit.data.images import BATCHES, IdxFile, read_cifar10, read_idx
 from dpzv_audit.data.mfeat import read_mat5
 from dpzv_audit.data.spec import declared
 from dpzv_audit.data.table import PublishedTable
@@ -49,7 +49,7 @@ def test_idx_files(withstands):
     def read(path):
         stored = path.read_bytes()
         md5 = hashlib.md5(stored, usedforsecurity=False).hexdigest()  # so that what comes after it is reached
-        read_idx(path.parent, IdxFile(name="images", shape=(3, 2, 2), md5_gzip=md5, md5_plain=md5))
+        read_idx(path, IdxFile(name="images", shape=(3, 2, 2), md5_gzip=md5, md5_plain=md5))
 
     withstands(read, content, gzip.compress(content, mtime=0), name="images")
 
@@ -57,27 +57,25 @@ def test_idx_files(withstands):
 def test_cifar_batches(withstands):
     table = RANDOM.integers(0, 256, (10, 3073), dtype=np.uint8)
     table[:, 0] = np.arange(10)
-    files = CifarFiles(rows=10)
-    spec = replace(DATASETS["cifar10"], reader=partial(read_cifar10, files))
+    spec = replace(DATASETS["cifar10"], reader=partial(read_cifar10, 10))
 
     def read(path):
-        for name in files.names[1:]:
+        for name in BATCHES[1:]:
             (path.parent / name).write_bytes(table.tobytes())
         try:
             spec.load(data_dir=path.parent, subset=True)
         finally:
-            for name in files.names[1:]:
+            for name in BATCHES[1:]:
                 (path.parent / name).unlink()
 
-    withstands(read, table.tobytes(), name=files.names[0], share=0.5)
+    withstands(read, table.tobytes(), name=BATCHES[0], share=0.5)
 
 
 def test_cifar_archives(withstands):
     table = np.zeros((10, 3073), dtype=np.uint8)
     table[:, 0] = np.arange(10)
-    files = CifarFiles(rows=10)
-    spec = replace(DATASETS["cifar10"], reader=partial(read_cifar10, files))
-    archive = tar_of({f"cifar-10-batches-bin/{name}": table.tobytes() for name in files.names})
+    spec = replace(DATASETS["cifar10"], reader=partial(read_cifar10, 10))
+    archive = tar_of({f"cifar-10-batches-bin/{name}": table.tobytes() for name in BATCHES})
 
     def read(path):
         md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

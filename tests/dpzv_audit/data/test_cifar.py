@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dpzv_audit.data import DATASETS, DataSpec, load
-from dpzv_audit.data.images import CIFAR_FOLDER, CifarFiles, read_cifar10
+from dpzv_audit.data.images import BATCHES as NAMES
+from dpzv_audit.data.images import CIFAR_FOLDER, TRAIN_BATCHES, read_cifar10
 from dpzv_audit.errors import InputError
 
-FILES = CifarFiles(rows=20)
-CIFAR = replace(DATASETS["cifar10"], reader=partial(read_cifar10, FILES))
+CIFAR = replace(DATASETS["cifar10"], reader=partial(read_cifar10, 20))
 
 
 def batch(number: int, rows: int = 20) -> np.ndarray:
@@ -23,7 +23,7 @@ def batch(number: int, rows: int = 20) -> np.ndarray:
     return table
 
 
-BATCHES = {name: batch(number) for number, name in enumerate(FILES.names)}
+BATCHES = {name: batch(number) for number, name in enumerate(NAMES)}
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def packed(folder: Path, names: tuple[str, ...] = FILES.names) -> DataSpec:
+def packed(folder: Path, names: tuple[str, ...] = NAMES) -> DataSpec:
     """Pack the batches into the archive, remove them, and return the data set whose archive it is."""
     inner = folder / CIFAR_FOLDER
     path = inner / "cifar-10-binary.tar.gz"
@@ -46,7 +46,7 @@ def packed(folder: Path, names: tuple[str, ...] = FILES.names) -> DataSpec:
             info = tarfile.TarInfo(f"{CIFAR_FOLDER}/{name}")
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
-    for name in FILES.names:
+    for name in NAMES:
         (inner / name).unlink()
     digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
     remote = (replace(CIFAR.remote[0], digest=digest),)
@@ -77,7 +77,7 @@ def test_patches_halves_and_strips_reassemble_the_files(folder):
         np.concatenate(halves.train.features, axis=3),
         np.concatenate(strips.train.features, axis=2),
     ):
-        np.testing.assert_array_equal(np.rint(back * 255), images(*FILES.train))
+        np.testing.assert_array_equal(np.rint(back * 255), images(*TRAIN_BATCHES))
     np.testing.assert_array_equal(cifar.train.labels, np.tile(np.arange(20) % 10, 5))
     np.testing.assert_array_equal(np.rint(np.concatenate(halves.test.features, axis=3) * 255), images("test_batch.bin"))
     assert cifar.notes == ()
@@ -94,7 +94,7 @@ def test_the_archive_reads_as_the_files_it_holds(folder):
 
 
 def test_an_archive_with_another_md5_or_without_a_batch_is_refused(folder):
-    spec = packed(folder, FILES.names[1:])
+    spec = packed(folder, NAMES[1:])
     assert "holds no complete cifar-10-batches-bin/data_batch_1.bin" in refused(folder, spec)
     assert f"must be {CIFAR.remote[0].digest}" in refused(folder)
 

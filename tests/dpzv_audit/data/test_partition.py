@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpzv_audit.data.vertical import column_blocks, equal_runs, patches, row_strips, scaled
+from dpzv_audit.data.vertical import equal_runs, patches, scaled, split_evenly
 from dpzv_audit.errors import InputError
 
 count = st.integers(1, 4)
@@ -12,24 +12,6 @@ few = st.integers(1, 5)
 
 def numbered(*shape: int) -> np.ndarray:
     return np.arange(np.prod(shape)).reshape(shape)
-
-
-@given(n=count, height=few, clients=few, width=few)
-def test_column_blocks_reassemble(n, height, clients, width):
-    images = numbered(n, height, clients * width)
-    blocks = column_blocks(images, clients)
-    assert [block.shape for block in blocks] == [(n, height * width)] * clients
-    back = np.concatenate([block.reshape(n, height, width) for block in blocks], axis=2)
-    np.testing.assert_array_equal(back, images)
-
-
-@given(n=count, clients=few, height=few, width=few, channels=st.none() | st.integers(1, 3))
-def test_row_strips_reassemble(n, clients, height, width, channels):
-    middle = () if channels is None else (channels,)
-    images = numbered(n, *middle, clients * height, width)
-    blocks = row_strips(images, clients)
-    assert [block.shape for block in blocks] == [(n, channels or 1, height, width)] * clients
-    np.testing.assert_array_equal(np.concatenate(blocks, axis=2).reshape(images.shape), images)
 
 
 @given(n=count, rows=few, columns=few, height=few, width=few, channels=st.none() | st.integers(1, 3))
@@ -52,12 +34,12 @@ def test_equal_runs_reassemble(n, clients, length):
 
 @given(length=st.integers(1, 30), clients=st.integers(1, 30))
 def test_a_partition_divides_or_is_refused_with_numbers_that_do(length, clients):
-    records = numbered(2, length)
     if length % clients == 0:
-        assert len(equal_runs(records, clients)) == clients
+        assert split_evenly(length, clients, name="clients", of="features") == length // clients
+        assert len(equal_runs(numbered(2, length), clients)) == clients
         return
     with pytest.raises(InputError) as caught:
-        equal_runs(records, clients)
+        split_evenly(length, clients, name="clients", of="features")
     text = str(caught.value)
     assert text.startswith(f"clients is {clients}, must divide the {length} features")
     offered = [int(word) for word in text.rsplit("one of ", 1)[1].split(", ")]
@@ -66,18 +48,17 @@ def test_a_partition_divides_or_is_refused_with_numbers_that_do(length, clients)
 
 def test_known_blocks():
     image = numbered(1, 4, 4)
-    assert column_blocks(image, 2)[1].tolist() == [[2, 3, 6, 7, 10, 11, 14, 15]]
-    assert row_strips(image, 2)[1].tolist() == [[[[8, 9, 10, 11], [12, 13, 14, 15]]]]
+    assert patches(image, rows=1, columns=2)[1].tolist() == [[[[2, 3], [6, 7], [10, 11], [14, 15]]]]
+    assert patches(image, rows=2, columns=1)[1].tolist() == [[[[8, 9, 10, 11], [12, 13, 14, 15]]]]
     assert patches(image)[2].tolist() == [[[[8, 9], [12, 13]]]]
     assert equal_runs(image, 2)[0].tolist() == [list(range(8))]
 
 
 def test_blocks_are_contiguous_and_own_their_data():
     images = numbered(2, 4, 4)
-    for blocks in (column_blocks(images, 2), row_strips(images, 2), patches(images), equal_runs(images, 2)):
-        for block in blocks:
-            assert block.flags.c_contiguous
-    halves = column_blocks(images, 2)
+    halves = patches(images, rows=1, columns=2)
+    for block in (*halves, *patches(images, rows=2, columns=1), *patches(images), *equal_runs(images, 2)):
+        assert block.flags.c_contiguous
     halves[0][:] = -1
     assert images.min() == 0
 
@@ -85,16 +66,7 @@ def test_blocks_are_contiguous_and_own_their_data():
 @pytest.mark.parametrize("clients", [0, -1])
 def test_no_clients_are_refused(clients):
     with pytest.raises(InputError, match=f"clients is {clients}, must be a whole number of at least 1"):
-        row_strips(numbered(1, 4, 4), clients)
-
-
-def test_wrong_layouts_are_refused():
-    with pytest.raises(InputError, match=r"must be \(N, H, W\)$"):
-        column_blocks(numbered(1, 1, 4, 4), 2)
-    with pytest.raises(InputError, match=r"must be \(N, H, W\) or \(N, C, H, W\)"):
-        patches(numbered(4, 4))
-    with pytest.raises(InputError, match=r"must be \(N, \.\.\.\)"):
-        equal_runs(numbered(4), 2)
+        split_evenly(4, clients, name="clients", of="image rows")
 
 
 def test_scaling_by_a_constant_is_float32_and_looks_at_no_record():
