@@ -23,7 +23,7 @@ from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
 from dpzv_audit.statistics.assumptions import dependence
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
-from dpzv_audit.statistics.sequential import BettingTest
+from dpzv_audit.statistics.sequential import paired, wealth_against
 
 _LEAST_RUNS = 50
 _SIZES = 8
@@ -210,9 +210,9 @@ def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confide
     pairs = min(len(scores.in_scores), len(scores.out_scores))
     if pairs == 0 or not epsilon <= 300.0:
         return None
-    test = BettingTest([epsilon], delta=delta, confidence=confidence, keep_path=True)
-    test.update(scores.in_scores[:pairs], scores.out_scores[:pairs])
-    path = test.path[:, 0] / math.log(10.0)
+    sides = paired(scores.in_scores, scores.out_scores)
+    _, path = wealth_against(np.array([epsilon]), *sides, delta=delta)
+    path = path[:, 0] / math.log(10.0)
     goal = -math.log10(1.0 - confidence)
     reached = np.flatnonzero(path >= goal)
     kept = np.unique(np.r_[np.linspace(0, pairs - 1, _WEALTH_POINTS).astype(np.intp), int(path.argmax())])

@@ -5,12 +5,12 @@ most alpha (Ville, 1939): what it reached refutes the claim for good, 1 over the
 whenever it is looked at, and looking costs nothing. Estimators and the gate read the same claims, so that the same
 pairs give the same bound.
 
-`BettingTest`, for (epsilon, delta): with a threshold fixed before the pair is seen, W = 1[in > t] - e^epsilon
+Betting, for (epsilon, delta): with a threshold fixed before the pair is seen, W = 1[in > t] - e^epsilon
 1[out > t] - delta has mean at most 0 under the claim, so wealth prod(1 + lambda W) with lambda fixed before too is a
 nonnegative supermartingale (Waudby-Smith and Ramdas, JRSS B 2024, section 4). Thresholds, directions, tails and stakes
 are chosen at the start of each epoch from the pairs of the epochs before.
 
-`LikelihoodRatioTest`, for a mu of exactly Gaussian scores: under the claim they are N(m, s^2) and N(m + d, s^2),
+The likelihood ratio, for a mu of exactly Gaussian scores: under the claim they are N(m, s^2) and N(m + d, s^2),
 independent, with |d| <= mu s and m, s unknown. It divides the likelihood of each pair under estimates from the pairs
 before by the largest likelihood that the claim allows for all of them: at most 1 in expectation at any stopping time,
 whatever m and s (Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020, section 7).
@@ -19,12 +19,12 @@ whatever m and s (Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020, section 7)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpzv_audit.errors import AuditError, InputError, check_probability
 from dpzv_audit.findings import ClaimKind, EmpiricalBound
@@ -45,6 +45,7 @@ _CLAIMS = np.concatenate([np.arange(0.0, 6.0, 0.1), np.arange(6.0, 20.0, 0.2)])
 _MOST_EPSILON = 300.0
 _LEAST_MU, _MOST_MU = 1e-3, 1e2
 _AT_ONCE, _PASSES = 16, 3
+_LARGEST_MU = 1e6
 _MUS = np.geomspace(_LEAST_MU, _MOST_MU, (_AT_ONCE - 1) ** _PASSES + 1)
 
 
@@ -128,30 +129,30 @@ def bet_on(
     epsilon: float | None = None,
     most_pairs: int = 0,
     bound: bool = True,
-    error: float = MOST_ERROR,
-    least_error: float = LEAST_ERROR,
+    errors: tuple[float, float] = (LEAST_ERROR, MOST_ERROR),
 ) -> SequentialTest | None:
     """Return the betting test of pairs in order; of (`epsilon`, `delta`) None where `most_pairs` could not refute it.
 
     Without `bound` no other claim is tested beside it, which takes a fraction of the time and gives no lower bound.
-    With it those are tested which as many pairs could refute at `error`; wealth is followed up to 1 / `least_error`.
+    With it those are tested which as many pairs could refute at the larger of `errors`; wealth is followed up to 1 over
+    the smaller.
     """
-    if epsilon is not None and (
-        epsilon > _MOST_EPSILON or pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR) > most_pairs
-    ):
-        return None
-    pairs = min(inside.size, outside.size)
-    grid = np.union1d(claims(pairs, delta, 1.0 - error) if bound else [], [] if epsilon is None else [epsilon])
-    test = BettingTest(grid, delta=delta, confidence=1.0 - least_error)
-    test.update(inside[:pairs], outside[:pairs])
-    rule = ""
+    needed: float = 0
     if epsilon is not None:
+        needed = math.inf if epsilon > _MOST_EPSILON else pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR)
+    if needed > most_pairs:
+        return None
+    inside, outside = paired(inside, outside)
+    claimed, rule = [], ""
+    if epsilon is not None:
+        claimed = [epsilon]
         rule = (
-            f"bets on {pairs:,} pairs, each side in a random order, each with a threshold and a stake chosen from "
-            f"those before it; refuting this claim at {_DESIGN_ERROR:g} takes "
-            f"{pairs_needed(epsilon, delta, 1.0 - _DESIGN_ERROR):,} pairs at least"
+            f"bets on {inside.size:,} pairs, each side in a random order, each with a threshold and a stake chosen "
+            f"from those before it; refuting this claim at {_DESIGN_ERROR:g} takes {needed:,} pairs at least"
         )
-    return _followed("sequential", test, grid, epsilon, delta, rule)
+    grid = np.union1d(claims(inside.size, delta, 1.0 - errors[1]) if bound else [], claimed)
+    best, _ = wealth_against(grid, inside, outside, delta=delta, confidence=1.0 - errors[0])
+    return _followed("sequential", grid, best, claimed, delta=delta, pairs=inside.size, rule=rule)
 
 
 def likelihood_of(
@@ -168,60 +169,58 @@ def likelihood_of(
     It is against the mu of (`epsilon`, `delta`). With `bound` its claims are those that decide the bound at any error
     in the range `errors`.
     """
-    pairs = min(inside.size, outside.size)
-    inside, outside = inside[:pairs], outside[:pairs]
-    claimed = None
+    inside, outside = paired(inside, outside)
+    claimed, rule = [], ""
     if epsilon is not None:
         from dpzv_audit.accounting.gaussian import mu_from_epsilon
 
-        claimed = float(mu_from_epsilon(epsilon, delta))
-    grid = np.asarray([] if claimed is None else [claimed])
-    if bound:
-        first, last = (_largest_refuted(inside, outside, error) for error in errors)
-        grid = np.union1d(_MUS[max(first, 0) : max(last, 0) + 1], grid)
-    test = LikelihoodRatioTest(grid, confidence=1.0 - min(errors))
-    test.update(inside, outside)
-    rule = ""
-    if claimed is not None:
+        claimed = [mu_from_epsilon(epsilon, delta)]
         rule = (
-            f"likelihood of {pairs:,} pairs, each side in a random order, under what those before it say, over "
-            f"the largest under the claim, mu = {claimed:.4g}"
+            f"likelihood of {inside.size:,} pairs, each side in a random order, under what those before it say, over "
+            f"the largest under the claim, mu = {claimed[0]:.4g}"
         )
-    return _followed("sequential-gaussian", test, grid, claimed, delta, rule)
+    grid = np.asarray(claimed)
+    if bound:
+        first, last = (_largest_refuted(inside, outside, 1.0 - error) for error in errors)
+        grid = np.union1d(_MUS[max(first, 0) : max(last, 0) + 1], grid)
+    best = evidence_against(grid, inside, outside)
+    return _followed("sequential-gaussian", grid, best, claimed, delta=delta, pairs=inside.size, rule=rule)
+
+
+def paired(inside: Scores, outside: Scores) -> tuple[Scores, Scores]:
+    """Return the (k,) scores of each side that have a partner, k >= 1; `InputError` unless they are finite."""
+    pairs = min(inside.size, outside.size)
+    return check_scores("in_scores", inside[:pairs]), check_scores("out_scores", outside[:pairs])
 
 
 def _followed(
-    name: SequentialName, test: Wealth, grid: Floats, claimed: float | None, delta: float, rule: str
+    name: SequentialName, grid: Floats, best: Floats, claimed: list[float], *, delta: float, pairs: int, rule: str
 ) -> SequentialTest:
-    """Return what `test` of the claims `grid` reached, `claimed` among them unless it is None."""
+    """Return the test whose evidence against the claims `grid`, of which one may be `claimed`, reached `best`."""
     return SequentialTest(
         name=name,
         delta=delta,
-        n_in=test.pairs,
-        n_out=test.pairs,
+        n_in=pairs,
+        n_out=pairs,
         claims=tuple(grid.tolist()),
-        evidence=tuple(test.best.tolist()),
-        against=0.0 if claimed is None else max(0.0, float(test.best[np.searchsorted(grid, claimed)])),
+        evidence=tuple(best.tolist()),
+        against=float(np.max(best[np.searchsorted(grid, claimed)], initial=0.0)),
         rule=rule,
     )
 
 
-def _largest_refuted(inside: Scores, outside: Scores, error: float) -> int:
-    """Return the place in `_MUS` of the largest claim that is refuted at `error`, -1 for none.
+def _largest_refuted(inside: Scores, outside: Scores, confidence: float) -> int:
+    """Return the place in `_MUS` of the largest claim that is refuted at `confidence`, -1 for none.
 
     Refuting a mu refutes every smaller one at the same pair, so it is searched for: 16 claims at once, thrice.
     """
-    low, step = 0, (_MUS.size - 1) // (_AT_ONCE - 1)
-    found = -1
-    while step >= 1:
-        places = low + step * np.arange(_AT_ONCE)
-        test = LikelihoodRatioTest(_MUS[places], confidence=1.0 - error)
-        test.update(inside, outside)
-        if not test.refuted.any():
+    found, step = -1, (_MUS.size - 1) // (_AT_ONCE - 1)
+    while step >= 1 and found < _MUS.size - 1:
+        places = max(found, 0) + step * np.arange(_AT_ONCE)
+        refuted = evidence_against(_MUS[places], inside, outside) >= -math.log(1.0 - confidence)
+        if not refuted.any():
             break
-        found = low = int(places[test.refuted].max())
-        if low == _MUS.size - 1:
-            break
+        found = int(places[refuted].max())
         step //= _AT_ONCE - 1
     return found
 
@@ -233,7 +232,7 @@ def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -
     out.
     """
     error = settings.error
-    test = bet_on(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, error=error, least_error=error)
+    test = bet_on(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, errors=(error, error))
     assert test is not None
     return settings.bound(
         "sequential",
@@ -272,54 +271,6 @@ def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSe
 STAKES = np.linspace(0.02, 0.98, 25)
 """Shares of the wealth that the least success would lose; the wealth starts spread evenly over them."""
 _ROUNDING = 1e-9
-
-
-class Wealth:
-    """Logarithms of the wealth against each of (g,) claims, of which `best` is the largest so far.
-
-    A claim whose `best` reached `goal` = ln(1 / (1 - confidence)) is refuted for good.
-    """
-
-    def __init__(self, claims: int, *, confidence: float, keep_path: bool = False) -> None:
-        """`keep_path` keeps the wealth after every pair in `path`."""
-        self.confidence = check_probability("confidence", confidence)
-        self.goal = -math.log(1.0 - confidence)
-        self.pairs = 0
-        self.best = np.zeros(claims)
-        self._path: list[Floats] | None = [] if keep_path else None
-
-    @property
-    def refuted(self) -> NDArray[np.bool_]:
-        """Whether the wealth against each claim has reached 1 / (1 - confidence) at any time."""
-        return np.asarray(self.best >= self.goal)
-
-    @property
-    def p_values(self) -> Floats:
-        """Any-time valid p-values: 1 over the largest wealth so far."""
-        return np.exp(-self.best)
-
-    @property
-    def path(self) -> Floats:
-        """(pairs, g) log wealth after each pair; only with `keep_path`."""
-        if self._path is None:
-            raise InputError("the path of the wealth is kept only where keep_path is set")
-        return np.concatenate(self._path) if self._path else np.zeros((0, self.best.size))
-
-
-def claims_array(name: str, claims: ArrayLike, most: float) -> Floats:
-    """Return `claims` in order, at least one; `InputError` naming them for one that is not from 0 to `most`."""
-    found = np.sort(np.atleast_1d(np.asarray(claims, dtype=np.float64)))
-    if found.size == 0 or not np.all((found >= 0.0) & (found <= most)):
-        raise InputError(f"must be numbers from 0 to {most:g}", name, claims)
-    return found
-
-
-def pairs_of(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[Scores, Scores]:
-    """Return (k,) pairs of finite scores, k >= 1; `InputError` for anything else."""
-    inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
-    if inside.size != outside.size:
-        raise InputError(f"in_scores has {inside.size} scores and out_scores {outside.size}, must be pairs")
-    return inside, outside
 
 
 def success_p_value(rates: Iterable[float], limit: float, *, least: float = 0.0) -> float:
@@ -389,109 +340,75 @@ class _Bet:
         return winner < self.threshold, loser <= self.threshold
 
 
-class BettingTest(Wealth):
-    """Wealth against each of (g,) claims of epsilon at `delta`; feed it pairs with `update`, look at it at any time.
+def wealth_against(
+    epsilons: Floats, inside: Scores, outside: Scores, *, delta: float, confidence: float | None = None
+) -> tuple[Floats, Floats]:
+    """Return the largest log wealth against each of (g,) claims at any of (k,) pairs, and (k, g) that after each pair.
 
-    The result does not depend on how the pairs are cut into calls. `log_wealth` is now's, `best` the largest so far.
+    With a `confidence` the second is empty, and nothing more is bet against a claim once the wealth against it has
+    reached 1 / (1 - `confidence`): it is refuted for good.
     """
-
-    def __init__(self, epsilons: ArrayLike, *, delta: float, confidence: float = 0.95, keep_path: bool = False) -> None:
-        """`keep_path` keeps the wealth after every pair in `path` and bets on after a refutation."""
-        self.epsilons = claims_array("epsilons", epsilons, 300.0)
-        super().__init__(self.epsilons.size, confidence=confidence, keep_path=keep_path)
-        self.delta = check_probability("delta", delta)
-        self._parts = np.zeros((len(_FRACTIONS), self.epsilons.size)) - math.log(len(_FRACTIONS))
-        self._inside, self._outside = [np.zeros(0)], [np.zeros(0)]
-        self._bets: list[_Bet | None] = [None] * self.epsilons.size
-        self._stakes = np.zeros(self.epsilons.size)
-        self._next = FIRST
-
-    @property
-    def log_wealth(self) -> Floats:
-        """Natural logarithm of the wealth against each claim; 0 at the start."""
-        return np.asarray(np.logaddexp.reduce(self._parts, axis=0), dtype=np.float64)
-
-    @property
-    def epsilon_lower(self) -> float:
-        """The largest claim such that it and all smaller ones are refuted; 0 for none. Holds at all times at once."""
-        count = int(np.sum(np.cumprod(self.refuted)))
-        return float(self.epsilons[count - 1]) if count else 0.0
-
-    def update(self, in_scores: ArrayLike, out_scores: ArrayLike) -> None:
-        """Take (k,) further pairs of scores, k >= 1. Raises `InputError` for scores that are not k finite numbers."""
-        inside, outside = pairs_of(in_scores, out_scores)
-        start = 0
-        while start < inside.size:
-            if self.pairs == self._next:
-                self._choose()
-                self._next = max(self._next + 1, math.ceil(_GROWTH * self._next))
-            stop = min(inside.size, start + self._next - self.pairs)
-            x, y = inside[start:stop], outside[start:stop]
-            self._play(x, y)
-            self._inside.append(x)
-            self._outside.append(y)
-            self.pairs += stop - start
-            start = stop
-
-    def _play(self, inside: Floats, outside: Floats) -> None:
-        """Add the winnings of pairs of one epoch."""
+    every_pair = confidence is None
+    goal = math.inf if confidence is None else -math.log(1.0 - confidence)
+    parts = np.full((len(_FRACTIONS), epsilons.size), -math.log(len(_FRACTIONS)))
+    best, path = np.zeros(epsilons.size), np.zeros((inside.size if every_pair else 0, epsilons.size))
+    start = FIRST
+    while start < inside.size:
+        stop = min(inside.size, max(start + 1, math.ceil(_GROWTH * start)))
+        x, y = inside[start:stop], outside[start:stop]
+        path[start:stop] = np.logaddexp.reduce(parts, axis=0)
         seen: dict[_Bet, tuple[NDArray[np.intp], Bools, Bools]] = {}
-        whole = None if self._path is None else np.repeat(self.log_wealth[None, :], inside.size, axis=0)
-        for g, bet in enumerate(self._bets):
-            if bet is None or (self.best[g] >= self.goal and whole is None):
+        for g, (bet, most) in enumerate(_choose(epsilons, inside[:start], outside[:start], delta)):
+            if bet is None or best[g] >= goal:
                 continue
             if bet not in seen:
-                pays, costs = bet.events(inside, outside)
-                places = np.arange(inside.size) if whole is not None else np.flatnonzero(pays | costs)
+                pays, costs = bet.events(x, y)
+                places = np.arange(x.size) if every_pair else np.flatnonzero(pays | costs)
                 seen[bet] = places, pays[places], costs[places]
             places, pays, costs = seen[bet]
-            paths = []
+            idle = x.size - (places[-1] + 1 if places.size else 0)
+            logs = []
             for j, fraction in enumerate(_FRACTIONS):
-                stake = fraction * self._stakes[g]
-                gains = _log_gains(pays, costs, stake, float(self.epsilons[g]), self.delta)
-                drift = math.log1p(-stake * self.delta / (math.exp(self.epsilons[g]) + self.delta))
+                stake = fraction * most
+                gains = _log_gains(pays, costs, stake, float(epsilons[g]), delta)
+                drift = math.log1p(-stake * delta / (math.exp(epsilons[g]) + delta))
                 # Between events every pair costs `drift`; wealth peaks only where an event paid.
-                paths.append(self._parts[j, g] + np.cumsum(gains - drift) + drift * (places + 1.0))
-                self._parts[j, g] = (paths[-1][-1] if places.size else self._parts[j, g]) + drift * (
-                    inside.size - (places[-1] + 1 if places.size else 0)
-                )
-            if places.size:
-                joint = np.logaddexp.reduce(paths, axis=0)
-                self.best[g] = max(self.best[g], float(joint.max()))
-                if whole is not None:
-                    whole[:, g] = joint
-        if whole is not None and self._path is not None:
-            self._path.append(whole)
+                logs.append(parts[j, g] + np.cumsum(gains - drift) + drift * (places + 1.0))
+                parts[j, g] = (logs[-1][-1] if places.size else parts[j, g]) + drift * idle
+            joint = np.logaddexp.reduce(logs, axis=0)
+            best[g] = np.max(joint, initial=best[g])
+            if every_pair:
+                path[start:stop, g] = joint
+        start = stop
+    return best, path
 
-    def _choose(self) -> None:
-        """Choose every claim's bet and stake from the pairs so far, at most the last 20,000."""
-        inside, outside = (np.concatenate(side)[-_HISTORY:] for side in (self._inside, self._outside))
-        self._inside, self._outside = [inside], [outside]
-        rates = candidate_rates(inside, outside)
-        ways, win, lose = [], [], []
-        for in_is_high in (True, False):
-            fpr, fnr = rates.errors(in_is_high)
-            for in_pays in (True, False):
-                win.append(1.0 - fnr if in_pays else 1.0 - fpr)
-                lose.append(fpr if in_pays else fnr)
-                ways.append((in_is_high, in_pays))
-        p, q = np.concatenate(win), np.concatenate(lose)
-        size = rates.threshold.size
-        for g, epsilon in enumerate(self.epsilons):
-            odds = math.exp(epsilon)
-            # The stake that grows fastest where pays and costs never meet; the growth then counts all four outcomes.
-            stake = np.clip((p - q * odds) / (p + q), 0.0, _MOST_STAKE)
-            gain = stake / (odds + self.delta)
-            growth = (
-                p * (1.0 - q) * np.log1p(gain * (1.0 - self.delta))
-                + q * (1.0 - p) * np.log1p(-stake)
-                + p * q * np.log1p(gain * (1.0 - self.delta - odds))
-                + (1.0 - p) * (1.0 - q) * np.log1p(-gain * self.delta)
-            )
-            best = int(np.argmax(growth))
-            worth = growth[best] > 0.0
-            self._bets[g] = _Bet(float(rates.threshold[best % size]), *ways[best // size]) if worth else None
-            self._stakes[g] = float(stake[best]) if worth else 0.0
+
+def _choose(epsilons: Floats, inside: Floats, outside: Floats, delta: float) -> Iterator[tuple[_Bet | None, float]]:
+    """Yield the bet against each claim, None for none, and its stake, from pairs so far, at most the last 20,000."""
+    rates = candidate_rates(inside[-_HISTORY:], outside[-_HISTORY:])
+    ways, win, lose = [], [], []
+    for in_is_high in (True, False):
+        fpr, fnr = rates.errors(in_is_high)
+        for in_pays in (True, False):
+            win.append(1.0 - fnr if in_pays else 1.0 - fpr)
+            lose.append(fpr if in_pays else fnr)
+            ways.append((in_is_high, in_pays))
+    p, q = np.concatenate(win), np.concatenate(lose)
+    size = rates.threshold.size
+    for epsilon in epsilons:
+        odds = math.exp(epsilon)
+        # The stake that grows fastest where pays and costs never meet; the growth then counts all four outcomes.
+        stake = np.clip((p - q * odds) / (p + q), 0.0, _MOST_STAKE)
+        gain = stake / (odds + delta)
+        growth = (
+            p * (1.0 - q) * np.log1p(gain * (1.0 - delta))
+            + q * (1.0 - p) * np.log1p(-stake)
+            + p * q * np.log1p(gain * (1.0 - delta - odds))
+            + (1.0 - p) * (1.0 - q) * np.log1p(-gain * delta)
+        )
+        best = int(np.argmax(growth))
+        worth = growth[best] > 0.0
+        yield _Bet(float(rates.threshold[best % size]), *ways[best // size]) if worth else None, float(stake[best])
 
 
 def _log_gains(pays: Bools, costs: Bools, stake: float, epsilon: float, delta: float) -> Floats:
@@ -509,76 +426,40 @@ _FARTHEST = 1e100
 """Standardised scores are cut here: no Gaussian one comes near, and their squares stay floats."""
 
 
-class LikelihoodRatioTest(Wealth):
-    """Evidence against each of (g,) claims of mu; feed it pairs with `update`, look at it at any time.
+def evidence_against(mus: Floats, inside: Scores, outside: Scores) -> Floats:
+    """Return the largest log likelihood ratio against each of (g,) claims of mu at any of (k,) pairs, at least 0.
 
-    The result does not depend on how the pairs are cut into calls. With a claim every smaller one is refuted.
+    With a claim every smaller one is refuted.
     """
-
-    def __init__(self, mus: ArrayLike, *, confidence: float = 0.95, keep_path: bool = False) -> None:
-        self.mus = claims_array("mus", mus, 1e6)
-        super().__init__(self.mus.size, confidence=confidence, keep_path=keep_path)
-        self._first: list[tuple[Floats, Floats]] = []
-        self._shift, self._scale, self._numerator = 0.0, 0.0, 0.0
-        self._sums = np.zeros(4)
-
-    @property
-    def mu_lower(self) -> float:
-        """The largest claim that is refuted; 0 for none. Holds at all times at once."""
-        return float(np.max(self.mus[self.refuted], initial=0.0))
-
-    def update(self, in_scores: ArrayLike, out_scores: ArrayLike) -> None:
-        """Take (k,) further pairs of scores, k >= 1. Raises `InputError` for scores that are not k finite numbers."""
-        inside, outside = pairs_of(in_scores, out_scores)
-        early = min(max(ESTIMATED - self.pairs, 0), inside.size)
-        if early:
-            self._look(inside[:early], outside[:early])
-        for start in range(early, inside.size, _BLOCK):
-            self._weigh(inside[start : start + _BLOCK], outside[start : start + _BLOCK])
-
-    def _look(self, inside: Floats, outside: Floats) -> None:
-        self._first.append((inside, outside))
-        self.pairs += inside.size
-        if self._path is not None:
-            self._path.append(np.zeros((inside.size, self.mus.size)))
-        if self.pairs == ESTIMATED:
-            x, y = (np.concatenate(side) for side in zip(*self._first, strict=True))
-            # In units of the largest score the squares stay floats.
-            unit = float(max(np.max(np.abs(x)), np.max(np.abs(y)))) or 1.0
-            self._shift = unit * float(0.5 * (np.mean(x / unit) + np.mean(y / unit)))
-            # Scores that do not vary are not Gaussian: nothing is ever proved from them.
-            varies = min(np.ptp(x / unit), np.ptp(y / unit)) > 0.0
-            self._scale = unit * math.sqrt(0.5 * float(np.var(x / unit) + np.var(y / unit))) if varies else 0.0
-
-    def _weigh(self, inside: Floats, outside: Floats) -> None:
-        """Add the evidence of a block of pairs."""
-        self.pairs += inside.size
-        if self._scale == 0.0:
-            if self._path is not None:
-                self._path.append(np.zeros((inside.size, self.mus.size)))
-            return
-        first = self._standard(*(np.concatenate(side) for side in zip(*self._first, strict=True)))
-        begun = np.array([side.sum() for side in (first[0], first[1])] + [np.sum(side**2) for side in first])
-        x, y = self._standard(inside, outside)
-        steps = np.stack([x, y, x**2, y**2])
-        after = self._sums[:, None] + np.cumsum(steps, axis=1)
-        before = after - steps
-        done = self.pairs - ESTIMATED
-        k = np.arange(done - inside.size + 1, done + 1, dtype=np.float64)
-        self._sums = after[:, -1]
-        predicted = self._numerator + np.cumsum(_predicted(x, y, before + begun[:, None], k - 1.0 + ESTIMATED))
-        self._numerator = float(predicted[-1])
-        paths = np.stack([predicted - _largest(after, k, float(mu)) for mu in self.mus], axis=1)
-        self.best = np.maximum(self.best, paths.max(axis=0))
-        if self._path is not None:
-            self._path.append(paths)
-
-    def _standard(self, inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
-        def standard(scores: Floats) -> Floats:
-            with np.errstate(over="ignore"):
-                return np.clip(scores / self._scale - self._shift / self._scale, -_FARTHEST, _FARTHEST)
-
-        return standard(inside), standard(outside)
+    if not np.all(mus <= _LARGEST_MU):
+        raise InputError(f"must be numbers from 0 to {_LARGEST_MU:g}", "mus", mus)
+    best = np.zeros(mus.size)
+    first = [side[:ESTIMATED] for side in (inside, outside)]
+    # In units of the largest score the squares stay floats.
+    unit = float(np.max(np.abs(first))) or 1.0
+    x, y = (side / unit for side in first)
+    # Scores that do not vary are not Gaussian: nothing is ever proved from them.
+    if inside.size <= ESTIMATED or not min(np.ptp(x), np.ptp(y)) > 0.0:
+        return best
+    shift = unit * float(0.5 * (np.mean(x) + np.mean(y)))
+    scale = unit * math.sqrt(0.5 * float(np.var(x) + np.var(y)))
+    if scale == 0.0:
+        return best
+    with np.errstate(over="ignore"):
+        x, y = (np.clip(side / scale - shift / scale, -_FARTHEST, _FARTHEST) for side in (inside, outside))
+    scores = np.stack([x, y, x**2, y**2])
+    begun = np.array([np.sum(row[:ESTIMATED]) for row in scores])
+    sums, numerator = np.zeros(4), 0.0
+    for start in range(ESTIMATED, inside.size, _BLOCK):
+        block = scores[:, start : start + _BLOCK]
+        after = sums[:, None] + np.cumsum(block, axis=1)
+        sums = after[:, -1]
+        k = np.arange(1.0, block.shape[1] + 1.0) + (start - ESTIMATED)
+        before = after - block + begun[:, None]
+        predicted = numerator + np.cumsum(_predicted(block[0], block[1], before, k - 1.0 + ESTIMATED))
+        numerator = float(predicted[-1])
+        best = np.maximum(best, [np.max(predicted - _largest(after, k, float(mu))) for mu in mus])
+    return best
 
 
 def _predicted(x: Floats, y: Floats, sums: Floats, n: Floats) -> Floats:

@@ -6,9 +6,20 @@ from scipy.special import bdtrc
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
-from dpzv_audit.statistics.sequential import FIRST, BettingTest, _Bet, _log_gains, claims, most_refutable, pairs_needed
+from dpzv_audit.statistics.sequential import (
+    FIRST,
+    _Bet,
+    _choose,
+    _log_gains,
+    bet_on,
+    claims,
+    most_refutable,
+    pairs_needed,
+    wealth_against,
+)
 
 DELTA = 1e-5
+ONE = np.ones(1)
 
 
 def gaussian_pairs(seed: int, mu: float, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,30 +61,35 @@ def test_ties_never_pay_and_always_cost():
     assert costs.tolist() == [True, True, True]
 
 
-def test_the_result_does_not_depend_on_the_cuts():
+def path_of(x, y, *epsilons, delta=DELTA):
+    return wealth_against(np.array(epsilons), x, y, delta=delta)[1]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 15, 16, 17, 300])
+def test_what_comes_later_changes_nothing(cut):
     x, y = gaussian_pairs(0, 2.0, 700)
-    whole = BettingTest([1.0, 2.0, 3.0], delta=DELTA, keep_path=True)
-    whole.update(x, y)
-    pieces = BettingTest([3.0, 1.0, 2.0], delta=DELTA, keep_path=True)
-    for start, stop in ((0, 1), (1, 2), (2, 16), (16, 17), (17, 300), (300, 700)):
-        pieces.update(x[start:stop], y[start:stop])
-    assert pieces.pairs == whole.pairs == 700
-    assert pieces.log_wealth == pytest.approx(whole.log_wealth, rel=1e-10)
-    assert pieces.path == pytest.approx(whole.path, abs=1e-9)
-    assert whole.path.shape == (700, 3)
-    assert np.all(whole.path[:FIRST] == 0.0)
-    assert whole.best == pytest.approx(np.maximum(whole.path.max(axis=0), 0.0), abs=1e-9)
-    assert whole.p_values == pytest.approx(np.exp(-whole.best))
+    best, path = wealth_against(np.array([1.0, 2.0, 3.0]), x, y, delta=DELTA)
+    assert np.array_equal(path_of(x[:cut], y[:cut], 1.0, 2.0, 3.0), path[:cut])
+    assert path.shape == (700, 3)
+    assert np.all(path[:FIRST] == 0.0)
+    assert np.array_equal(best, np.maximum(path.max(axis=0), 0.0))
+
+
+def test_each_claim_is_bet_against_by_itself():
+    x, y = gaussian_pairs(0, 2.0, 700)
+    whole = path_of(x, y, 3.0, 1.0, 2.0)
+    assert [np.array_equal(path_of(x, y, one)[:, 0], whole[:, g]) for g, one in enumerate((3.0, 1.0, 2.0))] == [
+        True
+    ] * 3
 
 
 def test_a_bet_is_fixed_before_its_pair_is_seen():
     # Changing the last pair must not change the wealth before it.
     x, y = gaussian_pairs(1, 2.0, 200)
-    first, second = (BettingTest([1.0], delta=DELTA, keep_path=True) for _ in range(2))
-    first.update(x, y)
+    first = path_of(x, y, 1.0)
     x[-1], y[-1] = 9.0, -9.0
-    second.update(x, y)
-    assert np.array_equal(first.path[:-1], second.path[:-1])
+    assert np.array_equal(first[:-1], path_of(x, y, 1.0)[:-1])
+    assert first[-1] != path_of(x, y, 1.0)[-1]
 
 
 @pytest.mark.parametrize("kind", ["plain", "swapped", "rounded"])
@@ -87,19 +103,17 @@ def test_looking_after_every_pair_keeps_the_error(kind):
             x, y = y, x
         elif kind == "rounded":
             x, y = np.round(x), np.round(y)
-        test = BettingTest([truth, 4.6], delta=DELTA)
-        test.update(x, y)
-        exceeded += bool(test.refuted.any())
+        best, _ = wealth_against(np.array([truth, 4.6]), x, y, delta=DELTA, confidence=0.95)
+        exceeded += bool((best >= math.log(20.0)).any())
     assert exceeded <= allowed
 
 
 def test_power_and_early_stopping():
-    test = BettingTest([0.5, 1.0, 2.0], delta=DELTA, keep_path=True)
-    test.update(*gaussian_pairs(2, 3.0, 3000))
-    assert test.refuted.all()
-    first = [int(np.argmax(test.path[:, g] >= test.goal)) for g in range(3)]
+    path = path_of(*gaussian_pairs(2, 3.0, 3000), 0.5, 1.0, 2.0)
+    reached = path >= math.log(20.0)
+    assert reached.any(axis=0).all()
+    first = np.argmax(reached, axis=0)
     assert first[0] < first[1] < first[2] < 1000
-    assert test.epsilon_lower == 2.0
 
 
 def test_separated_worlds_come_near_the_best_there_is():
@@ -131,12 +145,10 @@ def test_the_most_that_few_pairs_refute_by_hand(n, most):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: BettingTest([], delta=DELTA), "epsilons is"),
-        (lambda: BettingTest([-1.0], delta=DELTA), "epsilons is"),
-        (lambda: BettingTest([1.0], delta=0.0), "delta is 0.0"),
-        (lambda: BettingTest([1.0], delta=DELTA).update([1.0, 2.0], [1.0]), "must be pairs"),
-        (lambda: BettingTest([1.0], delta=DELTA).update([np.nan], [1.0]), "in_scores: row 1 is nan"),
-        (lambda: BettingTest([1.0], delta=DELTA).path, "keep_path"),
+        (lambda: bet_on(ONE, ONE, delta=DELTA, epsilon=-1.0), "epsilon is -1.0"),
+        (lambda: bet_on(ONE, ONE, delta=0.0), "delta is 0.0"),
+        (lambda: bet_on(ONE[:0], ONE, delta=DELTA), "in_scores is empty"),
+        (lambda: bet_on(np.array([np.nan]), ONE, delta=DELTA), "in_scores: row 1 is nan"),
         (lambda: pairs_needed(-1.0, DELTA), "epsilon is -1.0"),
     ],
 )
@@ -153,20 +165,18 @@ def test_pairs_needed_stake_all_and_win_every_time(epsilon, delta):
     assert growth**n >= 20.0 > growth ** (n - 1)
 
 
-@pytest.mark.parametrize("keep_path", [False, True])
 @pytest.mark.parametrize("mu", [0.0, 3.0])
-def test_wealth_is_the_product_over_every_pair(mu, keep_path):
+def test_wealth_is_the_product_over_every_pair(mu):
     # By definition: W = 1[pays] - e^epsilon 1[costs] - delta, of pairs without an event too; delta is large to be seen.
     epsilons, delta = np.array([0.05, 0.3]), 0.1
     x, y = gaussian_pairs(5, mu, 70)
-    whole, stepwise = (
-        BettingTest(epsilons, delta=delta, confidence=1.0 - 1e-12, keep_path=keep) for keep in (keep_path, False)
-    )
-    whole.update(x, y)
-    wealth, best, idle = np.full((2, 2), 0.5), np.zeros(2), 0
-    for one, other in zip(x, y, strict=True):
-        stepwise.update([one], [other])  # leaves behind the bets that this pair was played with
-        for g, (bet, stake) in enumerate(zip(stepwise._bets, stepwise._stakes, strict=True)):
+    best, path = wealth_against(epsilons, x, y, delta=delta)
+    assert wealth_against(epsilons, x, y, delta=delta, confidence=1.0 - 1e-12)[0] == pytest.approx(best, abs=1e-9)
+    wealth, idle, bets, again = np.full((2, 2), 0.5), 0, [], FIRST
+    for i, (one, other) in enumerate(zip(x, y, strict=True)):
+        if i == again:
+            bets, again = list(_choose(epsilons, x[:i], y[:i], delta)), max(i + 1, math.ceil(1.3 * i))
+        for g, (bet, stake) in enumerate(bets):
             if bet is None:
                 continue
             pays, costs = (bool(event[0]) for event in bet.events(np.array([one]), np.array([other])))
@@ -175,8 +185,6 @@ def test_wealth_is_the_product_over_every_pair(mu, keep_path):
             winnings = pays - odds * costs - delta
             for j, fraction in enumerate((1.0, 0.4)):
                 wealth[j, g] *= 1.0 + fraction * stake / (odds + delta) * winnings
-        best = np.maximum(best, np.log(wealth.sum(axis=0)))
+        assert path[i] == pytest.approx(np.log(wealth.sum(axis=0)), abs=1e-9)
     assert idle > 0 or mu == 0.0
-    for test in (whole, stepwise):
-        assert test.log_wealth == pytest.approx(np.log(wealth.sum(axis=0)), abs=1e-9)
-        assert test.best == pytest.approx(best, abs=1e-9)
+    assert best == pytest.approx(np.maximum(path.max(axis=0), 0.0), abs=1e-9)

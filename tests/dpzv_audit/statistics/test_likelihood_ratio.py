@@ -1,4 +1,5 @@
 import math
+from bisect import bisect_left
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from scipy.special import bdtrc
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics.assumptions import permuted
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
-from dpzv_audit.statistics.sequential import ESTIMATED, LikelihoodRatioTest, _largest
+from dpzv_audit.statistics.sequential import ESTIMATED, _largest, evidence_against, likelihood_of
 
 
 def pairs(seed: int, mu: float, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,19 +29,22 @@ def test_the_largest_likelihood_by_brute_force(mu):
     assert float(_largest(sums, np.array([30.0]), mu)[0]) == pytest.approx(best, abs=0.05)
 
 
-def test_the_result_does_not_depend_on_the_cuts_and_shift_and_scale_drop_out():
+def test_shift_and_scale_drop_out_and_the_first_pairs_only_estimate():
     x, y = pairs(1, 2.0, 500)
-    whole = LikelihoodRatioTest([0.5, 1.0], keep_path=True)
-    whole.update(x, y)
-    pieces = LikelihoodRatioTest([1.0, 0.5], keep_path=True)
-    for start, stop in ((0, 3), (3, 9), (9, 12), (12, 13), (13, 500)):
-        pieces.update(x[start:stop], y[start:stop])
-    assert pieces.path == pytest.approx(whole.path, abs=1e-8)
-    moved = LikelihoodRatioTest([0.5, 1.0], keep_path=True)
-    moved.update(1e6 - 1e3 * x, 1e6 - 1e3 * y)
-    assert moved.path == pytest.approx(whole.path, abs=1e-5)
-    assert np.all(whole.path[:ESTIMATED] == 0.0)
-    assert np.all(whole.path[:, 0] >= whole.path[:, 1] - 1e-9)
+    mus = np.array([0.5, 1.0])
+    for n in (3, 9, ESTIMATED, ESTIMATED + 1, 13, 100, 500):
+        whole = evidence_against(mus, x[:n], y[:n])
+        assert evidence_against(mus, 1e6 - 1e3 * x[:n], 1e6 - 1e3 * y[:n]) == pytest.approx(whole, abs=1e-5)
+        assert whole[0] >= whole[1] - 1e-9
+        assert (whole[0] == 0.0) or n > ESTIMATED
+    assert whole[0] > 10.0
+
+
+def test_the_result_does_not_depend_on_the_blocks(monkeypatch):
+    x, y = pairs(1, 2.0, 500)
+    whole = evidence_against(np.array([0.5, 1.0]), x, y)
+    monkeypatch.setattr("dpzv_audit.statistics.sequential._BLOCK", 7)
+    assert evidence_against(np.array([0.5, 1.0]), x, y) == pytest.approx(whole, abs=1e-8)
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
@@ -48,9 +52,7 @@ def test_looking_after_every_pair_keeps_the_error(mu):
     # 300 audits of 500 pairs: more than `allowed` with probability at most 3e-5 if each errs with 5%.
     allowed, exceeded = next(k for k in range(300) if bdtrc(k, 300, 0.05) < 3e-5), 0
     for seed in range(300):
-        test = LikelihoodRatioTest([mu])
-        test.update(*pairs(seed, mu, 500))
-        exceeded += bool(test.refuted[0])
+        exceeded += bool(evidence_against(np.array([mu]), *pairs(seed, mu, 500))[0] >= math.log(20.0))
     assert exceeded <= allowed
 
 
@@ -70,22 +72,24 @@ def expected_pairs(claimed_mu, true_mu, confidence=0.95):
     return pairs
 
 
+def refutes(x, y, mu):
+    return x.size > 0 and bool(evidence_against(np.array([mu]), x, y)[0] >= math.log(20.0))
+
+
 def test_power_is_what_information_promises():
     # Mean of 30 first times; their standard error is a tenth of the promised number.
     times = []
     for seed in range(30):
-        test = LikelihoodRatioTest([0.5], keep_path=True)
-        test.update(*pairs(seed, 1.0, 3000))
-        times.append(int(np.argmax(test.path[:, 0] >= test.goal)))
+        x, y = pairs(seed, 1.0, 3000)
+        # The largest ratio so far never falls, so the first time is bisected for.
+        times.append(bisect_left(range(3000), True, key=lambda n: refutes(x[:n], y[:n], 0.5)))
     assert np.mean(times) == pytest.approx(expected_pairs(0.5, 1.0), rel=0.5)
 
 
 def test_the_estimator_searches_the_largest():
     x, y = pairs(2, 1.0, 4000)
     bound = audit_scores(x, y, delta=1e-5, estimators=["sequential-gaussian"], exactly_gaussian=True)[0]
-    test = LikelihoodRatioTest([bound.mu_lower * 0.9999, bound.mu_lower * 1.01])
-    test.update(*permuted(x, y, 0))
-    assert test.refuted.tolist() == [True, False]
+    assert [refutes(*permuted(x, y, 0), bound.mu_lower * factor) for factor in (0.9999, 1.01)] == [True, False]
     assert 0.75 < bound.mu_lower < 1.0
     assert can_refute(bound)
     assert bound.looks == 4000 - ESTIMATED
@@ -100,11 +104,10 @@ def test_constant_and_few_scores_prove_nothing():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: LikelihoodRatioTest([]), "mus is"),
-        (lambda: LikelihoodRatioTest([-1.0]), "mus is"),
-        (lambda: LikelihoodRatioTest([1.0], confidence=1.0), "confidence is 1.0"),
-        (lambda: LikelihoodRatioTest([1.0]).update([1.0], [1.0, 2.0]), "must be pairs"),
-        (lambda: LikelihoodRatioTest([1.0]).path, "keep_path"),
+        (lambda: evidence_against(np.array([1e7]), np.ones(20), np.ones(20)), "mus is"),
+        (lambda: likelihood_of(np.ones(0), np.ones(1), delta=0.1), "in_scores is empty"),
+        (lambda: likelihood_of(np.ones(1), np.array([np.inf, 1.0]), delta=0.1), "out_scores: row 1 is inf"),
+        (lambda: likelihood_of(np.ones(20), np.ones(20), delta=0.0, epsilon=1.0), "delta is 0.0"),
     ],
 )
 def test_wrong_input_is_named(make, words):
@@ -116,8 +119,6 @@ def test_wrong_input_is_named(make, words):
 def test_units_of_the_scores_do_not_matter(scale):
     rng = np.random.default_rng(4)
     x, y = rng.normal(3.0, 1.0, 120), rng.normal(0.0, 1.0, 120)
-    plain, scaled = (LikelihoodRatioTest([0.3, 1.0, 2.0], confidence=0.95) for _ in range(2))
-    plain.update(x, y)
-    scaled.update(scale * x, scale * y)
-    assert plain.best[0] > 5.0
-    assert scaled.best == pytest.approx(plain.best, rel=1e-6)
+    plain, scaled = (evidence_against(np.array([0.3, 1.0, 2.0]), unit * x, unit * y) for unit in (1.0, scale))
+    assert plain[0] > 5.0
+    assert scaled == pytest.approx(plain, rel=1e-6)
