@@ -9,7 +9,7 @@ import torch
 
 from attacks import attack_named
 from attacks.core.contract import LabelGuesses
-from attacks.core.metrics import clopper_pearson
+from attacks.core.metrics import rate_limits
 from attacks.core.queries import QueryingClient
 from attacks.core.run import public_knowledge
 from attacks.label.direct import infer
@@ -255,7 +255,7 @@ def test_an_eavesdropper_on_scalars_is_at_chance(estimator, digits):
         )
     )
     hits = round(outcome.success.value * outcome.success.n)
-    low, high = clopper_pearson(hits, outcome.success.n, CONFIDENCE)
+    low, high = rate_limits(hits, outcome.success.n, CONFIDENCE)
     assert outcome.success.n == 6 * 1408
     assert low <= 0.1 <= high
 
@@ -272,7 +272,7 @@ def test_an_eavesdropper_is_at_chance_on_every_scalar_method(method, options, di
         setting(method, digits, options={"batch_size": 64, "epochs": 1, **options}, adversary="eavesdropper", trials=4)
     )
     hits = round(outcome.success.value * outcome.success.n)
-    low, high = clopper_pearson(hits, outcome.success.n, CONFIDENCE)
+    low, high = rate_limits(hits, outcome.success.n, CONFIDENCE)
     assert outcome.success.n == 4 * 1408
     assert low <= 0.1 <= high
 

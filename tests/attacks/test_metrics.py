@@ -36,19 +36,9 @@ def test_cosine_and_relative_error_of_known_vectors():
     np.testing.assert_allclose(relative_error(estimate, truth), [1.0, np.sqrt(5.0), 1.0])
 
 
-@pytest.mark.parametrize(
-    ("call", "word"),
-    [
-        (lambda: majority_baseline([0, 3], 3), "classes = 3"),
-        (lambda: prior_baseline([], 3), "labels"),
-        (lambda: prior_baseline([0.5], 3), "labels"),
-        (lambda: cosine_similarity(np.ones(3), np.zeros(3)), "norm 0"),
-        (lambda: relative_error(np.ones(3), np.ones(4)), "estimate"),
-    ],
-)
-def test_bad_input_is_named(call, word):
-    with pytest.raises(InputError, match=word):
-        call()
+def test_a_gradient_without_a_direction_has_no_cosine():
+    with pytest.raises(InputError, match="norm 0"):
+        cosine_similarity(np.ones(3), np.zeros(3))
 
 
 def test_low_rates_allow_for_trials_of_different_sizes():

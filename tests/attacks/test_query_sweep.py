@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.core.metrics import proportion
+from attacks.core.metrics import rate_limits
 from attacks.label.direct import argmin
 
 CONFIDENCE = 1 - 1e-4
@@ -57,8 +57,8 @@ def test_an_eavesdropper_is_at_chance(queries, name):
     (cell,) = (c for c in REDUCED if not c.knows_directions and c.queries == queries)
     got = sweep.simulate(cell, batches=BATCHES[queries], seed=8)
     guesses = argmin(sweep.estimates(cell, got)[name])
-    interval = proportion(int((guesses == got.labels).sum()), guesses.numel(), CONFIDENCE)
-    assert interval.low <= 1 / sweep.CLASSES <= interval.high
+    low, high = rate_limits(int((guesses == got.labels).sum()), guesses.numel(), CONFIDENCE)
+    assert low <= 1 / sweep.CLASSES <= high
 
 
 def test_knowing_the_directions_is_what_tells_the_client_from_the_eavesdropper():
