@@ -20,7 +20,7 @@ from dpzv_audit.seeds import Purpose
 from mechanisms.core.config import TrainingConfig, rounds_of
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
-from mechanisms.core.noise import GRADIENT_BITS, GaussianNoise, Grid, outer_steps, unit_steps
+from mechanisms.core.noise import GaussianNoise, Grid, outer_steps, unit_steps
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Server rates that the tuned control tries beside the method's own."""
@@ -120,6 +120,8 @@ def tuned_frozen_clients(
 
 _ROWS = 4096
 """Records at a time in double precision."""
+_BITS = 28
+"""Finer than a server's gradient: all records are in one batch, and their directions are made once for all steps."""
 
 
 class PrivateControlConfig(BaseModel):
@@ -164,7 +166,7 @@ def _one(data: TrainingData, config: PrivateControlConfig, *, seed: int, replica
     fed = Federation(data, clients, RunContext(seed=seed, replicas=(replica,), device=device))
     rows = _features(fed, data.features, config.feature_scale)
     sigma = control_sigma(config)
-    grid = Grid.fit(config.clip, sigma, bits=GRADIENT_BITS, records=len(rows))
+    grid = Grid.fit(config.clip, sigma, bits=_BITS, records=len(rows))
     # Whole numbers of at most 2^12: two bytes hold them, which for 60,000 records is worth it.
     units = torch.cat([unit_steps(some[None].double(), grid)[0][0].to(torch.int16) for some in rows.split(_ROWS)])
     noise = GaussianNoise(

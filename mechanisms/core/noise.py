@@ -275,9 +275,11 @@ class GaussianNoise:
 
 SCALAR_BITS = 20
 ROW_BITS = 20
-GRADIENT_BITS = 28
-"""Finer: a record's gradient is a product of two vectors of 2^16 and 2^12 steps, and both are to be fine."""
+GRADIENT_BITS = 18
+"""A record's gradient is a product of two vectors, each of at most 2^9 steps: see `Grid.factor_dtype`."""
 _UNIT_BITS = 12
+_SINGLE_RECORDS = 64
+"""Products of vectors of 2^9 steps of so many records add up to at most 2^24, which single precision holds exactly."""
 _LARGEST_ROW_BITS = 24
 _LEAST_BITS = 4
 _LARGEST_SUM = 52
@@ -327,6 +329,11 @@ class Grid:
         """Bits of the direction in an outer product, where a coarse grid leaves so many; the rest are the length's."""
         return min(_UNIT_BITS, self.bits // 2)
 
+    @property
+    def factor_dtype(self) -> torch.dtype:
+        """The dtype of the factors of an outer product: single precision where it takes products of a batch exactly."""
+        return torch.float32 if self.bits <= GRADIENT_BITS else torch.float64
+
     def steps(self, std: float) -> float:
         """Return `std` in steps, rounded upwards: the noise is never less than what is accounted for."""
         exact = Fraction(std) * (1 << self.bits) / Fraction(self.clip)
@@ -362,11 +369,11 @@ def truncated_steps(values: Tensor, grid: Grid, axes: tuple[int, ...]) -> Tensor
 
 
 def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the directions of `values` (S, n, d) as whole numbers of a norm of 2^12 at most, and norms (S, n, 1).
+    """Return the directions of `values` (S, n, d), whole numbers of a norm of 2^`unit_bits` at most; norms (S, n, 1).
 
-    They are one factor of `grid`'s steps: see `outer_steps`. Directions come in float64; norms, and the quotients that
-    are rounded towards zero, in the dtype of `values`. A vector whose norm is 0 or not finite has the direction 0. With
-    `bias` each vector ends with a 1 more, of which a bias is the weight.
+    They are one factor of `grid`'s steps: see `outer_steps`. Directions come in `grid.factor_dtype`; norms, and the
+    quotients that are rounded towards zero, in the dtype of `values`. A vector whose norm is 0 or not finite has the
+    direction 0. With `bias` each vector ends with a 1 more, of which a bias is the weight.
     """
     stack, rows, width = values.shape
     added = values.new_ones(1 if bias else 0)
@@ -377,19 +384,16 @@ def unit_steps(values: Tensor, grid: Grid, *, bias: bool = False) -> tuple[Tenso
     steps = values.new_empty(stack, rows, width + len(added))
     torch.div(values, scales, rounding_mode="trunc", out=steps[:, :, :width])
     torch.div(added, scales, rounding_mode="trunc", out=steps[:, :, width:])
-    # Squares of whole numbers add up exactly in single precision below 2^24, in any order; other sums reach 2^24.
-    within = (torch.linalg.vector_norm(steps, dim=2) < radius).all()
-    exact = steps.to(torch.float64)
-    return (exact if within else _shortened(exact, radius, (2,))), norms
+    return _shortened(steps.to(grid.factor_dtype), radius, (2,)), norms
 
 
 def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -> tuple[Tensor, ...]:
     """Return the other factor of clipped gradients that are outer products, for each layer whole numbers (S, n, out).
 
     A record's gradient at layer l is delta_l x_l^T, with `deltas` (S, n, out), and x_l of the norm in `norms` and the
-    direction b_l / 2^12 (`unit_steps`). The a_l returned satisfy sum_l |a_l|^2 <= (2^bits / 2^12)^2, so the gradient in
-    steps, all a_l b_l^T side by side, is whole, each entry is rounded towards zero, and its norm is at most 2^bits: no
-    record's gradient needs to be formed, and the sum over records is a product of matrices, exact in float64.
+    direction b_l / 2^u (`unit_steps`; u is `unit_bits`). The a_l returned satisfy sum_l |a_l|^2 <= 4^(bits - u), so the
+    gradient in steps, all a_l b_l^T side by side, is whole, each entry is rounded towards zero, and its norm is at
+    most 2^bits: no record's gradient needs to be formed, and the sum over records is a product of matrices.
 
     The bound holds of the whole numbers themselves. How lengths and quotients are rounded, in single precision where
     `deltas` and `norms` are, may move a record by a few steps; it cannot make it longer than the clip.
@@ -398,7 +402,7 @@ def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -
     radius = float(1 << grid.bits - grid.unit_bits)
     scales = torch.cat(squares, 2).sum(2, keepdim=True).sqrt_().clamp_(min=grid.clip) / radius
     sizes = [delta.shape[2] for delta in deltas]
-    steps = scales.new_empty(*scales.shape[:2], sum(sizes), dtype=torch.float64)
+    steps = scales.new_empty(*scales.shape[:2], sum(sizes), dtype=grid.factor_dtype)
     for delta, norm, part in zip(deltas, norms, torch.split(steps, sizes, 2), strict=True):
         part.copy_(torch.div(delta, scales / norm, rounding_mode="trunc"))
     return tuple(torch.split(_shortened(steps, radius, (2,)), sizes, 2))
@@ -407,10 +411,18 @@ def outer_steps(deltas: Sequence[Tensor], norms: Sequence[Tensor], grid: Grid) -
 def summed_products(left: Tensor, right: Tensor) -> Tensor:
     """Return the sums over n of the outer products of `left` (S, n, out) and `right` (S, n, in), (S, out, in).
 
-    Both hold whole numbers in float64. Products and partial sums are whole numbers too, exact in any order as long as
-    they stay below 2^53, so every library returns the same: on the CPU numpy's, which on AMD processors takes less than
-    half the time of torch's.
+    Both hold whole numbers, and the sums are exact in any order, so every library returns the same: in float64 as long
+    as they stay below 2^53, in float32 where no number is beyond 2^9. Then 64 records at a time are added up in single
+    precision, more in float64. On the CPU the products are numpy's, which on AMD processors takes less than half the
+    time of torch's, and no setting lets it round its factors.
     """
+    if left.dtype == torch.float64 or left.shape[1] <= _SINGLE_RECORDS:
+        return _products(left, right)
+    parts = zip(left.split(_SINGLE_RECORDS, 1), right.split(_SINGLE_RECORDS, 1), strict=True)
+    return torch.stack([_products(*part) for part in parts]).sum(0, dtype=torch.float64)
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
     transposed = left.transpose(1, 2)
     if left.device.type != "cpu":
         return torch.bmm(transposed, right)
@@ -418,15 +430,17 @@ def summed_products(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _shortened(steps: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
-    """Return whole numbers `steps`, in float64, where need be shrunk towards zero to a norm of at most `radius`.
+    """Return whole numbers `steps` where need be shrunk towards zero to a norm of at most `radius`.
 
-    Nothing is assumed of how they were computed: what is no number, or was too large to be one, makes its vector 0.
+    The radius is at most 2^24 in float64, 2^9 in float32. Nothing is assumed of how the steps were computed: what is no
+    number, or was too large to be one, makes its vector 0.
     """
-    # The sum of squares is exact in float64, and up to 2^24 steps its root rounds to the radius only where it is that.
-    norms: Tensor = torch.linalg.vector_norm(steps, dim=axes, keepdim=True)
-    within = norms <= radius
+    # The sum of squares up to the radius' own is exact, and its root rounds to the radius only where it is that.
+    within = torch.linalg.vector_norm(steps, dim=axes, keepdim=True) <= radius
     if bool(within.all()):
         return steps
+    exact = steps.to(torch.float64)
+    norms: Tensor = torch.linalg.vector_norm(exact, dim=axes, keepdim=True)
     # A factor below radius / norm by more than all roundings, then towards zero: once is enough.
     factors = torch.where(within, 1.0, radius / norms * (1.0 - 2.0**-40))
-    return (steps * factors).trunc_().nan_to_num_(nan=0.0)
+    return (exact * factors).trunc_().nan_to_num_(nan=0.0).to(steps.dtype)

@@ -151,7 +151,6 @@ def step_along(
 
 Strategy = Literal["fused", "vmap", "loop"]
 _EVALUATION_ROWS = 4096
-_FORMED_BITS = 24
 _LANES = 16
 """Numbers of 4 bytes in the widest vector register: what a row of a product should be a multiple of."""
 
@@ -598,9 +597,7 @@ def clipped_gradient_steps(
         server.fused.add_clipped_gradient_steps(parameters, rows, labels, grid, weights, total)
         return total
     gradients = per_record_gradients(server, parameters, rows, labels)
-    # Squares of more steps than that would not be exact; a coarser grid is part of the finer one.
-    coarse = Grid(grid.clip, min(grid.bits, _FORMED_BITS))
     for place, own in enumerate(gradients.unbind(1)):
-        steps = truncated_steps(own, coarse, (1,)).mul_(2.0 ** (grid.bits - coarse.bits))
+        steps = truncated_steps(own, grid, (1,))
         total += steps if weights is None else steps * weights[:, place, None]
     return total

@@ -196,7 +196,7 @@ class Reference:
             g = (both[0] - both[1]) / (2 * mu) * u_0
         else:
             std, z = config.server_noise_multiplier * config.server_clip, self.server_noise.next().flatten()
-            step = config.server_clip / 2**28
+            step = config.server_clip / 2**18
             g = torch.zeros_like(w_0)
             for i in ids:
                 own = gradient(self.loss(self.row(i), i))
@@ -207,14 +207,14 @@ class Reference:
         nn.utils.vector_to_parameters(w_0 - config.server_rate * self.server_buffer, self.server.parameters())
 
     def steps_of(self, i, factor):
-        """The gradient just taken at record i in steps of 2^-28 C: layers are products, 2^16 by 2^12 steps."""
+        """The gradient just taken at record i in steps of 2^-18 C: layers are products, 2^9 by 2^9 steps."""
         value, parts = torch.cat(self.row(i)), []
         with torch.no_grad():
             for layer in self.server:
                 if isinstance(layer, nn.Linear):
                     x = torch.cat([value, torch.ones(1, dtype=torch.float64)])
-                    a = (layer.bias.grad * x.norm() * factor * 2**16).trunc()
-                    product = torch.outer(a, (x / x.norm() * 2**12).trunc())
+                    a = (layer.bias.grad * x.norm() * factor * 2**9).trunc()
+                    product = torch.outer(a, (x / x.norm() * 2**9).trunc())
                     parts += [product[:, :-1].flatten(), product[:, -1]]
                 value = layer(value.unsqueeze(0))[0]
         return torch.cat(parts)

@@ -103,7 +103,7 @@ def test_factors_of_an_outer_product_stay_within_the_clip_whatever_they_are_made
     steps = outer_steps(deltas, norms, grid)
     squared = [0] * records
     for value, unit, own in zip(values, units, steps, strict=True):
-        assert unit.dtype == own.dtype == torch.float64
+        assert unit.dtype == own.dtype == (torch.float32 if bits <= 18 else torch.float64)
         assert unit.shape[2] == value.shape[2] + 1
         a, b = own[0].tolist(), unit[0].tolist()
         assert all(n == int(n) for row in a + b for n in row)
@@ -113,6 +113,20 @@ def test_factors_of_an_outer_product_stay_within_the_clip_whatever_they_are_made
         for j, row in enumerate(product):
             assert row == [sum(int(a[i][j]) * int(b[i][c]) for i in range(records)) for c in range(len(row))]
     assert all(n <= 4**bits for n in squared)
+
+
+@pytest.mark.parametrize("records", [64, 65, 200])
+def test_products_in_single_precision_are_exact_for_any_number_of_records(records):
+    """All entries near 2^9, the signs of some changing: from 65 records on single precision alone would round."""
+    signs = (-1.0) ** torch.arange(records)
+    left = torch.stack([torch.full((records,), 511.0), torch.full((records,), 512.0), signs * 509], 1)[None]
+    right = torch.stack([torch.full((records,), 511.0), signs * 507], 1)[None]
+    odd = records % 2
+    assert summed_products(left, right)[0].tolist() == [
+        [511 * 511 * records, 511 * 507 * odd],
+        [512 * 511 * records, 512 * 507 * odd],
+        [509 * 511 * odd, 509 * 507 * records],
+    ]
 
 
 def test_factors_of_an_outer_product_are_the_whole_numbers_below():
