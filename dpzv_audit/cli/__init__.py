@@ -1,4 +1,4 @@
-"""The command line: one module a command; heavy imports happen inside commands, so that help is quick."""
+"""The command line: one module a command, which is loaded when it is asked for; torch is loaded inside commands."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit import check_not_shadowed
-from dpzv_audit.cli.flags import RUNNING, renamed, said
-from dpzv_audit.cli.output import ARGUMENTS, say_unexpected, spell_plainly, threads_watched
+from dpzv_audit.cli.commands import Commands
+from dpzv_audit.cli.failures import say_unexpected, spell_plainly, threads_watched
+from dpzv_audit.cli.flags import GIVEN, RUNNING, renamed, said
 from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
 from dpzv_audit.signals import INTERRUPTED, exit_code, stoppable
 
@@ -24,6 +25,7 @@ THREADS = "1"
 
 app = typer.Typer(
     name="dpzv-audit",
+    cls=Commands,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     0 all well, 1 a claim was refuted, 2 the user's input is wrong, 3 something failed, 130 interrupted (by SIGTERM
     143, by SIGHUP 129).
     Whatever goes wrong is one line on stderr; the traceback of an unexpected error goes to a log file
-    (`dpzv_audit.cli.output`). Sets `OMP_NUM_THREADS` to 1 where it is not set.
+    (`dpzv_audit.cli.failures`). Sets `OMP_NUM_THREADS` to 1 where it is not set.
     """
     os.environ.setdefault("OMP_NUM_THREADS", THREADS)
     spell_plainly(sys.stdout)
@@ -91,10 +93,8 @@ def _run(arguments: list[str]) -> int:
         check_not_shadowed()
     except ImportError as error:
         raise InputError(error) from None
-    from dpzv_audit.cli import commands  # noqa: F401  registers every command
-
     arguments = renamed(arguments)
-    ARGUMENTS.set(tuple(arguments))
+    GIVEN.set(tuple(arguments))
     code = typer.main.get_command(app).main(arguments or ["--help"], prog_name="dpzv-audit", standalone_mode=False)
     if code == INTERRUPTED:  # typer answers an interrupt with this code instead of raising it
         print("dpzv-audit: interrupted", file=sys.stderr)
@@ -140,8 +140,7 @@ def _mistake(error: TyperException) -> str:
         near = near or difflib.get_close_matches(found.option_name, found.possibilities or (), n=1)
         return error.message + (f", did you mean {' or '.join(near)}?" if near else "")
     if error.message.startswith("No such command") and "Did you mean" not in error.message:
-        group: Any = typer.main.get_command(app)
-        return f"{error.message} Must be one of {', '.join(group.list_commands(found.ctx))}."
+        return f"{error.message} Must be one of {', '.join(found.ctx.command.list_commands(found.ctx))}."
     cause: Any = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
     kind = _KINDS.get(details[0]["type"].split("_")[0]) if details else None

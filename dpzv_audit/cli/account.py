@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 
+from dpzv_audit.accounting import Composition, Release, upper_bounds
+from dpzv_audit.accounting import calibrate as solved
+from dpzv_audit.accounting.explain import table_markdown
+from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.cli import account_view as view
 from dpzv_audit.cli import releases
-from dpzv_audit.cli.flags import Positive, Probability, flags_given, takes
+from dpzv_audit.cli.flags import DEFAULT_DELTA, Positive, Probability, flags_given, takes
 from dpzv_audit.cli.output import Output, print_table, refuse_beside, save
 from dpzv_audit.cli.releases import DetailFlags, MethodFlags, ReleaseFlags, SizeFlags
 from dpzv_audit.errors import InputError
-from dpzv_audit.findings import AdversaryName, NeighbourRelation
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, to_jsonable
+from dpzv_audit.results import AccountResult
 from dpzv_audit.runs import run_name
 
-if TYPE_CHECKING:
-    from dpzv_audit.accounting import Release
-    from dpzv_audit.accounting.release import AnyRelease
-    from dpzv_audit.results import AccountResult
 
-
-DEFAULT_DELTA = 1e-5
-
-
-@takes(sizes=SizeFlags, of=MethodFlags, details=DetailFlags, output=Output)
+@takes
 def account(
     *,
     ctx: typer.Context,
@@ -70,16 +67,9 @@ def account(
         documentation: Print what a bound can rest on in every case, as Markdown, and nothing else.
         out DIR: Folder that receives the result and its figures.
     """
-    from dpzv_audit.accounting import Composition, upper_bounds
-    from dpzv_audit.accounting.release import NEIGHBOURS
-    from dpzv_audit.findings import to_jsonable
-    from dpzv_audit.results import AccountResult
-
     if documentation:
         others = [flag for flag in flags_given(ctx) if flag not in ("--table", "--quiet")]
         refuse_beside("--table", others, "prints every case as Markdown")
-        from dpzv_audit.accounting.explain import table_markdown
-
         typer.echo(table_markdown(), nl=False)
         return
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
@@ -146,7 +136,7 @@ def show(
         console.print(line, soft_wrap=True, markup=False)
 
 
-@takes(sizes=SizeFlags, of=MethodFlags, details=DetailFlags, output=Output)
+@takes
 def calibrate(
     *,
     epsilon: Positive,
@@ -176,8 +166,6 @@ def calibrate(
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out or add-remove.
         solve NAME: What is sought: sigma, rounds or batch-size.
     """
-    from dpzv_audit.accounting import calibrate as solved
-
     flags = ReleaseFlags(**vars(sizes), **vars(details))
     of.refuse_unused(flags)
     if of.method is None:

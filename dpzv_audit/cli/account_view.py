@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import numpy as np
+from rich.table import Table
+
+from dpzv_audit.accounting import (
+    Release,
+    epsilon_delta_tradeoff,
+    gaussian_tradeoff,
+    gdp_paper,
+    tightest_sound,
+    upper_bounds,
+)
+from dpzv_audit.accounting.bounds import meanings
+from dpzv_audit.accounting.explain import SERVER_ASSUMPTIONS, explain
+from dpzv_audit.accounting.release import AnyRelease, parts_of
 from dpzv_audit.cli.output import table_of
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
+from reports.curves import curves_figure, rounds_figure
 from reports.text import upper_bound
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from dpzv_audit.accounting import Release
-    from dpzv_audit.accounting.release import AnyRelease
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -54,8 +63,6 @@ def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     star marks the tightest sound number of its column. Adversaries with equal columns share one; adversaries and
     accountants without any number have a line below instead.
     """
-    from dpzv_audit.accounting import tightest_sound
-
     numbered = [bound for bound in bounds if bound.epsilon is not None]
     accountants = list(dict.fromkeys(bound.accountant for bound in numbered))
     title = f"epsilon, neighbours {bounds[0].neighbours}"
@@ -100,8 +107,6 @@ def _cell(bound: UpperBound, best: bool) -> str:
 
 def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none."""
-    from dpzv_audit.accounting import tightest_sound
-
     says = []
     for relation, adversary in dict.fromkeys((bound.neighbours, bound.adversary) for bound in bounds):
         best = tightest_sound(b for b in bounds if (b.neighbours, b.adversary) == (relation, adversary))
@@ -126,10 +131,6 @@ def _up(value: float) -> str:
 
 def legend(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
     """Return the legend, what sound bounds lean on at the server, and one line for each gap among `bounds`."""
-    from dpzv_audit.accounting.bounds import meanings
-    from dpzv_audit.accounting.explain import SERVER_ASSUMPTIONS
-    from dpzv_audit.accounting.release import parts_of
-
     lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
     updates = dict.fromkeys(part.server_update for part in parts_of(release))
     given = [SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS]
@@ -143,8 +144,6 @@ def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
 
     Where there is no number, the legend says why.
     """
-    from dpzv_audit.accounting.explain import explain
-
     seen = []
     for bound in bounds:
         if bound.epsilon is not None:
@@ -173,9 +172,6 @@ def figures(
     fast: bool,
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Return the numbers of the figures on the first relation, and the drawings by file, those that show anything."""
-    from dpzv_audit.accounting import upper_bounds
-    from reports.curves import curves_figure, rounds_figure
-
     relation = bounds[0].neighbours
     ask = partial(upper_bounds, neighbours=[relation], fast=fast)
     adversaries = list(dict.fromkeys(bound.adversary for bound in bounds))
@@ -202,8 +198,6 @@ def _rounds_lines(
 
     A realised count of participations holds for fewer rounds too, and so do the passes begun.
     """
-    from dpzv_audit.accounting import gdp_paper, tightest_sound
-
     grid = sorted({max(1, round(release.rounds ** (i / (FIGURE_POINTS - 1)))) for i in range(FIGURE_POINTS)})
     found = []
     for rounds in grid:
@@ -225,8 +219,6 @@ def _curves(
 
     A Gaussian curve where the bound has a mu, else the highest that the bounds at several deltas together leave.
     """
-    from dpzv_audit.accounting import gaussian_tradeoff, tightest_sound
-
     claimed = next((b for b in bounds if b.accountant == "gdp-paper" and b.mu is not None), None)
     chosen = {CLAIMED: claimed}
     for adversary in dict.fromkeys(bound.adversary for bound in bounds):
@@ -242,10 +234,6 @@ def _curves(
 
 def _envelope(release: AnyRelease, bound: UpperBound, alpha: Sequence[float], ask: Ask) -> list[float]:
     """Return the trade-off curve that `bound`'s accountant certifies: each (epsilon, delta) is a pair of lines."""
-    import numpy as np
-
-    from dpzv_audit.accounting import epsilon_delta_tradeoff
-
     curve = np.zeros(len(alpha))
     for delta in map(float, np.geomspace(bound.delta, max(0.5, bound.delta), CURVE_POINTS)):
         (at,) = ask(release, delta=delta, adversaries=[bound.adversary], accountants=[bound.accountant])

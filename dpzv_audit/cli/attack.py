@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, check_choice, flags_given, takes
 from dpzv_audit.cli.options import DataFlags, choose, parsed_settings
 from dpzv_audit.cli.output import Output, choose_device, refuse_beside, save
+from dpzv_audit.cli.summary import attack_table, self_check_table
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.runs import run_name
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
 
 
-@takes(data=DataFlags, training=TrainingFlags, run=RunFlags, output=Output)
+@takes
 def attack(
     *,
     ctx: typer.Context,
@@ -59,6 +61,7 @@ def attack(
         confidence X: Confidence of every interval and bound, between 0 and 1.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
+    from dpzv_audit.evaluation import AuditPlan, attack_result
 
     if self_check:
         unused = [flag for flag in flags_given(ctx) if flag in ("--runs", "--chunk", "--confidence", "--out")]
@@ -98,12 +101,8 @@ def attack(
         _self_check(output, spec, setting)
         return
     with output.progress() as reporter:
-        from dpzv_audit.evaluation import AuditPlan, attack_result
-
         plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence)
         result = attack_result(spec, setting, plan, reporter=reporter)
-    from dpzv_audit.cli.summary import attack_table
-
     saved = save(result, run.out, run_name("attack", result.method, result.dataset, spec.name, seed=run.seed))
     output.result(saved)
     attack_table(output.console, result)
@@ -122,10 +121,6 @@ FEWEST_TRIALS = 16
 
 def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> None:
     """Mount the attack for its controls alone, print them, and fail where one misses what it must give."""
-    from dataclasses import replace
-
-    from dpzv_audit.cli.summary import self_check_table
-
     if setting.trials < FEWEST_TRIALS:
         raise InputError(
             f"must be {FEWEST_TRIALS} or more with --self-check: by fewer trainings nothing can be told from chance",

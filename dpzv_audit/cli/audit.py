@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
-from dpzv_audit.cli.audit_scores import DEFAULT_DELTA, audit_coverage, audit_score_files
 from dpzv_audit.cli.flags import (
-    Command,
+    DEFAULT_DELTA,
     Count,
     OutFlags,
     Positive,
@@ -23,21 +22,20 @@ from dpzv_audit.cli.flags import (
     WorkerFlags,
     flag,
     flags_set,
-    option_of,
     takes,
 )
 from dpzv_audit.cli.options import DataFlags, choose, configure
 from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, save
+from dpzv_audit.cli.summary import audit_table, mechanism_table, planted_markdown, planted_table
 from dpzv_audit.errors import InputError, check_count
+from dpzv_audit.execution.executor import Workers
+from dpzv_audit.results import AuditResult
 from dpzv_audit.runs import run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dpzv_audit.evaluation import AuditPlan
     from dpzv_audit.evaluation.auditing import AuditOutcome
-    from dpzv_audit.results import AuditResult
 
 
 DEFAULT_RUNS = 2000
@@ -130,7 +128,7 @@ _UNTRAINED = (
 _BOTH_WORLDS = ("runs", "chunk", "jobs", "executor", "scheduler", "max_minutes", "resume")
 
 
-@takes(data=DataFlags, training=AuditedFlags, game=GameFlags, run=RunFlags, workers=WorkerFlags, output=Output)
+@takes
 def audit_method(
     *,
     ctx: typer.Context,
@@ -169,7 +167,6 @@ def audit_method(
         dataset_size D: With --simulate: number of records.
         rounds T: With --simulate: rounds, all clients together.
     """
-    from dpzv_audit.cli.summary import audit_table
     from dpzv_audit.evaluation.auditing import audit_outcome, one_run_outcome, simulated_outcome
     from dpzv_audit.evaluation.sections import Case
     from mechanisms.core.context import Deployment
@@ -187,7 +184,7 @@ def audit_method(
         _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
         for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):
             if value is None:
-                raise InputError("is missing: --simulate needs --dataset-size D and --rounds T", name)
+                raise InputError(f"{flag(name)} is missing: --simulate needs --dataset-size D and --rounds T")
         deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
         play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary, seed=run.seed)
     else:
@@ -220,7 +217,7 @@ PLANTED_PREFIX = "planted:"
 WHAT = "pkg.mod:factory, a mechanism of yours, which is imported; or planted:NAME, planted:all."
 
 
-@takes(game=GameFlags, run=OutFlags, workers=WorkerFlags, output=Output)
+@takes
 def audit_mechanism(
     *,
     mechanism: Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)],
@@ -256,9 +253,7 @@ def audit_mechanism(
             raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
         _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
         return
-    from dpzv_audit.cli.summary import mechanism_table
     from dpzv_audit.evaluation.auditing import mechanism_outcome
-    from dpzv_audit.execution.executor import Workers
     from dpzv_audit.games.mechanism import mechanism_from
 
     mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
@@ -281,7 +276,6 @@ def audit_mechanism(
 
 def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
-    from dpzv_audit.cli.summary import planted_markdown, planted_table
     from dpzv_audit.evaluation.auditing import planted_result
     from dpzv_audit.games.planted import PLANTED, planted_named
 
@@ -301,66 +295,3 @@ def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output:
         raise typer.Exit(3)
     if not every:
         game.fail(rows[0].verdict)
-
-
-AUDITS: dict[str, Command] = {
-    "method": audit_method,
-    "mechanism": audit_mechanism,
-    "scores": audit_score_files,
-    "coverage": audit_coverage,
-}
-CHOSEN_BY = {"method": "--method", "mechanism": "--mechanism", "scores": "--scores", "coverage": "--calibrate-check"}
-"""The flag that chooses an audit where none is named."""
-
-
-@takes()
-def _choice(
-    *,
-    ctx: typer.Context,
-    method: str | None = None,
-    mechanism: str | None = None,
-    scores: tuple[Path, Path] | None = None,
-    calibrate_check: bool = False,
-) -> None:
-    """Take the flags that choose an audit."""
-
-
-def _options(command: Command) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(command).parameters)
-
-
-def audit(ctx: typer.Context, **values: Any) -> None:
-    """Bound epsilon from below: of a method, scores or a mechanism.
-
-    Each command trains or reads what it is named after, prints the lower bound, and says whether it refutes a claim.
-    `dpzv-audit audit --method NAME`, `--mechanism WHAT`, `--scores IN OUT` and `--calibrate-check` do the same.
-
-    Example: dpzv-audit audit method dpzv --epsilon 1 --delta 1e-5 --adversary client
-
-    Example: dpzv-audit audit mechanism planted:all
-
-    Example: dpzv-audit audit scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
-
-    Example: dpzv-audit audit coverage --estimator joint --audits 100
-    """
-    found = {name: values.get(option_of(by)) for name, by in CHOSEN_BY.items()}
-    chosen = [name for name, value in found.items() if value not in (None, False)]
-    if len(chosen) != 1:
-        named = " and ".join(CHOSEN_BY[name] for name in chosen) or "none of --method, --scores and --mechanism"
-        raise InputError(f"{named} given, must be one: --method NAME, --scores IN OUT or --mechanism pkg.mod:factory")
-    name = chosen[0]
-    options = _options(AUDITS[name])
-    given = flags_set(ctx)
-    for parameter in ctx.command.params:
-        option = option_of(parameter.opts[0])
-        if option in given and parameter.name not in (*options, *map(option_of, CHOSEN_BY.values())):
-            takers = [CHOSEN_BY[other] for other, command in AUDITS.items() if parameter.name in _options(command)]
-            raise InputError(f"{flag(option)} goes with {' or '.join(takers)}, not with {CHOSEN_BY[name]}")
-    sources = {option: ctx.get_parameter_source(option) for option in options}
-    said = {option for option, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-    chosen_values = {option: values[option] for option in options if option in said}
-    AUDITS[name](**chosen_values, **({"ctx": ctx} if "ctx" in options else {}))
-
-
-_MERGED = {name: option for command in reversed(AUDITS.values()) for name, option in _options(command).items()}
-audit.__signature__ = inspect.Signature(list((_MERGED | _options(_choice)).values()))  # type: ignore[attr-defined]

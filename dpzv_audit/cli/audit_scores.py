@@ -7,19 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
+from rich.text import Text
 
-from dpzv_audit.cli.flags import Probability, Whole, in_registry, takes
+from dpzv_audit.cli.flags import DEFAULT_DELTA, Probability, Whole, in_registry, takes
 from dpzv_audit.cli.output import Output, print_table, table_of
 from dpzv_audit.errors import AuditError, InputError, check_count
+from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, refuted_given
+from dpzv_audit.findings import to_jsonable
+from dpzv_audit.results import JudgedBound, ScoresClaim, ScoresResult
+from dpzv_audit.statistics.assumptions import dependence
+from dpzv_audit.statistics.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
+from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, audit_scores, can_refute, may_refute
+from dpzv_audit.statistics.families import FAMILIES, CurveFamily, sampled_family
+from dpzv_audit.statistics.fixed import expected_bound
+from dpzv_audit.statistics.scores import load_scores
 from reports.text import percent, verdict_words
-
-if TYPE_CHECKING:
-    from dpzv_audit.results import JudgedBound
-    from dpzv_audit.statistics.families import CurveFamily
-
 
 Verdict = Literal["refuted", "not refuted", "cannot refute"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -29,10 +34,8 @@ CHECKED_SCORES = 1000
 DEFAULT_AUDITS = 200
 DEFAULT_FAMILY = "gaussian"
 
-DEFAULT_DELTA = 1e-5
 
-
-@takes(output=Output)
+@takes
 def audit_coverage(
     *,
     audits: Annotated[int, partial(check_count, least=2)] = DEFAULT_AUDITS,
@@ -42,7 +45,7 @@ def audit_coverage(
     seed: Whole = 0,
     output: Output,
 ) -> None:
-    """Print coverage and power of the estimators where epsilon is known.
+    """Print coverage and power of estimators where epsilon is known.
 
     Each estimator audits mechanisms of known epsilon many times. Fails where a count of bounds above the truth is one
     that valid bounds would not have.
@@ -56,8 +59,6 @@ def audit_coverage(
         confidence X: Confidence of every bound, between 0 and 1.
         seed N: Every random stream follows from this number.
     """
-    from dpzv_audit.findings import to_jsonable
-    from dpzv_audit.statistics.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
 
     def show(row: CheckRow) -> None:
         if not output.as_json:
@@ -103,8 +104,6 @@ def audit_coverage(
 
 def family_of(text: str) -> CurveFamily:
     """Return the family of trade-off curves that `--family` names; `InputError` for anything else."""
-    from dpzv_audit.statistics.families import FAMILIES, sampled_family
-
     if text in FAMILIES:
         return FAMILIES[text]
     kind, _, rest = text.partition(":")
@@ -168,14 +167,14 @@ class ScoreFlags:
 FILES = "Scores with the canary and without it: two files, each CSV, NPY, NPZ or JSON lines."
 
 
-@takes(options=ScoreFlags, output=Output)
+@takes
 def audit_score_files(
     *,
     scores: Annotated[tuple[Path, Path], typer.Argument(metavar="IN OUT", help=FILES)],
     options: ScoreFlags,
     output: Output,
 ) -> None:
-    """Bound epsilon from below by two files of scores that any system wrote.
+    """Bound epsilon from below by two files of scores of any system.
 
     Nothing is trained: one file holds an attack's scores on runs with the canary, the other on runs without it, one
     number per run.
@@ -184,11 +183,6 @@ def audit_score_files(
 
     Example: dpzv-audit audit scores ones.csv zeros.csv --coin-flips --estimator one-run
     """
-    from dpzv_audit.evidence.verdict import refuted_given
-    from dpzv_audit.results import ScoresClaim, ScoresResult
-    from dpzv_audit.statistics.assumptions import dependence
-    from dpzv_audit.statistics.scores import load_scores
-
     if options.fail_on not in (None, "refuted"):
         raise InputError("must be refuted with --scores", "fail_on", options.fail_on)
     if options.fail_on is not None and options.epsilon is None:
@@ -234,9 +228,6 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
 
     The best of their bounds is then too large with probability at most 1 - confidence, and so is a true claim refuted.
     """
-    from dpzv_audit.results import JudgedBound
-    from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, audit_scores, can_refute, may_refute
-
     names = tuple(dict.fromkeys(options.estimator or DEFAULT_ESTIMATORS))
     gating = [name for name in names if may_refute(name, exactly_gaussian=options.exactly_gaussian)]
     shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
@@ -263,9 +254,6 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
 
 def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
-    from dpzv_audit.statistics.estimators import can_refute
-    from dpzv_audit.statistics.fixed import expected_bound
-
     gates = [bound for bound in bounds if can_refute(bound)]
     first = bounds[0]
     sizes = f"{first.n_in:,} + {first.n_out:,} scores"
@@ -310,10 +298,6 @@ def _down(value: float) -> str:
 
 def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
     """Print a table with a row per estimator, and below it how each threshold came about."""
-    from rich.text import Text
-
-    from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN
-
     numbers = dict.fromkeys(("epsilon >=", "mu >=", "can see", "at"), "number")
     columns = {"estimator": "name", **numbers, "assumes": "text"}
     with_claim = any(bound.verdict for bound in bounds)

@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -26,50 +26,38 @@ Command = Callable[..., None]
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
 
 
-def takes(defaults: Mapping[str, object] | None = None, /, **bundles: type) -> Callable[[Command], Command]:
-    """Give a command its options: its own parameters, and the fields of each dataclass in place of what it is named.
+def takes(command: Command) -> Command:
+    """Give a command its options: its own parameters, and the fields of each one that is a dataclass in its place.
 
     A parameter's or field's name is its flag, but where `Annotated` says the flags. A function in `Annotated` checks
     the value, and a `Literal` allows its words alone. The section `Options:` of the docstring, of a dataclass also of
-    those it extends, holds
-    `name METAVAR: help`. `defaults` are the command's own of fields of the dataclasses. The command gets an instance of
-    each dataclass. Called from code, it takes options by name, and defaults stand for what is left out.
+    those it extends, holds `name METAVAR: help`. The command gets an instance of each dataclass.
     """
-    given = defaults or {}
-    options = {name: _of_fields(bundle, given) for name, bundle in bundles.items()}
+    own = inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True)
+    text, said = _described(command.__doc__)
+    options = {name: _of_fields(hints[name]) for name in own.parameters if is_dataclass(hints[name])}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in own.parameters.items():
+        parameters += options.get(name) or [_option(name, hints[name], parameter.default, said)]
 
-    def decorate(command: Command) -> Command:
-        own = inspect.signature(command)
-        hints = get_type_hints(command, include_extras=True)
-        text, said = _described(command.__doc__)
-        parameters: list[inspect.Parameter] = []
-        for name, parameter in own.parameters.items():
-            parameters += options.get(name) or [_option(name, hints[name], parameter.default, said)]
-        usual = {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
+    def bundled(**values: Any) -> None:
+        for parameter in parameters:
+            _check(parameter, values[parameter.name])
+        made = {name: hints[name](**{one.name: values.pop(one.name) for one in options[name]}) for name in options}
+        command(**made, **values)
 
-        def bundled(**given: Any) -> None:
-            values = usual | given
-            for parameter in parameters:
-                _check(parameter, values[parameter.name])
-            made = {
-                name: bundle(**{option.name: values.pop(option.name) for option in options[name]})
-                for name, bundle in bundles.items()
-            }
-            command(**made, **values)
-
-        bundled.__doc__ = text
-        bundled.__name__ = command.__name__
-        bundled.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        bundled.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return bundled
-
-    return decorate
+    bundled.__doc__ = text
+    bundled.__name__ = command.__name__
+    bundled.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    bundled.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return bundled
 
 
-def _of_fields(bundle: type, defaults: Mapping[str, object]) -> list[inspect.Parameter]:
+def _of_fields(bundle: type) -> list[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
     said = {name: words for kind in reversed(bundle.__mro__) for name, words in _described(kind.__doc__)[1].items()}
-    return [_option(f.name, hints[f.name], defaults.get(f.name, f.default), said) for f in fields(bundle)]
+    return [_option(field.name, hints[field.name], field.default, said) for field in fields(bundle)]
 
 
 def _described(doc: str | None) -> tuple[str, dict[str, tuple[str | None, str]]]:
@@ -153,6 +141,7 @@ Count = Annotated[int, check_count]
 Whole = Annotated[int, partial(check_count, least=0)]
 Positive = Annotated[float, check_positive]
 Probability = Annotated[float, check_probability]
+DEFAULT_DELTA = 1e-5
 DEFAULT_OUT = Path("dpzv-runs")
 
 
@@ -248,6 +237,8 @@ PAIRS = {"settings": "--set", "data_options": "--data-option"}
 OLD = {"--seeds": "--trials", "--claim-epsilon": "--epsilon"}
 """Flags that were called otherwise once, and what they are called now."""
 
+GIVEN: ContextVar[tuple[str, ...]] = ContextVar("GIVEN", default=())
+"""The command line being run, set by `main`."""
 RUNNING: ContextVar[typer.Context | None] = ContextVar("RUNNING", default=None)
 """The command that runs."""
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dpzv_audit.cli.flags import flag, takes
 from dpzv_audit.cli.output import Output
+from dpzv_audit.data import DataSpec
 from dpzv_audit.errors import unknown_name, with_options
 from dpzv_audit.registry import OWN, Registry
-
-if TYPE_CHECKING:
-    from dpzv_audit.data import DataSpec
 
 REGISTRIES: dict[str, tuple[str, str]] = {
     "methods": ("mechanisms", "METHODS"),
@@ -33,7 +31,7 @@ REGISTRIES: dict[str, tuple[str, str]] = {
 WhatArgument = Annotated[str, typer.Argument(metavar="|".join(REGISTRIES), help="What to list.")]
 
 
-@takes()
+@takes
 def list_what(
     *,
     what: WhatArgument,

@@ -9,12 +9,15 @@ from dpzv_audit.cli.flags import Count, Probability, RunFlags, check_choice, tak
 from dpzv_audit.cli.options import DataFlags, load_data
 from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, print_table, repeatable_command_line, table_of
 from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.results import Cell
+from dpzv_audit.runs import environment, json_text
+from dpzv_audit.store import hold, private_folder, write_atomically
+from reports.render import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dpzv_audit.cli.matrix_cells import Outcome
-    from dpzv_audit.results import Cell
     from mechanisms import MethodSpec
 
 ALL = "all"
@@ -25,7 +28,7 @@ NAMED_FAILURES = 5
 """Failed cells that the terminal names; the report names all."""
 
 
-@takes(data=DataFlags, run=RunFlags, output=Output)
+@takes
 def matrix(
     *,
     methods: str = ALL,
@@ -71,7 +74,6 @@ def matrix(
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
     from dpzv_audit.cli.matrix_cells import CELL_FILE, Cells, CellTask, check_task, clear_cell
-    from dpzv_audit.store import hold
     from mechanisms import METHODS
 
     chosen_methods = _names("methods", methods, METHODS)
@@ -148,9 +150,6 @@ def _epsilons(given: str) -> list[float]:
 
 def _finish(output: Output, folder: Path, found: Sequence[Outcome], shared: Mapping[str, Any]) -> None:
     from dpzv_audit.evaluation.matrix import matrix_result
-    from dpzv_audit.runs import environment, json_text
-    from dpzv_audit.store import private_folder, write_atomically
-    from reports.render import write_report
 
     cells = [one.cell for one in found if one.check is None]
     facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}

@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
 from dpzv_audit.cli.flags import Count, TrainingFlags, flag
 from dpzv_audit.cli.output import progress_bars
+from dpzv_audit.data import DATASETS, DataSpec, VerticalDataset, load, load_csv
+from dpzv_audit.data.download import download
+from dpzv_audit.data.spec import DATA_VARIABLE
+from dpzv_audit.data.text import PretrainedTokenizer
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.training_defaults import defaults_for
 
 if TYPE_CHECKING:
-    from dpzv_audit.data import DataSpec
-    from dpzv_audit.data.vertical import VerticalDataset
     from mechanisms import MethodSpec, TrainingConfig
 
 
@@ -101,8 +105,6 @@ def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None 
 
 
 def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> VerticalDataset:
-    from dpzv_audit.data import DATASETS, load
-
     stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
     if stray is not None:
         raise InputError(f"{flag(stray)} goes with --csv FILE, not with data set {flags.name}")
@@ -133,8 +135,6 @@ def _loader_options(spec: DataSpec, flags: DataFlags) -> dict[str, Any]:
 
 def _with_tokenizer(spec: DataSpec, options: dict[str, Any], transformer: str) -> dict[str, Any]:
     """`options` with the tokenizer of `transformer`, at the length they give or the data set's own."""
-    from dpzv_audit.data.text import PretrainedTokenizer
-
     if "vocabulary" in options:
         given = options["vocabulary"]
         raise InputError(f"--data-option vocabulary={given} does not apply: the tokenizer of {transformer} has its own")
@@ -149,9 +149,6 @@ def _word_or_count(text: str) -> Any:
 
 
 def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
-    from dpzv_audit.data.download import download
-    from dpzv_audit.data.spec import DATA_VARIABLE
-
     if spec.package:
         raise InputError(f"--download does not apply to {spec.name}, which is embedded in {spec.package}")
     if not spec.remote:
@@ -160,8 +157,6 @@ def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
     given = flags.data_dir or os.environ.get(DATA_VARIABLE)
     if not given:
         raise InputError(f"--download needs --data-dir DIR, the folder to fetch into, or {DATA_VARIABLE} set")
-    from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
-
     with progress_bars(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), quiet=quiet) as bars:
 
         def start(name: str, total: int) -> Callable[[int], None]:
@@ -172,8 +167,6 @@ def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
 
 
 def _load_csv(flags: DataFlags) -> VerticalDataset:
-    from dpzv_audit.data import load_csv
-
     stray = next((name for name in NAMED_ONLY if getattr(flags, name)), None)
     if stray is not None:
         raise InputError(f"{flag(stray)} does not go with --csv FILE, give one of them")

@@ -1,45 +1,43 @@
-"""What every command writes: JSON, text and tables on stdout, progress and errors on stderr, tracebacks in a log."""
+"""What every command writes: JSON, text and tables on stdout, progress and errors on stderr, run folders."""
 
 from __future__ import annotations
 
-import codecs
-import io
 import json
-import os
-import secrets
 import sys
-import threading
-import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from rich.box import HEAVY_HEAD, SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
 
-from dpzv_audit.errors import AuditError, InputError, Interrupted, inert_json, one_line
+from dpzv_audit.cli.flags import GIVEN
+from dpzv_audit.errors import AuditError, InputError, Interrupted, inert_json
 from dpzv_audit.findings import to_jsonable
+from dpzv_audit.results import Noise, Result
 from dpzv_audit.runs import RESULT_FILE, environment, write_run
-from dpzv_audit.store import private_file, private_folder
+from reports.render import write_report
+from reports.verification import Drawings
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, ProgressColumn
-    from rich.table import Table
-
     from dpzv_audit.evaluation import Reporter
     from dpzv_audit.evidence.bounding import Stage
-    from dpzv_audit.results import Noise, Result
-    from reports.verification import Drawings
 
-
-R = TypeVar("R", bound="Result")
-
-ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("ARGUMENTS", default=())
-"""The command line being run, set by `main`."""
+R = TypeVar("R", bound=Result)
 
 
 def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Collection[str] = ()) -> list[str]:
@@ -48,7 +46,7 @@ def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Col
     `without` are flags with a value (`--out DIR`), `plain` further ones that have none.
     """
     kept = ["dpzv-audit"]
-    arguments = iter(ARGUMENTS.get())
+    arguments = iter(GIVEN.get())
     for argument in arguments:
         if argument in without:
             next(arguments, None)
@@ -72,14 +70,10 @@ class Output:
     @property
     def console(self) -> Console:
         """Console for readable text; silent when the answer goes out as JSON or `--quiet` was given."""
-        from rich.console import Console
-
         return Console(quiet=self.as_json or self.quiet, highlight=False)
 
     def say(self, text: str) -> None:
         """Print a sentence, wrapped at the terminal's width."""
-        from rich.text import Text
-
         self.console.print(Text(text))
 
     def answer(self, text: str) -> None:
@@ -112,8 +106,6 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator[Reporter]:
         """Show stages of work as bars while the block runs."""
-        from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
         from dpzv_audit.evaluation import Reporter
 
         columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
@@ -134,9 +126,6 @@ class Output:
 
 def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
     """Return progress bars on stderr, with further `columns`; silent where that is no terminal, or when `quiet`."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
     console = Console(stderr=True)
     silent = quiet or not console.is_terminal
     return Progress(
@@ -163,8 +152,6 @@ def write_folder(
 
     Nothing is left behind if anything fails.
     """
-    from reports.render import write_report
-
     with write_run(out, name) as folder:
         folder.write_json(RESULT_FILE, stored)
         folder.write_json("environment.json", environment())
@@ -212,98 +199,6 @@ def choose_device(name: str) -> str:
     return "cpu"
 
 
-PLAIN = {
-    "≤": "<=",
-    "≥": ">=",
-    "–": "-",
-    "−": "-",
-    "×": "x",
-    "…": "...",
-    "∞": "infinity",
-    "“": '"',
-    "”": '"',
-    "δ": "delta",
-    "ε": "epsilon",
-    "μ": "mu",
-}
-_HANDLER = "dpzv-audit-plain"
-
-
-def spell_plainly(stream: TextIO | None) -> None:
-    """Let `stream` spell out what its encoding lacks, and write what no spelling is known for as an escape.
-
-    A stream that has been told what to do with such characters, as by `PYTHONIOENCODING`, keeps to that. Bytes of file
-    names that are no text stay the bytes they are.
-    """
-    # Python's own choices: "strict", and "surrogateescape" in the C locale.
-    if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-        stream.reconfigure(errors=_HANDLER)
-
-
-def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    character = error.object[error.start]
-    if "\udc80" <= character <= "\udcff":
-        return bytes([ord(character) - 0xDC00]), error.start + 1
-    return PLAIN.get(character) or character.encode("ascii", "backslashreplace").decode(), error.start + 1
-
-
-codecs.register_error(_HANDLER, _plain)
-
-
-_LONGEST_CAUSE = 200
-
-
-def log_folder() -> Path:
-    """Return where logs are kept: dpzv-audit in XDG_STATE_HOME or ~/.local/state."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "dpzv-audit"
-
-
-def say_unexpected(error: BaseException) -> None:
-    """Write the traceback of `error` to a log file that its owner alone may read, and print one line on stderr."""
-    cause = one_line(error)
-    cause = cause if len(cause) <= _LONGEST_CAUSE else f"{cause[: _LONGEST_CAUSE - 3]}..."
-    what = f"{type(error).__name__}: {cause}" if cause else type(error).__name__
-    path = _logged("".join(traceback.format_exception(error)))
-    where = "its traceback could not be written anywhere" if path is None else f"its traceback is in {path}"
-    print(f"dpzv-audit: error: unexpected {what}; this is a fault of the tool, {one_line(where)}", file=sys.stderr)
-
-
-def _logged(text: str) -> Path | None:
-    """Write `text` to a new log file, in the current folder where there can be none in its own; None where nowhere."""
-    name = f"dpzv-audit-error-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.log"
-    for place in (log_folder, Path.cwd):
-        try:
-            folder = place()
-            private_folder(folder)
-            with private_file(folder / name, "xb") as file:
-                file.write(text.encode("utf-8", "backslashreplace"))
-        except (OSError, RuntimeError):  # no home folder is a RuntimeError
-            continue
-        return folder / name
-    return None
-
-
-@contextmanager
-def threads_watched() -> Iterator[list[BaseException]]:
-    """Let what a thread raises while the block runs be told as an unexpected error; the list holds it."""
-    raised: list[BaseException] = []
-
-    def hook(told: threading.ExceptHookArgs) -> None:
-        if told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
-            raised.append(told.exc_value)
-            say_unexpected(told.exc_value)
-
-    before = threading.excepthook
-    threading.excepthook = hook
-    try:
-        yield raised
-    finally:
-        threading.excepthook = before
-
-
 FOLDED_WIDTH = 24
 """Words up to this long, as `unbounded-participation`, stay whole: folded ones are harder to read than longer lines."""
 
@@ -313,9 +208,6 @@ def table_of(columns: Mapping[str, str], title: str | None = None, *, rule: bool
 
     `rule` draws a line below the names of the columns alone; `look` are further options of rich's table.
     """
-    from rich.box import HEAVY_HEAD, SIMPLE_HEAD
-    from rich.table import Table
-
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD if rule else HEAVY_HEAD, **look)
     for name, kind in columns.items():
         table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "text")
@@ -329,8 +221,6 @@ def print_table(console: Console, table: Table) -> None:
     other never narrower than its longest word, or than `FOLDED_WIDTH` where words are longer; those fold. What room is
     left is shared out evenly, to each at most what it needs.
     """
-    from rich.measure import Measurement
-
     unbounded = console.options.update(max_width=10_000)
     room = console.width - console.measure(table, options=unbounded).minimum
     wanted = []

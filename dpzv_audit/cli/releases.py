@@ -6,15 +6,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from dpzv_audit.accounting import Release, sigma_from_paper
+from dpzv_audit.accounting.release import realised_participations
 from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, flag
 from dpzv_audit.cli.options import DataFlags, choose, configure, parsed_settings
 from dpzv_audit.errors import InputError, check_positive
-
-if TYPE_CHECKING:
-    from dpzv_audit.accounting import Release
-    from dpzv_audit.findings import NeighbourRelation
+from dpzv_audit.findings import NeighbourRelation
+from dpzv_audit.npy import read_npy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +167,6 @@ class ReleaseFlags(SizeFlags, DetailFlags):
 
     def release(self, *, sigma: float) -> Release:
         """Return the release that the flags describe; `InputError` naming a flag that is missing or wrong."""
-        from dpzv_audit.accounting import Release
-
         given = {"sampler": "shuffled", "server_update": "none", "clip": 1.0, **self.given, "sigma": sigma}
         needed = ["rounds"]
         if self.sample_rate is None:
@@ -199,8 +197,6 @@ class ReleaseFlags(SizeFlags, DetailFlags):
         delta: float,
     ) -> float:
         """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
-        from dpzv_audit.accounting import sigma_from_paper
-
         noises = {"sigma": sigma, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
         found = {name: value for name, value in noises.items() if value is not None}
         if len(found) != 1:
@@ -228,9 +224,6 @@ class ReleaseFlags(SizeFlags, DetailFlags):
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
-    from dpzv_audit.accounting.release import realised_participations
-    from dpzv_audit.npy import read_npy
-
     try:
         with path.open("rb") as file:
             batches = read_npy(file, os.fstat(file.fileno()).st_size)

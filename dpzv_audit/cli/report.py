@@ -10,6 +10,8 @@ import typer
 from dpzv_audit.cli.flags import takes
 from dpzv_audit.cli.output import Output
 from dpzv_audit.errors import InputError
+from dpzv_audit.runs import load_run
+from reports.render import FORMATS, check_formats, write_report
 
 SCHEMA = "dpzv-audit/report/1"
 DEFAULT_FORMATS = ("html", "md")
@@ -17,15 +19,13 @@ DEFAULT_FORMATS = ("html", "md")
 
 def _formats(chosen: list[str]) -> tuple[str, ...]:
     """Return the formats to draw, each once; `InputError` naming the flag for one that does not exist."""
-    from reports.render import FORMATS
-
     for name in chosen:
         if name not in FORMATS:
             raise InputError(f"must be one of {', '.join(FORMATS)}", "format", name)
     return tuple(dict.fromkeys(chosen))
 
 
-@takes(output=Output)
+@takes
 def report(
     *,
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, each with a result.json in it.")],
@@ -41,9 +41,6 @@ def report(
     Options:
         formats html|md|json|junit|sarif: What to draw; may be given several times.
     """
-    from dpzv_audit.runs import load_run
-    from reports.render import check_formats, write_report
-
     wanted = _formats(formats)
     for run in runs:  # all inputs are checked before anything is written
         check_formats(load_run(run), str(run), wanted)

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dpzv_audit.cli.flags import Count, RunFlags, takes
 from dpzv_audit.cli.output import Output, choose_device
+from dpzv_audit.data import VerticalDataset, load
 from dpzv_audit.errors import InputError
-
-if TYPE_CHECKING:
-    from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.runs import environment, run_name, write_run
+from dpzv_audit.store import hold
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Which table; see `dpzv-audit list tables`.")]
 
 
-@takes(run=RunFlags, output=Output)
+@takes
 def reproduce(
     *,
     name: NameArgument,
@@ -46,11 +46,8 @@ def reproduce(
         resume: Go on where the same command was interrupted: finished rows, then epochs, are kept.
     """
     from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.data import load
     from dpzv_audit.reproduce import TableParts, table_named, to_markdown, with_rows
     from dpzv_audit.reproduce import reproduce as run_table
-    from dpzv_audit.runs import environment, run_name, write_run
-    from dpzv_audit.store import hold
 
     table = with_rows(table_named(name), row or ())
     where = choose_device(run.device)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from dpzv_audit.cli.output import print_table, table_of
 from dpzv_audit.findings import LEAST_TRAININGS, Control, EmpiricalBound, Interval
@@ -20,10 +21,6 @@ from dpzv_audit.results import (
     Utility,
 )
 from reports.text import percent, verdict_words
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 
 def attack_table(console: Console, result: AttackResult) -> None:

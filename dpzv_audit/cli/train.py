@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.cli.output import Output, choose_device, save
+from dpzv_audit.cli.summary import train_table
+from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import Interrupted
 from dpzv_audit.runs import MEASURED_FILE, json_text, run_name
 from dpzv_audit.store import hold
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from dpzv_audit.checkpoints import FileCheckpoints
 
 
-@takes(data=DataFlags, training=TrainingFlags, run=RunFlags, output=Output)
+@takes
 def train(
     *,
     training: TrainingFlags,
@@ -52,7 +54,8 @@ def train(
     choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
     where = choose_device(run.device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
-    from dpzv_audit.data.files import model_digest
+    from dpzv_audit.evaluation import train_result
+    from mechanisms.core.replicas import to_safetensors
 
     facts = {
         "method": choice.method.name,
@@ -69,8 +72,6 @@ def train(
     with hold(lock, f"the training that {checkpoints.path} is of", cure="or give another --out DIR"):
         started = time.monotonic()
         with output.progress() as reporter, _kept(checkpoints, choice.config.epochs):
-            from dpzv_audit.evaluation import train_result
-
             result, trained = train_result(
                 choice.method,
                 choice.config,
@@ -89,9 +90,6 @@ def train(
             "resumed_at_epoch": checkpoints.resumed_at,
             "peak_memory_mb": _peak_memory_mb(),
         }
-        from dpzv_audit.cli.summary import train_table
-        from mechanisms.core.replicas import to_safetensors
-
         models = {f"client-{m}": stack for m, stack in enumerate(trained.clients, start=1)} | {"server": trained.server}
         files: dict[str, str | bytes] = {
             "models.safetensors": to_safetensors(models),

@@ -11,22 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
+from dpzv_audit.claims.cache import Cache, default_cache
+from dpzv_audit.claims.file import claims_schema, load_claims
+from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
 from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, takes
 from dpzv_audit.cli.output import Output, choose_device, print_table, repeatable_command_line, table_of, write_folder
 from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
+from dpzv_audit.findings import down, up
+from dpzv_audit.results import ClaimResult, VerifyResult
 from dpzv_audit.runs import MEASURED_FILE, environment, json_text, run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.store import write_atomically
+from reports.ci import to_junit, to_sarif, to_summary
 from reports.text import verdict_words
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from dpzv_audit.claims.cache import Cache
     from dpzv_audit.claims.gate import ClaimRun, Gate
-    from dpzv_audit.results import ClaimResult, VerifyResult
 
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
@@ -47,7 +52,7 @@ def _a_file(name: str, path: Path) -> None:
         raise InputError("must be in a folder that exists", name, path)
 
 
-@takes(run=RunFlags, workers=WorkerFlags, output=Output)
+@takes
 def verify(
     *,
     claims: ClaimsArgument = None,
@@ -102,8 +107,6 @@ def verify(
         schema: Print the JSON schema of claims files, for editors; nothing else.
     """
     if schema:
-        from dpzv_audit.claims.file import claims_schema
-
         typer.echo(json.dumps(claims_schema(), indent=2))
         return
     if claims is None:
@@ -112,10 +115,7 @@ def verify(
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
-    from dpzv_audit.claims.cache import Cache, default_cache
-    from dpzv_audit.claims.file import load_claims
     from dpzv_audit.claims.gate import Effort, Gate
-    from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
     from dpzv_audit.claims.result import decided, decided_by_ledger, measured, verify_result
     from dpzv_audit.claims.subjects import place_of
 
@@ -217,8 +217,6 @@ def _save(
 
     `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
     """
-    from reports.ci import to_junit, to_sarif, to_summary
-
     facts = environment([])
     versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
     stored = result.with_command_line(_command_line()).model_copy(update={"versions": versions})
@@ -263,11 +261,6 @@ STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", 
 @contextmanager
 def live_status(output: Output, names: Sequence[str]) -> Iterator[Any]:
     """Show what each claim is doing as a table on stderr while the block runs; nothing where that is no terminal."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.table import Table
-    from rich.text import Text
-
     console = Console(stderr=True)
     status = ["waiting"] * len(names)
 
@@ -297,10 +290,6 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Any]:
 
 def verdict_table(claims: Sequence[ClaimResult]) -> Table:
     """Return the verdicts in one glance: claim, verdict, claimed, measured, proved, p-value over the file."""
-    from rich.text import Text
-
-    from dpzv_audit.findings import down, up
-
     numbers = dict.fromkeys(("claimed", "measured", "proved", "p (Holm)"), "number")
     table = table_of({"claim": "text", "verdict": "text", **numbers}, rule=True)
     table.columns[1].min_width = len("inconclusive *")
@@ -321,8 +310,6 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
 
 def print_sentence(console: Console, entry: ClaimResult, *, cached: bool, not_cached: str) -> None:
     """Print what was found of one claim as a sentence, with whether it was `cached`, or why it could not be."""
-    from rich.text import Text
-
     text = Text(inert(f"{entry.name}: {entry.sentence}"))
     text.stylize("bold", 0, len(inert(entry.name)))
     if cached:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import typer
 
-from dpzv_audit.cli import app, commands
+from dpzv_audit.cli import app
+from dpzv_audit.cli.commands import Audits, Commands
 
 COMMANDS = ("attack", "train", "audit", "account", "calibrate", "verify", "matrix", "reproduce", "report", "list")
 """Every command there is or will be, in the order in which help lists them."""
-THERE = tuple(info.name for info in app.registered_commands)
+THERE = tuple(Commands.TABLE)
 WHAT = {
     "methods": "dpzv",
     "attacks": "label_direct",
@@ -48,13 +49,19 @@ def test_help_lists_the_commands_in_order(tool):
     assert {"attack", "train", "audit", "account", "report", "list"} <= set(shown)
 
 
+@pytest.mark.parametrize("group", [Commands, Audits])
+def test_the_list_says_of_each_command_what_its_own_help_does(group):
+    commands = group(name="commands")
+    for name, (_, words) in group.TABLE.items():
+        assert commands.get_command(None, name).help.partition("\n")[0] == words
+
+
 def test_no_arguments_show_the_help(tool):
     assert tool().stdout == tool("--help").stdout
 
 
 @pytest.mark.parametrize("name", THERE)
 def test_every_example_parses(tool, name):
-    assert commands is not None
     command = typer.main.get_command(app)
     found = examples(tool(name, "--help").stdout)
     assert found, f"the help of {name} has no example"

@@ -14,7 +14,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.subjects import place_of
-from dpzv_audit.cli import app, commands
+from dpzv_audit.cli import app
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(path for path in (ROOT / "examples").rglob("*.toml") if path.parent.name != "extension")
@@ -23,7 +23,6 @@ FILES = sorted(path for path in (ROOT / "examples").rglob("*.toml") if path.pare
 
 def parses(arguments):
     """Whether the command line knows every flag of `dpzv-audit ARGUMENTS`."""
-    assert commands is not None
     command = typer.main.get_command(app)
     context = command.make_context("dpzv-audit", list(arguments))
     context.command.get_command(context, arguments[0]).make_context(arguments[0], list(arguments[1:]), parent=context)

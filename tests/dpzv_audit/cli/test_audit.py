@@ -6,13 +6,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dpzv_audit.cli.audit import audit
+from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
 from dpzv_audit.statistics.estimators import audit_scores
 
-APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-APP.command()(audit)
+APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, cls=Audits, callback=audit)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +212,7 @@ def test_the_group_lists_its_commands_and_each_shows_its_own_options(capsys):
         assert f" {own} " in shown
         assert f" {of_others} " not in shown
     assert main(["audit", "score"]) == 2
-    assert "COMMAND is 'score': did you mean 'scores'?" in capsys.readouterr().err
+    assert "No such command 'score'. Did you mean 'scores'?" in capsys.readouterr().err
 
 
 def test_the_command_and_the_flag_give_the_same_answer(files, capsys):

@@ -10,12 +10,11 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from dpzv_audit.cli.audit import audit
+from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import AuditError, InputError
 
-APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-APP.command()(audit)
+APP = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, cls=Audits, callback=audit)
 FULL_SIZE = ("--method", "dpzv", "--simulate", "--dataset-size", "60000", "--batch-size", "128", "--rounds", "46900")
 CLAIM = ("--clients", "7", "--epsilon", "1", "--delta", "1e-3")
 QUICK = ("--method", "dpzv", "--epochs", "1", "--runs", "12", "--chunk", "8")

@@ -7,12 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dpzv_audit.cli.audit import audit
+from dpzv_audit.cli.commands import Audits, audit
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
 
-APP = typer.Typer()
-APP.command()(audit)
+APP = typer.Typer(cls=Audits, callback=audit)
 NOISE = """
 class Shifted:
     def run_batch(self, world, rng, n):

@@ -9,7 +9,7 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.cli import main
 from dpzv_audit.cli.flags import flag
 from dpzv_audit.cli.options import DataFlags, dataset_defaults, load_data
-from dpzv_audit.data import DATASETS, download, load
+from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.training_defaults import DATASET_DEFAULTS, GRADIENT_DEFAULTS
 from mechanisms import METHODS
@@ -187,7 +187,7 @@ def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypa
         advance(100)
         fetched.append((name, data_dir))
 
-    monkeypatch.setattr(download, "download", fetch)
+    monkeypatch.setattr("dpzv_audit.cli.options.download", fetch)
     text = refusal(dataset="adult", download=True, data_dir=tmp_path)
     assert fetched == [("adult", tmp_path)]
     assert "adult.data: no such file" in text

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.cli import main
-from dpzv_audit.cli.output import PLAIN, spell_plainly
+from dpzv_audit.cli.failures import PLAIN, spell_plainly
 
 
 def written(text, encoding, errors="strict"):

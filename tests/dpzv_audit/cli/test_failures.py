@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.cli import listing, main, output
+from dpzv_audit.cli import failures, listing, main
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -69,7 +69,7 @@ def test_a_log_lies_in_the_current_folder_where_it_can_lie_nowhere_else(monkeypa
     assert main(["list", "methods"]) == 3
     (log,) = tmp_path.glob("dpzv-audit-error-*.log")
     assert str(log) in capsys.readouterr().err
-    monkeypatch.setattr(output, "private_file", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    monkeypatch.setattr(failures, "private_file", lambda *_: (_ for _ in ()).throw(OSError("no space")))
     assert main(["list", "methods"]) == 3
     assert capsys.readouterr().err.endswith("its traceback could not be written anywhere\n")
 

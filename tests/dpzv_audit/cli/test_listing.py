@@ -25,14 +25,14 @@ def test_every_registry_lists_all_it_has_with_one_line_each(what):
 
 
 def test_a_line_each_with_the_summaries_aligned(capsys):
-    list_what(what="adversaries")
+    list_what(what="adversaries", as_json=False)
     lines = capsys.readouterr().out.splitlines()
     width = max(len(name) for name in ADVERSARIES)
     assert lines == [f"{name:<{width}}  {summary}" for name, summary in ADVERSARIES.items()]
 
 
 def test_below_a_data_set_stands_what_it_needs(capsys):
-    list_what(what="datasets")
+    list_what(what="datasets", as_json=False)
     blocks = {}
     for line in capsys.readouterr().out.splitlines():
         if not line.startswith(" "):
@@ -74,11 +74,11 @@ def test_json_is_one_object_and_nothing_else(capsys):
 
 def test_an_unknown_kind_lists_the_choices_and_suggests_the_nearest():
     with pytest.raises(InputError) as caught:
-        list_what(what="attack")
+        list_what(what="attack", as_json=False)
     choices = "methods, attacks, datasets, accountants, estimators, tables, canaries, planted, adversaries"
     assert said(caught.value) == f"WHAT is 'attack': did you mean 'attacks'? must be one of {choices}"
     with pytest.raises(InputError, match=r"adversaries$"):
-        list_what(what="zebras")
+        list_what(what="zebras", as_json=False)
 
 
 def test_listing_datasets_and_adversaries_loads_no_torch():
