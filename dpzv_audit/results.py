@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -23,7 +24,6 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    field_validator,
     model_validator,
 )
 from pydantic.json_schema import models_json_schema
@@ -31,7 +31,19 @@ from pydantic.json_schema import models_json_schema
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import Control, EmpiricalBound, Interval, UpperBound, Verdict
 
-Number = StrictInt | StrictFloat
+LARGEST = 1e100
+"""A number of a file beyond it belongs to no result: no axis of a figure reaches so far."""
+
+
+def _in_reach(value: float, info: ValidationInfo) -> float:
+    """Refuse to read a number that no figure could show."""
+    if info.context and not abs(value) <= LARGEST:
+        raise ValueError("a number is out of reach")
+    return value
+
+
+Whole = Annotated[StrictInt, AfterValidator(_in_reach)]
+Number = Annotated[StrictInt | StrictFloat, AfterValidator(_in_reach)]
 Plain = Number | StrictBool | str | None
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _READING = {"reading": True}
@@ -50,21 +62,15 @@ Read = WrapValidator(_as_it_is)
 Measurement = Annotated[Interval, Read]
 
 
-def _curve(values: Sequence[float], info: ValidationInfo) -> Sequence[float]:
-    """Refuse to read a curve that leaves [0, 1]."""
-    if info.context and not all(0.0 <= value <= 1.0 for value in values):
-        raise ValueError("a value lies outside [0, 1]")
+def _curve(values: list[float], info: ValidationInfo) -> list[float]:
+    """Refuse to read a curve that leaves [0, 1], or has no value for each of two or more `alpha`."""
+    axis = info.data.get("alpha", values)
+    if info.context and not (2 <= len(values) == len(axis) and all(0.0 <= value <= 1.0 for value in values)):
+        raise ValueError("a curve has a value in [0, 1] for each of two or more alpha")
     return values
 
 
-Curve = Annotated[list[Number], WrapValidator(lambda values, handler, info: _curve(handler(values), info))]
-
-
-def _on_axis(values: list[float] | None, info: ValidationInfo) -> list[float] | None:
-    """Refuse to read a curve that has no value for each of two or more `alpha`."""
-    if info.context and values is not None and not 2 <= len(values) == len(info.data.get("alpha", values)):
-        raise ValueError("a curve has a value for each of two or more alpha")
-    return values
+Curve = Annotated[list[Number], AfterValidator(_curve)]
 
 
 class Part(BaseModel):
@@ -118,8 +124,6 @@ class Tradeoff(Part):
     empirical_high: Curve | None = None
     confidence: Number | None = None
     note: str | None = None
-
-    _fits = field_validator("alpha", "claimed", "recomputed", "empirical", "empirical_low", "empirical_high")(_on_axis)
 
 
 class Privacy(Part):
@@ -240,7 +244,7 @@ class Reconstructions(Part):
 class BoundByRuns(Part):
     """What the first `runs` runs in each world prove by themselves."""
 
-    runs: StrictInt
+    runs: Whole
     estimator: str
     epsilon_lower: Number
     assumes: str = ""
@@ -250,10 +254,10 @@ class Wealth(Part):
     """Wealth of the betting test against `epsilon` by pairs of runs; `goal` refutes it, first at `refuted_at`."""
 
     epsilon: Number
-    pairs: list[StrictInt]
+    pairs: list[Whole]
     log10_wealth: list[Number]
     goal: Number
-    refuted_at: StrictInt | None = None
+    refuted_at: Whole | None = None
 
 
 class Result(Part):
@@ -478,20 +482,6 @@ class MatrixResult(Result):
     run: str | None = None
 
 
-class ClaimCurves(Part):
-    """The measured trade-off curve of a claim beside the claimed one and that of the sound bound, as in `Tradeoff`."""
-
-    alpha: Curve
-    empirical: Curve | None = None
-    empirical_low: Curve | None = None
-    empirical_high: Curve | None = None
-    confidence: Number | None = None
-    claimed: Curve | None = None
-    recomputed: Curve | None = None
-
-    _fits = field_validator("alpha", "empirical", "empirical_low", "empirical_high", "claimed", "recomputed")(_on_axis)
-
-
 class ClaimLook(Part):
     """One look at a claim: a test, the share of the claim's alpha that it may spend, and its bound with that."""
 
@@ -550,7 +540,7 @@ class ClaimResult(Part):
     looks: list[ClaimLook]
     attack: AttackRates
     rates: list[Number]
-    tradeoff: ClaimCurves | None
+    tradeoff: Tradeoff | None
     trials: StrictInt
     missing: str
     unaudited: str
@@ -701,50 +691,45 @@ def read(result: Mapping[str, object]) -> tuple[Reported, dict[str, object]]:
             `verify`, and it has more faults.
     """
     model = REPORTED[check_schema(result)]
-    left: dict[str, object] = {key: value for key, value in result.items() if key != "schema"}
+    left: dict[str, Any] = {key: value for key, value in result.items() if key != "schema"}
     rest: dict[str, object] = {}
     while True:
         try:
             return model.model_validate(left, context=_READING), rest
         except ValidationError as error:
             faults = error.errors(include_url=False, include_context=False, include_input=False)
-        places: dict[str | int, object] = {}
-        for fault in faults:
-            place = _place(left, fault["loc"])
-            if not place or (model.STRICT and fault["type"] not in _UNKNOWN):
-                where = ".".join(map(str, fault["loc"]))[:80]
-                command = model.SCHEMA.split("/")[1]
-                raise InputError(f"no result of {command}: {where}: {fault['msg']}; run {command} again")
-            node = places
-            for key in place:
-                node = node.setdefault(key, {})  # type: ignore[assignment]
-        left, taken = _parted(left, places)
+        left, taken = _parted(left, [fault["loc"] for fault in faults])
+        wrong = [fault for fault in faults if not model.STRICT or fault["type"] not in _UNKNOWN]
+        if wrong and (model.STRICT or not taken):
+            where = ".".join(map(str, wrong[0]["loc"]))[:80]
+            command = model.SCHEMA.split("/")[1]
+            raise InputError(f"no result of {command}: {where}: {wrong[0]['msg']}; run {command} again")
         rest = _merged(rest, taken)
 
 
-def _place(value: Any, loc: Sequence[str | int]) -> tuple[str | int, ...]:
-    """Return `loc` as far as it leads into `value`: what follows names an alternative of a type, or what is missing."""
-    place: list[str | int] = []
-    for key in loc:
-        if not (key in value if isinstance(value, dict) else isinstance(value, list) and isinstance(key, int)):
-            break
-        value = value[key]
-        place.append(key)
-    return tuple(place)
+def _parted(value: Any, locs: Sequence[tuple[str | int, ...]]) -> tuple[Any, dict[str, object]]:
+    """Return `value` without the parts that `locs` lead to, and those parts below their keys.
 
-
-def _parted(value: Any, places: Mapping[str | int, Any]) -> tuple[Any, dict[str, object]]:
-    """Return `value` without the parts at `places`, a tree of keys, and those parts below their keys."""
+    What follows such a part in a place is the name of an alternative of its type, or of what it lacks.
+    """
     kept: dict[str | int, Any] = {}
     taken: dict[str, object] = {}
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        if key not in places:
+    for key, item in _items(value).items():
+        below = [loc[1:] for loc in locs if loc[0] == key]
+        if not below:
             kept[key] = item
-        elif places[key]:
-            kept[key], taken[str(key)] = _parted(item, places[key])
+        elif all(loc and loc[0] in _items(item) for loc in below):
+            kept[key], taken[str(key)] = _parted(item, below)
         else:
             taken[str(key)] = item
     return kept if isinstance(value, dict) else list(kept.values()), taken
+
+
+def _items(value: object) -> Mapping[Any, object]:
+    """Return the values of an object or a list of JSON by key or place; of another value none."""
+    if isinstance(value, list):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else {}
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, object]:

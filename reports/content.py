@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Reported
 from reports import curves, figures, matrix, measured, privacy, text, verification
-from reports.document import Code, Picture, Report, Table
+from reports.document import Report, Tile
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,9 +36,12 @@ def environment() -> Environment:
     )
     for module in (curves, figures, matrix, measured, privacy, verification):
         found.globals[module.__name__.rpartition(".")[2]] = module
+    found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
+    found.tests["sound_at"] = privacy.is_sound_at
     found.filters |= {
         "drawn": Markup,
         "fenced": lambda value: Markup(text.fenced(value)),
+        "json": text.to_json,
         "lower": text.lower_bound,
         "markdown": lambda value: Markup(text.markdown(value)),
         "number": text.number,
@@ -47,8 +51,6 @@ def environment() -> Environment:
         "upper": text.upper_bound,
         "verdict_words": text.verdict_words,
     }
-    for name, kind in {"table": Table, "picture": Picture, "code": Code}.items():
-        found.tests[name] = lambda block, kind=kind: isinstance(block, kind)
     return found
 
 

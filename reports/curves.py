@@ -14,7 +14,7 @@ from reports.text import clean, number, percent, proportion, upper_bound, within
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpzv_audit.results import BoundByRuns, Cell, ClaimCurves, Tradeoff, Utility, Wealth
+    from dpzv_audit.results import BoundByRuns, Cell, Tradeoff, Utility, Wealth
 
 GRADIENTS = "gradient estimates by number of queries"
 """Name of the curve that `gradient_figure` draws."""
@@ -60,7 +60,7 @@ def _ends(lines: Mapping[str, Sequence[_Point]]) -> str:
     return "; ".join(said)
 
 
-def tradeoff_figure(tradeoff: Tradeoff | ClaimCurves | None) -> str:
+def tradeoff_figure(tradeoff: Tradeoff | None) -> str:
     """Return the trade-off curves (claimed, recomputed, measured with its band) as SVG; "" without any.
 
     Horizontal axis: false positive rate of the distinguishing test; vertical: its false negative rate; both

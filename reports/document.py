@@ -5,36 +5,48 @@ A block is a table, a picture, code, or a paragraph as plain text. Whoever draws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from html import unescape
-from typing import Literal, Protocol
 
 from reports.svg import label_of
 from reports.text import MISSING, number
 
-Kind = Literal["text", "number", "code", "link"]
 Row = Mapping[str, object]
 """A table's row: a value for each column's title, a dash where it is None or empty."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A table's column: its heading and whether its cells are words, numbers, code or paths of files."""
-
-    title: str
-    kind: Kind = "text"
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Table:
-    """Rows of finished text, a cell per column; `strong` rows are stressed, `note` holds for all rows."""
+    """Rows of finished text by their columns' titles; rows at places in `strong` are stressed, `note` holds for all.
+
+    `columns` says of each title whether its cells are "text", a "number", "code" or a "link", the path of a file.
+    """
 
     caption: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-    strong: frozenset[int] = frozenset()
-    note: str = ""
+    columns: dict[str, str]
+    rows: list[dict[str, str]]
+    strong: set[int]
+    note: str
+
+    def hoist(self) -> None:
+        """Move every column that says the same in all rows into the note.
+
+        The first column stays. A measurement without a confidence does not contradict those with one. A column of
+        nothing but dashes goes without a note; of a single row only those go.
+        """
+        said = []
+        for title in [*self.columns][1:]:
+            values = {row[title] for row in self.rows}
+            if title == "confidence" and len(values) > 1:
+                values.discard(MISSING)
+            if len(values) > 1 or (len(self.rows) == 1 and values != {MISSING}):
+                continue
+            if values != {MISSING}:
+                said.append(f"{title}: {values.pop()}")
+            for found in (self.columns, *self.rows):
+                del found[title]
+        self.note = "; ".join(said)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +82,13 @@ class Section:
     blocks: list[Block]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Tile:
     """One number of the first glance: what it is, the number, and what to read with it."""
 
     label: str
     value: str
-    note: str
+    note: str = ""
     strong: bool = False
 
 
@@ -87,13 +99,6 @@ class Verdict:
     word: str
     meaning: str
     alarming: bool
-
-
-class AddRow(Protocol):
-    """Adds a row to the table that a template writes."""
-
-    def __call__(self, row: Row, *, strong: bool = False) -> None:
-        """Add a row, stressed if `strong`."""
 
 
 class Report:
@@ -118,10 +123,6 @@ class Report:
         """Set the verdict."""
         self.verdict = Verdict(word=word, meaning=meaning, alarming=alarming)
 
-    def tile(self, label: str, value: str, note: str = "", *, strong: bool = False) -> None:
-        """Add a number of the first glance."""
-        self.tiles.append(Tile(label=label, value=value, note=note, strong=strong))
-
     def section(self, anchor: str, title: str) -> None:
         """Begin a section, in which the blocks that follow stand."""
         self._sections.append(Section(anchor=anchor, title=title, blocks=[]))
@@ -145,79 +146,45 @@ class Report:
         if svg:
             self._add(Picture(name=name, svg=svg, caption=" ".join(caption.split())))
 
-    def pairs(self, caption: str, titles: tuple[str, str], values: Row, *, code: bool = False) -> None:
+    def pairs(self, caption: str, titles: tuple[str, str], values: Row, code: Collection[str] = ()) -> None:
         """Add a table of two columns, of keys and values, where there are any."""
-        first, second = titles
-
-        def write(add: AddRow) -> None:
-            for key, value in values.items():
-                add({first: key, second: value})
-
-        self.table(caption, caller=write, code=(second,) if code else ())
+        self.table(caption, [dict(zip(titles, pair, strict=True)) for pair in values.items()], code=code)
 
     def table(
         self,
         caption: str,
+        found: Iterable[Row] = (),
         *,
-        caller: Callable[[AddRow], object],
-        numbers: Collection[str] = (),
-        code: Collection[str] = (),
-        links: Collection[str] = (),
+        caller: Callable[[Callable[..., None]], object] | None = None,
         note: str = "",
         hoist: bool = False,
+        **kinds: Collection[str],
     ) -> str:
-        """Add a table of the rows that are written between `call(add)` and `endcall`, where there are any; return "".
+        """Add a table of the rows found, or written between `call(add)` and `endcall`, where there are any; return "".
 
-        The keys of the first row are the columns; those titled in `numbers`, `code` and `links` hold these. With
-        `hoist` a column that says the same in all rows moves into the note.
+        The keys of the first row are the columns; those titled in `number`, `code` and `link` hold these. With `hoist`
+        a column that says the same in all rows moves into the note.
         """
-        rows: list[Row] = []
+        rows = [*found]
         stressed: set[int] = set()
 
         def add(row: Row, *, strong: bool = False) -> None:
             stressed.update({len(rows)} if strong else ())
             rows.append(row)
 
-        caller(add)
+        if caller is not None:
+            caller(add)
         if not rows:
             return ""
-        kinds: dict[str, Kind] = dict.fromkeys(numbers, "number")
-        kinds |= dict.fromkeys(code, "code")
-        kinds |= dict.fromkeys(links, "link")
-        found = Table(
+        kind_of = {title: kind for kind, titles in kinds.items() for title in titles}
+        table = Table(
             caption=caption,
-            columns=tuple(Column(title=title, kind=kinds.get(title, "text")) for title in rows[0]),
-            rows=tuple(tuple(map(_cell, row.values())) for row in rows),
-            strong=frozenset(stressed),
+            columns={title: kind_of.get(title, "text") for title in rows[0]},
+            rows=[{title: number(value) if value != "" else MISSING for title, value in row.items()} for row in rows],
+            strong=stressed,
             note=note,
         )
-        self._add(_hoisted(found) if hoist else found)
+        if hoist:
+            table.hoist()
+        self._add(table)
         return ""
-
-
-def _cell(value: object) -> str:
-    return MISSING if value == "" else number(value)
-
-
-def _hoisted(found: Table) -> Table:
-    """Return the table with every column that says the same in all its rows moved into its note.
-
-    The first column stays. A measurement without a confidence does not contradict those with one. A column of nothing
-    but dashes goes without a note; of a single row only those go.
-    """
-    said = []
-    keep = [0]
-    for index, column in enumerate(found.columns[1:], start=1):
-        values = {row[index] for row in found.rows}
-        if column.title == "confidence" and len(values) > 1:
-            values.discard(MISSING)
-        if len(values) > 1 or (len(found.rows) == 1 and values != {MISSING}):
-            keep.append(index)
-        elif values != {MISSING}:
-            said.append(f"{column.title}: {values.pop()}")
-    return replace(
-        found,
-        columns=tuple(found.columns[i] for i in keep),
-        rows=tuple(tuple(row[i] for i in keep) for row in found.rows),
-        note="; ".join(said),
-    )

@@ -6,20 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from dpzv_audit.findings import Control, Interval
-from dpzv_audit.results import Accuracy, AttackResult, Epoch, Result
+from dpzv_audit.results import Epoch, Result
 from reports.document import Row
-from reports.figures import chance_level
-from reports.text import exact, finite, number, percent, proportion
+from reports.text import exact, number, percent, proportion
 
 _HISTORY_ROWS = 40
 _OF_THE_RUN: tuple[str, ...] = ("method", "dataset", "attack", "adversary", "seed", "run")
 _OF_THE_RUN += ("delta", "confidence", "exactly_gaussian", "family", "coin_flips", "rounds")
-
-
-def on_dataset(result: Result) -> str:
-    """Return what a title says of the data set; "" where the result names none."""
-    dataset = getattr(result, "dataset", "")
-    return f" on {dataset}" if dataset else ""
 
 
 def span(low: float | None, high: float | None, digits: int = 4) -> str:
@@ -27,36 +20,17 @@ def span(low: float | None, high: float | None, digits: int = 4) -> str:
     return f"{proportion(low, digits)} to {proportion(high, digits)}"
 
 
-def success_note(attack: AttackResult) -> str:
-    """Return the intervals of an attack's success and the blind guess beside it, in words."""
-    success = attack.success
-    if success is None:
-        return ""
-    notes = [f"{span(success.low, success.high, 3)} by records"]
-    over = success.over_trainings
-    if over is not None and over.low is not None:
-        notes.append(f"over {number(over.count)} trainings: {span(over.low, over.high, 3)}")
-    elif over is not None and over.count > 1:
-        notes.append(f"{number(over.count)} trainings: {span(over.least, over.most, 3)}")
-    chance = chance_level(attack.baselines)
-    if chance is not None:
-        notes.append(f"a blind guess: {proportion(chance, 3)}")
-    return "; ".join(notes)
-
-
 def row(name: str, role: str, found: Interval | float) -> Row:
     """Return a row of a table of measurements: an interval or a bare number with its name and role."""
-    cells: dict[str, object] = {"what": name.strip(), "role": role}
-    if isinstance(found, int | float):
-        none = dict.fromkeys(("interval", "confidence", "n", "trainings"))
-        return {**cells, "value": proportion(found), **none}
+    interval = found if isinstance(found, Interval) else None
     return {
-        **cells,
-        "value": proportion(found.value),
-        "interval": span(found.low, found.high),
-        "confidence": percent(found.confidence),
-        "n": found.n,
-        "trainings": _trainings(found),
+        "what": name.strip(),
+        "role": role,
+        "value": proportion(interval.value if interval else found),
+        "interval": interval and span(interval.low, interval.high),
+        "confidence": interval and percent(interval.confidence),
+        "n": interval and interval.n,
+        "trainings": interval and _trainings(interval),
     }
 
 
@@ -90,31 +64,11 @@ def point_row(point: Row, first: Row) -> Row:
     return {"interval" if key == "low" else key: value for key, value in cells.items()}
 
 
-def spaced(values: Mapping[str, object]) -> Row:
-    """Return a mapping whose keys read as words."""
-    return {key.replace("_", " "): value for key, value in values.items()}
-
-
-def of_trainings(accuracy: Interval | None) -> str:
-    """Return what the intervals of accuracies are over; "" where a result does not say how many trainings."""
-    if not isinstance(accuracy, Accuracy):
-        return ""
-    one = accuracy.trainings == 1
-    models = "one model" if one else f"{number(accuracy.trainings)} trainings"
-    return f", of {models}: intervals are by test records"
-
-
 def thinned(history: Sequence[Epoch]) -> list[Epoch]:
     """Return epochs at even distances, few enough for a table, the last among them."""
     stride = max(1, -(-len(history) // _HISTORY_ROWS))
     last = [] if (len(history) - 1) % stride == 0 else history[-1:]
     return [*history[::stride], *last]
-
-
-def megabytes(value: float | None) -> float | None:
-    """Return bytes in MB."""
-    size = finite(value)
-    return None if size is None else size / 1e6
 
 
 def settings_of(result: Result) -> dict[str, Row]:

@@ -1,61 +1,15 @@
-"""What templates of a report say of epsilon: where a bound comes from, the claim in words, adversary by accountant."""
+"""Rows of tables about epsilon: trade-off curves at a few points, and bounds by adversary and accountant."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpzv_audit.findings import ADVERSARIES, UpperBound
-from dpzv_audit.results import Privacy, Tradeoff
+from dpzv_audit.findings import UpperBound
+from dpzv_audit.results import Tradeoff
 from reports.document import Row
-from reports.text import number, percent, proportion, upper_bound
+from reports.text import proportion, upper_bound
 
 _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-
-
-def scope(privacy: Privacy) -> str:
-    """Return what a claimed epsilon holds for: delta, adversary and neighbours."""
-    parts = [] if privacy.delta is None else [f"δ = {number(privacy.delta)}"]
-    parts += [part for part in (privacy.adversary, privacy.neighbours) if part]
-    return ", ".join(parts)
-
-
-def source_of_lower(privacy: Privacy) -> str:
-    """Return which estimator measured the lower bound, and at which confidence; "measured" if that cannot be told."""
-    for found in privacy.estimators:
-        if found.epsilon_lower == privacy.empirical_lower:
-            return f"{found.name} at {percent(found.confidence)} confidence"
-    return "measured"
-
-
-def source_of_upper(privacy: Privacy) -> str:
-    """Return which accountant gave the upper bound."""
-    for bound in privacy.bounds:
-        if is_upper(bound, privacy.upper, privacy.adversary):
-            return f"{bound.accountant}, against this adversary"
-    return "recomputed against this adversary"
-
-
-def is_upper(bound: UpperBound, upper: float | None, adversary: str | None) -> bool:
-    """Return whether a bound is the sound one, `upper`, against the adversary."""
-    if not bound.sound or bound.epsilon is None:
-        return False
-    return bound.epsilon.upper == upper and bound.adversary == adversary
-
-
-def claim_in_words(privacy: Privacy) -> str:
-    """Return what is known of the claim and its setting, without a verb; "" where nothing is."""
-    adversary = privacy.adversary or ""
-    meaning = ADVERSARIES.get(adversary)
-    audited = privacy.empirical_lower is not None and privacy.confidence is not None
-    parts = {
-        f"ε ≤ {number(privacy.claimed)}": privacy.claimed is not None,
-        f"δ = {number(privacy.delta)}": privacy.delta is not None,
-        f"neighbours {privacy.neighbours}": privacy.neighbours,
-        f"against {adversary}{f' ({meaning})' if meaning else ''}": adversary,
-        f"audited at {percent(privacy.confidence)} confidence": audited,
-        f"{privacy.given}": privacy.given,
-    }
-    return ", ".join(part for part, known in parts.items() if known)
 
 
 def curve_rows(tradeoff: Tradeoff) -> list[Row]:
@@ -78,6 +32,12 @@ def curve_rows(tradeoff: Tradeoff) -> list[Row]:
         rates = {title: proportion(curve[i]) for title, curve in present.items()}
         rows.append({"false positive rate": alpha[i], **rates})
     return rows
+
+
+def is_sound_at(bound: UpperBound, upper: float | None, adversary: str | None) -> bool:
+    """Return whether a bound is the sound one, `upper`, against the adversary."""
+    sound = bound.sound and bound.epsilon is not None and bound.epsilon.upper == upper
+    return sound and bound.adversary == adversary
 
 
 def epsilon_text(bound: UpperBound) -> str:

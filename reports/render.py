@@ -29,22 +29,6 @@ def to_markdown(report: Report) -> str:
     return environment().get_template("report.md").render(report=report) + "\n"
 
 
-def render_html(result: Mapping[str, object]) -> str:
-    """Return the report on `result`, as read from JSON, as one HTML page without script, network or other files.
-
-    Raises `InputError` if the result's schema is unknown, or one of `verify` is not as it was written.
-    """
-    return to_html(report_content(*read(result)))
-
-
-def render_markdown(result: Mapping[str, object]) -> str:
-    """Return the report on `result`, as read from JSON, as Markdown that refers to the figures' files beside it.
-
-    Raises `InputError` if the result's schema is unknown, or one of `verify` is not as it was written.
-    """
-    return to_markdown(report_content(*read(result)))
-
-
 def check_formats(result: Mapping[str, object], place: str, formats: Collection[str]) -> None:
     """Raise `InputError` unless `result` has a known schema and can be drawn in every one of `formats`."""
     schema = check_schema(result, place)

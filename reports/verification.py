@@ -87,24 +87,11 @@ def share(value: float | None) -> str | None:
     return None if value is None else percent(round(value, 4))
 
 
-def shares_of(claim: ClaimResult) -> str:
-    """Return how the claim's alpha was shared out; "" where one test had it all."""
-    shares = "; ".join(f"{name} {percent(part)}" for name, part in claim.split.items())
-    return f"; alpha was shared out before anything was drawn: {shares}" if shares else ""
-
-
 def facts_of(claim: ClaimResult) -> Row:
     """Return the claim as it was put to the test."""
     found = {key: to_json(value) for key, value in claim.claim.items() if value not in (None, [])}
     found |= {f"in full: {key}": to_json(value) for key, value in claim.facts.items()}
     return {**found, "line of the claims file": claim.line, "evidence": claim.evidence_key}
-
-
-def repeating(result: VerifyResult) -> str:
-    """Return what it takes to repeat the run, as JSON."""
-    found = result.to_json()
-    keys = ("command_line", "versions", "seed", "alpha")
-    return to_json({key: found[key] for key in keys if key in found}, indent=2)
 
 
 def picture_of(claim: ClaimResult, drawings: Drawings | None) -> tuple[str, str]:

@@ -23,9 +23,11 @@ with atheris.instrument_imports(include=["dpzv_audit", "reports"]):
     from dpzv_audit.data.table import load_csv
     from dpzv_audit.errors import InputError
     from dpzv_audit.npy import read_npz
+    from dpzv_audit.results import read
     from dpzv_audit.runs import load_run
     from dpzv_audit.statistics.scores import load_scores
-    from reports.render import render_html
+    from reports.content import report_content
+    from reports.render import to_html
 
 LIMITS = TarLimits(members=5, member_bytes=4096, total_bytes=1 << 16)
 IDX = IdxFile(name="i", shape=(3, 2, 2), md5_gzip="", md5_plain="")
@@ -50,7 +52,7 @@ READERS = {
     "idx": ("i", lambda path: read_idx(path, IDX)),
     "matlab": ("m.mat", lambda path: read_mat5(path, ("X", "Y"), 1 << 16)),
     "npz": ("a.npz", _arrays),
-    "result": ("result.json", lambda path: render_html(load_run(path))),
+    "result": ("result.json", lambda path: to_html(report_content(*read(load_run(path))))),
 }
 
 

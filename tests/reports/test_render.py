@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpzv_audit.errors import InputError
 from dpzv_audit.results import read
 from reports.content import report_content
-from reports.render import render_html, render_markdown, to_html, to_markdown, write_report
+from reports.render import to_html, to_markdown, write_report
 
 NAMES = ("attack", "train", "audit", "audit-scores")
 HOSTILE = (
@@ -65,6 +65,14 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return " ".join(self.words)
+
+
+def render_html(result: dict[str, Any]) -> str:
+    return to_html(report_content(*read(result)))
+
+
+def render_markdown(result: dict[str, Any]) -> str:
+    return to_markdown(report_content(*read(result)))
 
 
 def both(result: dict[str, Any]) -> tuple[str, str]:
