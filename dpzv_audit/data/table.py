@@ -10,12 +10,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from sys import intern
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,45 +53,31 @@ class Number:
     scale: float = 1.0
     own: bool = False
     """Whether the column is of the user's own table, where other options would help."""
+    width: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_positive(f"scale of column {self.name!r}", self.scale)
 
-    @property
-    def width(self) -> int:
-        """One feature."""
-        return 1
-
-    def encode(self, cell: str) -> Sequence[float]:
-        """Return the number over `scale`; `ValueError` unless it is finite (in float32 too)."""
+    def encode(self, cells: Sequence[str]) -> FloatArray:
+        """Return the numbers over `scale`, (n, 1); `ValueError` unless each is finite (in float32 too)."""
+        together = "".join(cells)
         try:
             # float() would also take 1_000 and digits of other scripts
-            value = float(cell if cell.isascii() and "_" not in cell else "")
+            plain = together.isascii() and "_" not in together
+            values = np.array([float(cell if plain else "") for cell in cells])
         except ValueError:
             raise ValueError(self._advised(NO_NUMBER, _WORDS)) from None
-        if math.isnan(value) or "inf" in cell.lower():
+        if np.isnan(values).any() or "inf" in together.lower():
             raise ValueError("is no finite number")
-        if abs(value / self.scale) > LARGEST:
+        with np.errstate(over="ignore"):  # what overflows is refused
+            values /= self.scale
+        if (np.abs(values) > LARGEST).any():
             raise ValueError(self._advised(TOO_LARGE, "‹scales› gives it"))
-        return (value / self.scale,)
+        encoded: FloatArray = values.astype(np.float32)[:, None]
+        return encoded
 
     def _advised(self, wrong: str, advice: str) -> str:
         return f"{wrong}; {advice}" if self.own else wrong
-
-    def encode_all(self, cells: Sequence[str]) -> FloatArray | None:
-        """Return what `encode` gives for each of `cells`, (n, 1), several times as fast; None if it refuses any."""
-        together = "".join(cells)
-        if "_" in together or not together.isascii():
-            return None
-        try:
-            with np.errstate(over="ignore"):  # what overflows is refused below
-                values = np.array([float(cell) for cell in cells], dtype=np.float64) / self.scale
-        except ValueError:
-            return None
-        if not (np.abs(values) <= LARGEST).all():  # also false for nan
-            return None
-        encoded: FloatArray = values.astype(np.float32)[:, None]
-        return encoded
 
 
 @dataclass(frozen=True)
@@ -105,36 +92,41 @@ class Category:
         """A feature a value."""
         return len(self.values)
 
-    def encode(self, cell: str) -> Sequence[float]:
-        """Return the one-hot of `cell`."""
-        return [float(cell == value) for value in self.values]
+    def encode(self, cells: Sequence[str]) -> FloatArray:
+        """Return the one-hots of `cells`, (n, width)."""
+        places = {value: place for place, value in enumerate(self.values)}
+        return _one_hots([places.get(cell, self.width) for cell in cells], self.width)
 
 
 @dataclass(frozen=True)
 class Hashed:
-    """A category without a list of its values: the one-hot of one of `buckets`, by a fixed hash of name and value."""
+    """A category without a list of its values: the one-hot of one of `width` buckets, by a hash of name and value."""
 
     name: str
-    buckets: int
+    width: int
 
     def __post_init__(self) -> None:
-        check_count(f"buckets of column {self.name!r}", self.buckets, least=2)
+        check_count(f"buckets of column {self.name!r}", self.width, least=2)
 
-    @property
-    def width(self) -> int:
-        """A feature a bucket."""
-        return self.buckets
+    def encode(self, cells: Sequence[str]) -> FloatArray:
+        """Return the one-hots of the buckets of `cells`, (n, width)."""
+        places = {cell: self._bucket(cell) for cell in set(cells)}  # most cells of a chunk repeat
+        return _one_hots([places[cell] for cell in cells], self.width)
 
-    def encode(self, cell: str) -> Sequence[float]:
-        """Return the one-hot of the bucket of `cell`."""
+    def _bucket(self, cell: str) -> int:
         digest = hashlib.blake2b(f"{self.name}\0{cell}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        features = [0.0] * self.buckets
-        features[int.from_bytes(digest, "big") % self.buckets] = 1.0
-        return features
+        return int.from_bytes(digest, "big") % self.width
+
+
+def _one_hots(places: Sequence[int], width: int) -> FloatArray:
+    """Return one-hots (n, width) of `places` in 0 .. width; the last is all zeros."""
+    found = np.zeros((len(places), width + 1), dtype=np.float32)
+    found[np.arange(len(places)), places] = 1.0
+    return found[:, :width]
 
 
 Column = Number | Category | Hashed
-"""How the cells of one column become `width` features; `encode` raises `ValueError`, with a reason, where none do."""
+"""How cells of one column become `width` features each; `encode` raises `ValueError`, with a reason, where not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +183,6 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
             raise InputError(f"{path}: has no column {name!r}; its columns are {', '.join(names)}")
     parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
     labels: list[str] = []
-    classes: dict[str, str] = {}  # one string a class, not one a row
     lines: list[int] = []
     width = sum(column.width for column in columns)
     free = memory_available()
@@ -202,7 +193,7 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
         _check_features(path, len(labels) + len(chunk), width, free)
         for column in columns:
             parts[column.name].append(_encoded(path, column, places[column.name], chunk))
-        labels.extend(classes.setdefault(cell, cell) for cell in (row[places[label]] for _, row in chunk))
+        labels.extend(intern(row[places[label]]) for _, row in chunk)  # one string a class, not one a row
         lines.extend(line for line, _ in chunk)
     if not labels:
         raise InputError(f"{path}: has no rows, must have at least one")
@@ -232,19 +223,14 @@ def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ..
 
 
 def _encoded(path: Path, column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> FloatArray:
-    if isinstance(column, Number):
-        numbers = column.encode_all([row[place] for _, row in chunk])
-        if numbers is not None:
-            return numbers
-    known: dict[str, Sequence[float]] = {}  # most cells of a chunk repeat
+    with suppress(ValueError):
+        return column.encode([row[place] for _, row in chunk])
     for line, row in chunk:
-        cell = row[place]
-        if cell not in known:
-            try:
-                known[cell] = column.encode(cell)
-            except ValueError as error:
-                raise InputError(f"{path}: line {line}, column {column.name!r}: {cell[:40]!r} {error}") from error
-    return np.array([known[row[place]] for _, row in chunk], dtype=np.float32)
+        try:
+            column.encode([row[place]])
+        except ValueError as error:
+            raise InputError(f"{path}: line {line}, column {column.name!r}: {row[place][:40]!r} {error}") from error
+    raise AssertionError(f"column {column.name!r} refuses cells together that it takes one by one")
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
@@ -394,7 +380,6 @@ def load_csv(
         if not source.is_file():
             found = "is no file" if source.exists() else "no such file"
             raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
-    check_size(first, FILE_LIMIT, advice=ADVICE)
     names = next(_rows(first, layout))[1]
     for mark in _SEPARATORS:
         if len(names) == 1 and mark in names[0] and mark != separator:

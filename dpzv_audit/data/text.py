@@ -62,12 +62,18 @@ class HashTokenizer:
 
     def encode(self, texts: Sequence[str]) -> TokenArray:
         """Return ids, int64 (N, length); 0 pads."""
-        ids = np.full((len(texts), self.length), PADDING, dtype=np.int64)
-        for row, text in enumerate(texts):
-            words = islice(WORD.finditer(text.encode("utf-8", "surrogatepass").lower()), self.length)
-            found = [word_id(word[0], self.vocabulary) for word in words]
-            ids[row, : len(found)] = found
-        return ids
+        lower = (text.encode("utf-8", "surrogatepass").lower() for text in texts)
+        words = (islice(WORD.finditer(text), self.length) for text in lower)
+        found = [[word_id(word[0], self.vocabulary) for word in some] for some in words]
+        return _padded(found, self.length, PADDING)
+
+
+def _padded(rows: Sequence[Sequence[int]], length: int, padding: int) -> TokenArray:
+    """Return ids as int64 (N, length), a shorter row filled up with `padding`."""
+    ids = np.full((len(rows), length), padding, dtype=np.int64)
+    for row, numbers in zip(ids, rows, strict=True):
+        row[: len(numbers)] = numbers
+    return ids
 
 
 @lru_cache(maxsize=1 << 17)
@@ -169,13 +175,9 @@ class PretrainedTokenizer:
         read = _tokenizer(self.source)
         if read.pad_token_id is None:
             raise InputError("whose tokenizer has no padding token, must have one", "transformer", self.source)
-        ids = np.full((len(texts), self.length), read.pad_token_id, dtype=np.int64)
-        if not texts:
-            return ids
-        found = read(list(texts), add_special_tokens=False, truncation=True, max_length=self.length)["input_ids"]
-        for row, numbers in zip(ids, found, strict=True):
-            row[: len(numbers)] = numbers
-        return ids
+        options = {"add_special_tokens": False, "truncation": True, "max_length": self.length}
+        found = read(list(texts), **options)["input_ids"] if texts else []
+        return _padded(found, self.length, read.pad_token_id)
 
 
 Tokenizer = HashTokenizer | PretrainedTokenizer

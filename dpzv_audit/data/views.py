@@ -43,10 +43,10 @@ def check_look(colour: str, size: int, original: int) -> None:
 def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.NDArray[np.float32]:
     """Return images (..., H, H, 3) as float32 (..., C, size, size) in [0, 1], C = 3 for "rgb" and 1 for "grey".
 
-    A pixel of the result is the mean over a box of H / size x H / size pixels. Each image is treated alone.
+    A pixel of the result is the mean over a box of H / size x H / size pixels, for a `size` that divides H. Each image
+    is treated alone.
     """
     *lead, side, _, channels = images.shape
-    check_look(colour, size, side)
     box = side // size
     boxes = images.reshape(*lead, size, box, size, box, channels)
     means = boxes.mean(axis=(-4, -2), dtype=np.float32) / PIXEL_MAXIMUM
@@ -55,17 +55,17 @@ def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.ND
 
 
 def view_blocks(views: npt.NDArray[np.float32], clients: int, *, turned: bool = False) -> Blocks:
-    """Cut (N, V, C, S, S) over `clients`: V / clients neighbouring views each, as channels of one image.
+    """Cut (N, V, C, S, S) over `clients`, which divide V: V / clients neighbouring views each, as channels of an image.
 
     Blocks are (N, C V / clients, S, S); with as many clients as views, one view for each. Where `turned`, an object of
     a ring of views is V / clients records instead, N' = N V / clients: record r has views r, r + V / clients,
     r + 2 V / clients, ..., the same angles between clients in every record, and every view of every object used once.
     Blocks are (N', C, S, S); records of an object are neighbours, so that a split by object stays one.
     """
-    each = split_evenly(views.shape[1], clients, name="clients", of="views")
-    count, _, channels, *side = views.shape
+    count, all_views, channels, *side = views.shape
+    each = all_views // clients
     shape = (count * each, channels, *side) if turned else (count, each * channels, *side)
-    starts = range(0, views.shape[1], each)
+    starts = range(0, all_views, each)
     return tuple(np.ascontiguousarray(views[:, start : start + each]).reshape(shape) for start in starts)
 
 
