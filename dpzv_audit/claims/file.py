@@ -5,17 +5,17 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 import re
 import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from pydantic.json_schema import models_json_schema
+from pydantic_core import ErrorDetails
 
 from dpzv_audit.errors import InputError, plain_rule
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
@@ -131,47 +131,43 @@ def load_claims(path: Path) -> ClaimsFile:
 def parse_claims(text: str, path: Path) -> ClaimsFile:
     """Return the claims of the TOML `text`, which stands in the file `path`; errors as `load_claims`."""
     shown = str(path)
+    nested = InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables")
     if longest_key(text) > _LONGEST_KEY:
-        raise InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables")
+        raise nested
     try:
         data = tomllib.loads(text)
     except RecursionError:
-        raise InputError(f"{shown}: is nested too deeply, must be a flat list of [[claim]] tables") from None
+        raise nested from None
     except ValueError as error:  # also a number longer than Python converts
-        raise InputError(f"{shown}: is no TOML: {_one_line(str(error))}") from None
+        raise InputError(f"{shown}: is no TOML: {error}") from None
     lines = _Lines(key_lines(text), shown)
     for key in data:
         if key not in ("claim", "defaults"):
             raise InputError(f"{lines.at((key,))}{_unknown(key, ['claim', 'defaults'])}")
     claims = data.get("claim")
     if not isinstance(claims, list) or not claims or not all(isinstance(entry, dict) for entry in claims):
-        found = "no [[claim]]" if claims is None else "a key claim that is no array of tables"
-        raise InputError(f"{shown}: holds {found}, must hold one or more [[claim]] tables")
+        raise InputError(f"{shown}: holds no [[claim]], must hold one or more: an array of tables")
     if len(claims) > MOST_CLAIMS:
         raise InputError(f"{shown}: holds {len(claims):,} claims, must hold at most {MOST_CLAIMS:,}")
     given = data.get("defaults", {})
-    if not isinstance(given, dict):
-        raise InputError(f"{lines.at(('defaults',))}defaults must be a table, [defaults]")
     defaults = _validated(Defaults, given, ("defaults",), lines, "[defaults]")
-    keys = keys_by_claim(lines.lines)
-    placed = tuple(_claim(entry, index, given, lines, keys) for index, entry in enumerate(claims))
+    placed = tuple(_claim(entry, index, given, lines) for index, entry in enumerate(claims))
     _refuse_duplicates(placed, shown)
     return ClaimsFile(path, defaults.alpha, placed)
 
 
 def one_claim(keys: Mapping[str, object]) -> PlacedClaim:
     """Return the claim that `keys` of a `[[claim]]` table say; `InputError` naming the key where one is wrong."""
-    return _claim(dict(keys), 0, {}, _Lines({(): 1}, ""), {})
+    return _claim(keys, 0, {}, _Lines({(): 1}, ""))
 
 
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise InputError(f"claims file {path}: cannot be read ({error.strerror}), must be a readable file") from error
-    except ValueError as error:
-        raise InputError(f"claims file {str(path)!r}: {error}, must be the path of a file") from error
+    except (OSError, ValueError) as error:  # a path of no file, or one that is none
+        reason = getattr(error, "strerror", error)
+        raise InputError(f"claims file {path}: cannot be read ({reason}), must be a readable file") from error
     if len(data) > LARGEST_FILE:
         raise InputError(f"claims file {path}: is larger than {LARGEST_FILE:,} bytes; split it into several files")
     try:
@@ -180,18 +176,12 @@ def _read(path: Path) -> str:
         raise InputError(f"claims file {path}: byte {error.start + 1} is not UTF-8, must be UTF-8 text") from error
 
 
-def _claim(
-    entry: dict[str, Any],
-    index: int,
-    defaults: Mapping[str, Any],
-    lines: _Lines,
-    keys: Mapping[int, Mapping[str, int]],
-) -> PlacedClaim:
+def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any], lines: _Lines) -> PlacedClaim:
     place: Place = ("claim", index)
     name = entry.get("name")
     label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
     where = f"{lines.at(place)}{label}"
-    form = form_of({**entry, **({"method": True} if "method" in defaults else {})})
+    form = form_of(entry) or form_of({"method": 0} if "method" in defaults else {})
     if form is None:
         # A misspelt key comes first: it also explains the one that is missing.
         known = list(dict.fromkeys(key for model in FORMS.values() for key in _aliases(model)))
@@ -200,20 +190,18 @@ def _claim(
             key = min(unknown, key=lambda key: (lines.of((*place, key)), key))
             raise InputError(f"{lines.at((*place, key))}{label}: {_unknown(key, known)}")
         raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
-    if entry.get("kind", "epsilon") not in ("epsilon", "attack"):
-        given = _one_line(repr(entry["kind"]))
-        raise InputError(f"{lines.at((*place, 'kind'))}{label}: kind is {given}, must be epsilon or attack")
+    kind = entry.get("kind", "epsilon")
+    if kind not in ("epsilon", "attack"):
+        raise InputError(f"{lines.at((*place, 'kind'))}{label}: kind is {_short(kind)}, must be epsilon or attack")
     others = [key for key in ("method", "scores", "mechanism") if key in entry]
     if len(others) > 1:
         raise InputError(f"{where} has the keys {' and '.join(others)}, must have one of them")
     model = FORMS[form]
-    fields = _aliases(model)
-    filled = {key: value for key, value in defaults.items() if key in fields and key != "config"}
-    merged = {**filled, **entry}
-    if "config" in fields and isinstance(defaults.get("config"), dict) and isinstance(entry.get("config", {}), dict):
-        merged["config"] = {**defaults["config"], **entry.get("config", {})}
+    merged = {**{key: value for key, value in defaults.items() if key in _aliases(model)}, **entry}
+    if isinstance(merged.get("config"), dict):
+        merged["config"] = {**defaults.get("config", {}), **merged["config"]}
     claim = _validated(model, merged, place, lines, label)
-    return PlacedClaim(claim, lines.of(place), keys.get(index, {}))
+    return PlacedClaim(claim, lines.of(place), {key: lines.of((*place, key)) for key in entry})
 
 
 def _aliases(model: type[BaseModel]) -> list[str]:
@@ -235,42 +223,30 @@ def _validated(model: type[Model], value: object, place: Place, lines: _Lines, l
         raise InputError(f"{lines.at(place)}{label} is nested too deeply") from None
 
 
-def _mistake(model: type[BaseModel], error: Any) -> str:
-    """Return what is wrong in one line: the key, what was given, what would be right."""
-    loc = [str(part) for part in error["loc"]]
-    key = ".".join(loc)
+def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
+    """Return what is wrong: the key, what was given, what would be right."""
+    *around, last = (str(part) for part in error["loc"] or ("it",))
     if error["type"] == "extra_forbidden":
-        return _unknown(loc[-1], _aliases(_model_at(model, loc[:-1])))
+        return _unknown(last, _aliases(ScoreFiles if around else model))
+    key, right = ".".join((*around, last)), plain_rule(error["msg"])
     if error["type"] == "missing":
         return f"{key} is missing"
-    given = error["input"]
     if error["type"] == "string_pattern_mismatch":
-        return _one_line(f"{key} is {given!r}, must be an import path such as package.module:factory, or planted:NAME")
-    text = repr(given)
-    text = text if len(text) <= 60 else text[:57] + "..."
-    right = plain_rule(error["msg"])
-    right = right if right.startswith(("must", "holds")) else f"must be {right}"
-    return _one_line(f"{key} is {text}, {right}" if not right.startswith("holds") else f"{key} {right}")
-
-
-def _model_at(model: type[BaseModel], loc: Sequence[str]) -> type[BaseModel]:
-    for part in loc:
-        field = next(f for name, f in model.model_fields.items() if part in (name, f.alias))
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
-    return model
+        right = "must be an import path such as package.module:factory, or planted:NAME"
+    if right.startswith("holds"):
+        return f"{key} {right}"
+    return f"{key} is {_short(error['input'])}, {right if right.startswith('must') else f'must be {right}'}"
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    short = key if len(key) <= 60 else key[:57] + "..."
-    return f"unknown key {short!r}: {hint}must be one of {', '.join(known)}"
+    return f"unknown key {_short(key)}: {hint}must be one of {', '.join(known)}"
 
 
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 300 else line[:297] + "..."
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _refuse_duplicates(claims: Sequence[PlacedClaim], shown: str) -> None:
@@ -362,15 +338,6 @@ def _within(keys: Place, arrays: Mapping[Place, int]) -> Place:
     return place
 
 
-def keys_by_claim(lines: Mapping[Place, int]) -> dict[int, dict[str, int]]:
-    """Return the lines of each claim's own keys, by the claim's number from 0."""
-    found: dict[int, dict[str, int]] = {}
-    for place, line in lines.items():
-        if len(place) == 3 and place[0] == "claim" and isinstance(place[1], int):
-            found.setdefault(place[1], {})[str(place[2])] = line
-    return found
-
-
 DEFAULT_ALPHA = 1e-3
 DEFAULT_DELTA = 1e-5
 LONGEST_NAME = 200
@@ -380,35 +347,24 @@ PLANTED_PREFIX = "planted:"
 def _readable(text: str) -> str:
     """Refuse what a terminal or a page would obey, not show: control, surrogate and reordering characters."""
     for character in text:
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        category = unicodedata.category(character)
+        if category.startswith("C") or category in ("Zl", "Zp"):
             raise ValueError(f"holds the character U+{ord(character):04X}, must hold characters that can be seen")
     return text
 
 
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
-
-
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_readable)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_readable)]
-Epsilon = Annotated[
-    float,
-    AfterValidator(_finite),
-    Field(gt=0, le=1e6, description="The claimed epsilon: a finite number above 0."),
-]
-Delta = Annotated[
-    float, AfterValidator(_finite), Field(gt=0, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")
-]
+Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6, description="The claimed epsilon: a finite number above 0.")]
+Delta = Annotated[FiniteFloat, Field(gt=0, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")]
 Limit = Annotated[
-    float,
-    AfterValidator(_finite),
+    FiniteFloat,
     Field(gt=0, lt=1, description="The largest success that is claimed for the attack, between 0 and 1."),
 ]
+ExactlyGaussian = Annotated[bool, Field(description="The scores are Gaussian with one variance by construction.")]
 
 
-def _bounded(settings: dict[str, Any]) -> dict[str, Any]:
+def _bounded(settings: dict[str, object]) -> dict[str, object]:
     """Refuse settings past every limit before anything that knows the method is loaded."""
     if len(settings) > MOST_SETTINGS:
         raise ValueError(f"holds {len(settings):,} settings, must hold at most {MOST_SETTINGS}")
@@ -424,7 +380,7 @@ def _bounded(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 Settings = Annotated[
-    dict[str, Any],
+    dict[str, object],
     AfterValidator(_bounded),
     Field(description="Settings of the method, as in the method's configuration; see the method's own page."),
 ]
@@ -454,6 +410,7 @@ class _EpsilonClaim(_Named):
 
 
 class _Trained(_Strict):
+    method: Text = Field(description="Training method; see `dpzv-audit list methods`.")
     dataset: Text = Field("digits", description="Data set; see `dpzv-audit list datasets`.")
     data_dir: Text | None = Field(None, description="Folder with the data set's original files.")
     clients: int | None = Field(None, ge=1, le=MOST_CLIENTS, description="Clients; by default the data set's own.")
@@ -463,7 +420,7 @@ class _Trained(_Strict):
 class MethodClaim(_EpsilonClaim, _Trained):
     """(epsilon, delta) of one of the tool's training methods; its noise is calibrated to the claim."""
 
-    method: Text = Field(description="Training method; see `dpzv-audit list methods`.")
+    form: ClassVar = "method"
     records: int | None = Field(
         None,
         ge=1,
@@ -475,8 +432,8 @@ class MethodClaim(_EpsilonClaim, _Trained):
 class AttackClaim(_Named, _Trained):
     """What an attack on one of the tool's training methods achieves at most."""
 
+    form: ClassVar = "attack"
     kind: Literal["attack"]
-    method: Text = Field(description="Training method; see `dpzv-audit list methods`.")
     attack: Text = Field(description="Attack; see `dpzv-audit list attacks`.")
     success_at_most: Limit
     adversary: AdversaryName = Field("client", description="Who mounts the attack.")
@@ -493,13 +450,15 @@ class ScoreFiles(_Strict):
 class ScoresClaim(_EpsilonClaim):
     """(epsilon, delta) of any system, tested on an attack's scores that it wrote itself."""
 
+    form: ClassVar = "scores"
     scores: ScoreFiles
-    exactly_gaussian: bool = Field(False, description="The scores are Gaussian with one variance by construction.")
+    exactly_gaussian: ExactlyGaussian = False
 
 
 class MechanismClaim(_EpsilonClaim):
     """(epsilon, delta) of a mechanism of the user's own, run where `trust_code` allows it, or of a planted one."""
 
+    form: ClassVar = "mechanism"
     mechanism: Annotated[
         Text,
         Field(
@@ -507,7 +466,7 @@ class MechanismClaim(_EpsilonClaim):
             description="Import path, package.module:factory; or planted:NAME, one that is wrong on purpose.",
         ),
     ]
-    exactly_gaussian: bool = Field(False, description="The scores are Gaussian with one variance by construction.")
+    exactly_gaussian: ExactlyGaussian = False
     depends: list[Text] = Field(
         default_factory=list,
         max_length=100,
@@ -521,12 +480,7 @@ class MechanismClaim(_EpsilonClaim):
 
 
 Claim = MethodClaim | AttackClaim | ScoresClaim | MechanismClaim
-FORMS: dict[str, type[Claim]] = {
-    "scores": ScoresClaim,
-    "mechanism": MechanismClaim,
-    "attack": AttackClaim,
-    "method": MethodClaim,
-}
+FORMS: dict[str, type[Claim]] = {model.form: model for model in (ScoresClaim, MechanismClaim, AttackClaim, MethodClaim)}
 """Forms by the key that tells them; the attack of a method has `attack` beside `method`."""
 
 
@@ -547,7 +501,7 @@ class Defaults(_Strict):
     config: Settings = Field(default_factory=dict)
 
 
-def form_of(keys: dict[str, object]) -> str | None:
+def form_of(keys: Mapping[str, object]) -> str | None:
     """Return which form a claim of such keys has, None where no key tells."""
     if keys.get("kind") == "attack":
         return "attack"

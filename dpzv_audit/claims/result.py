@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpzv_audit.claims.file import AttackClaim, Claim, ClaimsFile, MechanismClaim, MethodClaim
+from dpzv_audit.claims.file import AttackClaim, Claim, ClaimsFile, MethodClaim
 from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.ledger import (
     LedgerMemory,
@@ -87,7 +87,7 @@ def _claim_result(run: ClaimRun, place: int, decided: Decided, adjusted: float, 
     found = {key: getattr(evidence, key) for key in _OF_EVIDENCE}
     found |= {
         "name": claim.name,
-        "form": _form(claim),
+        "form": claim.form,
         "source": claim.source,
         "line": run.placed.line,
         "claim": claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"}),
@@ -166,12 +166,6 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     found = {**evidence.tradeoff, "claimed": claimed}
     recomputed = recomputed_curve(alpha, evidence.theory, claim.delta)
     return found if recomputed is None else {**found, "recomputed": recomputed}
-
-
-def _form(claim: Claim) -> str:
-    """Return which of the four forms a claim has."""
-    forms = {AttackClaim: "attack", MethodClaim: "method", MechanismClaim: "mechanism"}
-    return forms.get(type(claim), "scores")
 
 
 def _claim_sentence(entry: ClaimResult) -> str:
