@@ -8,10 +8,9 @@ import json
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,37 +49,32 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*
 class RunFolder:
     """A run folder that is being written.
 
-    `path` is a hidden temporary folder while the block of `write_run` runs, and the run folder for good after
-    it. Every method returns the path written and raises `AuditError` (exit code 3) if the disk refuses.
+    `path` is a hidden temporary folder while the block of `write_run` runs, and the run folder for good after it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write_json(self, name: str, value: Any) -> Path:
-        """Write dataclasses, dicts, lists and plain values as JSON; `AuditError` for nan and infinity."""
-        try:
-            text = json_text(value)
-        except ValueError as error:
-            raise AuditError(f"{name} cannot be written as JSON: {error}") from error
-        return self.write_text(name, text)
+    def write(self, name: str, content: object) -> Path:
+        """Write the file `name`: letters, digits, `.`, `_`, `-` a part, `/` between parts; return its path.
 
-    def write_text(self, name: str, text: str) -> Path:
-        """Write `text` as UTF-8; bytes of no encoding (from a command line) go out as backslash escapes."""
-        return self.write_bytes(name, text.encode("utf-8", "backslashreplace"))
-
-    def write_bytes(self, name: str, data: bytes) -> Path:
-        """Write `data` to the file `name`: letters, digits, `.`, `_`, `-` a part, `/` between parts."""
+        Bytes go out as they are and text as UTF-8, with bytes of no encoding (from a command line) as backslash
+        escapes; all else as `json_text`. Raises `AuditError` (exit code 3) for nan and infinity, and if the disk
+        refuses.
+        """
         if not _FILE_NAME.fullmatch(name):
             rule = "must be parts of letters, digits, '.', '_', '-' joined by '/'"
             raise InputError(rule, "run file name", name)
+        if not isinstance(content, str | bytes):
+            try:
+                content = json_text(content)
+            except ValueError as error:
+                raise AuditError(f"{name} cannot be written as JSON: {error}") from error
         path = self.path / name
-        try:
+        with _refusing(f"cannot write {name}", self.path.parent):
             private_folder(path.parent)
             with private_file(path, "wb") as file:
-                file.write(data)
-        except OSError as error:
-            _refuse(f"cannot write {name}", self.path.parent, error)
+                file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
         return path
 
 
@@ -95,32 +89,17 @@ def write_run(out: Path, name: str) -> Iterator[RunFolder]:
     of one of this distribution's packages, and `AuditError` if the disk refuses (full, read-only).
     """
     check_out(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"but {error.filename} is no folder; give a folder", "out", out) from error
-    except OSError as error:
-        _refuse("cannot make the folder", out, error)
     name = slug(name, limit=160)
-    remove_abandoned(out)
-    with ExitStack() as held:
-        try:
-            partial = held.enter_context(partial_folder(out, name))
-        except OSError as error:
-            _refuse(f"cannot make the run folder {name}", out, error)
-        try:
+    with _refusing(f"cannot write the run folder {name}", out):
+        out.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(out)
+        with partial_folder(out, name) as partial:
             folder = RunFolder(partial)
             yield folder
-            try:
-                for parent, _, files in os.walk(partial):
-                    for path in (*(Path(parent) / file for file in files), Path(parent)):
-                        sync(path)
-                folder.path = _publish(partial, out, name)
-            except OSError as error:
-                _refuse(f"cannot finish the run folder {name}", out, error)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+            for parent, _, files in os.walk(partial):
+                for path in (*(Path(parent) / file for file in files), Path(parent)):
+                    sync(path)
+            folder.path = _publish(partial, out, name)
 
 
 def load_run(path: Path) -> dict[str, object]:
@@ -210,14 +189,14 @@ def environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     `arguments` replaces the process's own command line (`sys.argv`), whose program keeps its name alone.
     """
     return {
-        "dpzv_audit": _version("dpzv-audit"),
+        "dpzv_audit": version_of("dpzv-audit"),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "cpu_features": _cpu_features(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in PACKAGES},
         "command_line": [_program(sys.argv[0]), *sys.argv[1:]] if arguments is None else list(arguments),
     }
 
@@ -240,7 +219,8 @@ def _program(argument: str) -> str:
     return f"python -m {path.parent.name}" if path.name == "__main__.py" else path.name
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package, None where it is absent; nothing is imported."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -266,7 +246,7 @@ def check_out(out: Path) -> None:
     if not there.is_dir():
         raise InputError(f"but {there} is no folder; give a folder", "out", out)
     if not os.access(there, os.W_OK | os.X_OK):
-        raise AuditError(f"but {there} cannot be written to; give another ‹out› DIR", "out", out)
+        raise AuditError(f"but {there} cannot be written to (Permission denied); give another ‹out› DIR", "out", out)
 
 
 def _publish(partial: Path, out: Path, name: str) -> Path:
@@ -287,8 +267,11 @@ def _publish(partial: Path, out: Path, name: str) -> Path:
         return final
 
 
-def _refuse(what: str, out: Path, error: OSError) -> NoReturn:
-    reason = error.strerror or str(error)
-    raise AuditError(
-        f"{what} under {out}: {reason}; nothing of the run was kept, make room or give another ‹out› DIR"
-    ) from error
+@contextmanager
+def _refusing(what: str, out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        kept = "nothing of the run was kept, make room or give another ‹out› DIR"
+        raise AuditError(f"{what} under {out}: {reason}; {kept}") from error

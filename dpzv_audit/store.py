@@ -264,7 +264,7 @@ def _holder(handle: int) -> str:
 def partial_folder(out: Path, name: str) -> Iterator[Path]:
     """Make a hidden folder in `out` for the run `name`, its owner's alone (0700), and hold it while the block runs.
 
-    It is for the block to rename it or to remove it. `OSError` goes through.
+    Unless the block renames it, it is removed. `OSError` goes through.
     """
     with ExitStack() as held:
         while True:
@@ -274,7 +274,10 @@ def partial_folder(out: Path, name: str) -> Iterator[Path]:
                 held.enter_context(_locked(partial))
                 if partial.is_dir():
                     break
-        yield partial
+        try:
+            yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def remove_abandoned(out: Path) -> None:

@@ -42,7 +42,7 @@ def test_runs_never_replace_each_other_whatever_the_clock_does(tmp_path, step):
     now = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
     for number in range(3):
         with write_run(tmp_path, run_name("train", seed=0, now=now + number * step)) as folder:
-            folder.write_text("number", str(number))
+            folder.write("number", str(number))
     assert sorted(path.read_text() for path in tmp_path.glob("*/number")) == ["0", "1", "2"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.verdict import Evidence, evidence_from_json
+from dpzv_audit.runs import version_of
 from dpzv_audit.store import Store
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
@@ -45,10 +45,7 @@ def code_digest() -> str:
                 found.update(name.encode())
                 found.update(path.read_bytes())
     for library in _LIBRARIES:
-        try:
-            found.update(f"{library} {importlib.metadata.version(library)}".encode())
-        except importlib.metadata.PackageNotFoundError:
-            found.update(f"{library} absent".encode())
+        found.update(f"{library} {version_of(library) or 'absent'}".encode())
     return found.hexdigest()
 
 

@@ -281,13 +281,9 @@ class _Schedule:
         opened.results = [None] * len(opened.step.tasks)
         opened.pending = len(opened.step.tasks)
         for number in range(opened.pending):
-            self.again((index, number))
+            heapq.heappush(self._queue, (opened.step.order, index, number))
         if not opened.pending:
             self._resolve(index)
-
-    def left(self) -> bool:
-        """See `Work`."""
-        return bool(self._queue)
 
     def take(self) -> tuple[int, int] | None:
         """See `Work`: blocks that are stored, and tasks whose time is over, need none."""
@@ -334,10 +330,6 @@ class _Schedule:
         """See `Work`."""
         self._open[task[0]].cut = self._gate.over
         self._settle(*task, None)
-
-    def again(self, task: tuple[int, int]) -> None:
-        """See `Work`."""
-        heapq.heappush(self._queue, (self._open[task[0]].step.order, *task))
 
     def failed(self, task: tuple[int, int], error: BaseException, *, deaths: int = 0) -> None:
         """See `Work`."""

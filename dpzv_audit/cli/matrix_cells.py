@@ -100,10 +100,6 @@ class Cells:
         self._waiting = list(reversed(range(len(tasks))))
         self._found: dict[int, Outcome] = {}
 
-    def left(self) -> bool:
-        """Return whether a cell waits."""
-        return bool(self._waiting)
-
     def take(self) -> int | None:
         """Take the next cell."""
         return self._waiting.pop() if self._waiting else None
@@ -122,11 +118,6 @@ class Cells:
 
     def give_up(self, task: int) -> None:
         """Never called: no cell ends by the clock."""
-
-    def again(self, task: int) -> None:
-        """Put back a cell whose worker died, unless it was given up."""
-        if task not in self._found:
-            self._waiting.append(task)
 
     def failed(self, task: int, error: BaseException, *, deaths: int = 0) -> None:
         """Raise what `run_cell` lets through; a cell on which workers die is one that failed."""
@@ -181,10 +172,10 @@ def run_cell(task: CellTask) -> Outcome:
             private_folder(made)
     with write_run(folder, task.name) as run:
         if result is not None:
-            run.write_json("result.json", result)
-            run.write_json("environment.json", environment([]))
+            run.write("result.json", result)
+            run.write("environment.json", environment([]))
             write_report(run.path)
-        run.write_text(CELL_FILE, checksummed(to_jsonable(outcome)))
+        run.write(CELL_FILE, checksummed(to_jsonable(outcome)))
     return outcome
 
 

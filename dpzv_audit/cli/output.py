@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpzv_audit.cli.flags import GIVEN
-from dpzv_audit.errors import AuditError, InputError, Interrupted, inert_json
+from dpzv_audit.errors import InputError, Interrupted, inert_json
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import Noise, Result
 from dpzv_audit.runs import RESULT_FILE, environment, write_run
@@ -153,18 +153,10 @@ def write_folder(
     Nothing is left behind if anything fails.
     """
     with write_run(out, name) as folder:
-        folder.write_json(RESULT_FILE, stored)
-        folder.write_json("environment.json", environment())
-        for file, content in (files or {}).items():
-            folder.write_bytes(file, content.encode() if isinstance(content, str) else content)
-        try:
-            if report:
-                write_report(folder.path, drawings=drawings)
-        except OSError as error:
-            raise AuditError(
-                f"cannot write the report under {out}: {error.strerror or error}; "
-                "nothing of the run was kept, make room or give another --out DIR"
-            ) from error
+        for file, content in {RESULT_FILE: stored, "environment.json": environment(), **(files or {})}.items():
+            folder.write(file, content)
+        if report:
+            write_report(folder.path, drawings=drawings)
     return folder.path
 
 

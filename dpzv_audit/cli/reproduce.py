@@ -78,11 +78,11 @@ def reproduce(
             )
         text = to_markdown(table, result)
         with write_run(run.out, run_name("reproduce", name, seed=run.seed)) as folder:
-            folder.write_json("result.json", result)
-            folder.write_json("environment.json", environment())
-            folder.write_text("table.md", text)
+            folder.write("result.json", result)
+            folder.write("environment.json", environment())
+            folder.write("table.md", text)
             if table.figure is not None:
-                folder.write_text("figure.svg", table.figure(result))
+                folder.write("figure.svg", table.figure(result))
         kept.remove()
     output.result({**result, "run": str(folder.path)})
     output.say(text)

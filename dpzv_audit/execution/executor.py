@@ -32,11 +32,8 @@ Task = TypeVar("Task", bound=Hashable)
 class Work(Protocol[Task]):
     """Tasks, and what becomes of them; a task is any value that tells it from the others."""
 
-    def left(self) -> bool:
-        """Return whether any task still waits to be taken."""
-
     def take(self) -> Task | None:
-        """Take the task that is to be done next; None where none of those that wait needs work."""
+        """Take the task that is to be done next; None where none waits that needs work, or may still be begun."""
 
     def arguments(self, task: Task) -> tuple[Any, ...]:
         """Return what the job is called with."""
@@ -50,11 +47,11 @@ class Work(Protocol[Task]):
     def give_up(self, task: Task) -> None:
         """Take note that the task's time was over before it was done."""
 
-    def again(self, task: Task) -> None:
-        """Put back a task whose worker died."""
-
     def failed(self, task: Task, error: BaseException, *, deaths: int = 0) -> None:
-        """Raise what an error of the task means; after so many `deaths` of its workers it is that of the last."""
+        """Raise what an error of the task means; after so many `deaths` of its workers it is that of the last.
+
+        Until then another worker does the task.
+        """
 
 
 def carry_out(work: Work[Task], workers: Workers, job: Job) -> None:
@@ -86,15 +83,16 @@ def _here(work: Work[Task], job: Callable[..., Any]) -> None:
 def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
     lanes = lanes_of(workers, job)
     running: dict[Future[Any], tuple[Lane, Task]] = {}
+    orphaned: list[Task] = []
     deaths: Counter[Task] = Counter()
     opened: list[Lane] = []
     free: list[Lane] = []
     try:
-        while work.left() or running:
+        while True:
             joined = lanes.opened()
             opened += joined
             free += joined
-            while free and (task := work.take()) is not None:
+            while free and (task := orphaned.pop() if orphaned else work.take()) is not None:
                 lane = free.pop()
                 running[lane.submit(*work.arguments(task))] = (lane, task)
             now = time.monotonic()
@@ -119,12 +117,15 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
                         continue
                     if not worker_died(error):
                         work.failed(task, error)
+                    lane.renew()
                     deaths[task] += 1
                     if deaths[task] == MOST_DEATHS:
                         work.failed(task, error, deaths=MOST_DEATHS)
-                    lane.renew()
-                    work.again(task)
-            elif not free:
+                    else:
+                        orphaned.append(task)
+            elif free:
+                break
+            else:
                 time.sleep(_POLL_SECONDS)  # until a worker joins
     finally:
         lanes.close()

@@ -125,14 +125,10 @@ class _Collection:
         stopped = "max-minutes" if self._pending else None
         return Collected(arrays=arrays, pairs=pairs, stopped=stopped, fitted=self._fitted)
 
-    def left(self) -> bool:
-        """See `Work`. Here a chunk is not begun that would end after the limit, as far as the slowest so far tells."""
-        return bool(self._pending) and time.monotonic() + self._longest < self._end
-
     def take(self) -> Span | None:
-        """See `Work`."""
+        """See `Work`. Here a chunk is not begun that would end after the limit, as far as the slowest so far tells."""
         self._begun = time.monotonic()
-        return self._pending.pop(0) if self.left() else None
+        return self._pending.pop(0) if self._pending and self._begun + self._longest < self._end else None
 
     def arguments(self, task: Span) -> tuple[int, int, int | None]:
         """See `Work`."""
@@ -142,11 +138,9 @@ class _Collection:
         """See `Work`: what a worker has under way is given up, and what this process has is done to its end."""
         return None if self._here else self._end
 
-    def again(self, task: Span) -> None:
+    def give_up(self, task: Span) -> None:
         """See `Work`."""
         self._pending.insert(0, task)
-
-    give_up = again
 
     def failed(self, task: Span, error: BaseException, *, deaths: int = 0) -> None:
         """See `Work`."""

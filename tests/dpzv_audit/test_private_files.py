@@ -45,8 +45,8 @@ def mode(path):
 
 def run_folder(folder):
     with write_run(folder / "runs", "run") as run:
-        run.write_bytes("in.npz", b"scores")
-        run.write_bytes("figures/record.svg", b"")
+        run.write("in.npz", b"scores")
+        run.write("figures/record.svg", b"")
         assert mode(run.path) == 0o700  # while it is written, too
         assert mode(run.path / "in.npz") == 0o600
 

@@ -27,9 +27,9 @@ def code_of(error: AuditError) -> int:
 def test_a_run_folder_appears_whole_when_the_block_ends(tmp_path):
     out = tmp_path / "deep" / "runs"
     with write_run(out, "a-run") as folder:
-        folder.write_json("result.json", RESULT)
-        folder.write_text("report.md", "# ε = 1\n")
-        folder.write_bytes("figures/curve.svg", b"<svg/>")
+        folder.write("result.json", RESULT)
+        folder.write("report.md", "# ε = 1\n")
+        folder.write("figures/curve.svg", b"<svg/>")
         partial = folder.path
         assert partial.name.startswith(".a-run-")
         assert partial.name.endswith(".partial")
@@ -45,7 +45,7 @@ def test_a_taken_name_gets_a_number_and_nothing_is_replaced(tmp_path):
     paths = []
     for content in "abc":
         with write_run(tmp_path, "run") as folder:
-            folder.write_text("who.txt", content)
+            folder.write("who.txt", content)
         paths.append(folder.path)
     assert [path.name for path in paths] == ["run", "run-2", "run-3"]
     assert [(path / "who.txt").read_text() for path in paths] == ["a", "b", "c"]
@@ -56,7 +56,7 @@ def test_a_name_taken_between_the_look_and_the_rename_gets_a_number(tmp_path, mo
     (tmp_path / "run" / "other.txt").write_text("another process")
     monkeypatch.setattr(runs.os.path, "lexists", lambda path: False)
     with write_run(tmp_path, "run") as folder:
-        folder.write_text("who.txt", "me")
+        folder.write("who.txt", "me")
     assert folder.path.name == "run-2"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["other.txt"]
 
@@ -65,7 +65,7 @@ def test_a_name_taken_between_the_look_and_the_rename_gets_a_number(tmp_path, mo
 def test_nothing_is_left_when_the_block_fails(tmp_path, error):
     def fail() -> None:
         with write_run(tmp_path, "run") as folder:
-            folder.write_json("result.json", RESULT)
+            folder.write("result.json", RESULT)
             raise error
 
     with pytest.raises(type(error)) as caught:
@@ -84,7 +84,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, when)
     def fill() -> None:
         with write_run(tmp_path, "run") as folder:
             monkeypatch.setattr(*target, full)
-            folder.write_json("result.json", RESULT)
+            folder.write("result.json", RESULT)
 
     with pytest.raises(AuditError) as caught:
         fill()
@@ -107,8 +107,8 @@ def test_a_write_that_the_system_really_refuses_leaves_nothing(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         try:
             with write_run(Path(sys.argv[1]), "run") as folder:
-                folder.write_text("small.txt", "fits")
-                folder.write_bytes("large.bin", bytes(100_000))
+                folder.write("small.txt", "fits")
+                folder.write("large.bin", bytes(100_000))
         except AuditError as error:
             print(error)
             sys.exit(error.exit_code)
@@ -173,7 +173,7 @@ def test_an_out_named_like_a_package_is_refused(tmp_path, monkeypatch, out):
 def test_a_folder_within_a_project_of_such_a_name_is_fine(tmp_path):
     (tmp_path / "reports").mkdir()
     with write_run(tmp_path / "reports" / "runs", "run") as folder:
-        folder.write_text("a.txt", "a")
+        folder.write("a.txt", "a")
     assert folder.path.is_dir()
 
 
@@ -183,7 +183,7 @@ BAD_NAMES = ["../evil", "/evil", "a/../../evil", "", ".hidden", "a//b", "a/", "a
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_files_stay_in_their_folder(tmp_path, name):
     with pytest.raises(InputError, match="run file name is"), write_run(tmp_path / "out", "run") as folder:
-        folder.write_text(name, "evil")
+        folder.write(name, "evil")
     assert [path.name for path in tmp_path.rglob("*")] == ["out"]
 
 
@@ -197,7 +197,7 @@ def test_slugs_are_single_harmless_path_components(text):
 
 def test_a_run_cannot_climb_out_by_its_name(tmp_path):
     with write_run(tmp_path / "out", "../../evil") as folder:
-        folder.write_text("a.txt", "a")
+        folder.write("a.txt", "a")
     assert folder.path == tmp_path / "out" / "evil"
 
 
@@ -231,7 +231,7 @@ def test_json_keeps_the_order_and_the_letters_and_ends_in_a_newline(tmp_path):
     text = '{\n  "z": {\n    "name": "ε",\n    "values": [\n      0.1,\n      2.0\n    ]\n  },\n  "a": null\n}\n'
     assert json_text(value) == text
     with write_run(tmp_path, "run") as folder:
-        path = folder.write_json("a.json", value)
+        path = folder.write("a.json", value)
         assert path.read_bytes() == text.encode()
 
 
@@ -241,14 +241,14 @@ def test_json_has_no_nan_and_no_infinity(tmp_path, number):
         pytest.raises(AuditError, match=r"result\.json cannot be written as JSON"),
         write_run(tmp_path, "r") as folder,
     ):
-        folder.write_json("result.json", {"epsilon": [number]})
+        folder.write("result.json", {"epsilon": [number]})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bytes_of_no_encoding_survive_as_json(tmp_path):
     argument = os.fsdecode(b"caf\xe9") if os.name != "nt" else "caf\udce9"
     with write_run(tmp_path, "run") as folder:
-        path = folder.write_json("environment.json", {"command_line": [argument]})
+        path = folder.write("environment.json", {"command_line": [argument]})
         assert json.loads(path.read_bytes()) == {"command_line": ["caf\udce9"]}
 
 

@@ -144,12 +144,9 @@ def test_a_cell_on_which_workers_die_is_one_that_failed(tmp_path):
     counts = []
     cells = Cells([task, task], counts.append)
     number = cells.take()
-    cells.again(number)
-    assert cells.take() == number
     cells.failed(number, BrokenExecutor(), deaths=3)
-    cells.again(number)
     assert cells.take() == 1 - number
-    assert not cells.left()
+    assert cells.take() is None
     assert counts == [1]
     with pytest.raises(ValueError, match="of another kind"):
         cells.failed(1 - number, ValueError("of another kind"))
