@@ -7,7 +7,7 @@ method that does not beat this has learnt nothing worth its downlink at the clie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from dpzv_audit.seeds import Purpose
 from mechanisms.core.config import TrainingConfig, rounds_of
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.federation import Federation
+from mechanisms.core.joining import joined
 from mechanisms.core.noise import GaussianNoise, Grid, outer_steps, unit_steps
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -34,25 +35,22 @@ class FrozenControl:
 
     server_rate: float
     correct: np.ndarray
-    right: int
-    """How many of `guesses` about training records, in all replicas, are right."""
-    guesses: int
+    fitted: np.ndarray
+    """Which of the training records that are looked at are right, booleans (K, n)."""
 
     @property
     def train_accuracy(self) -> float:
         """Accuracy in training over all replicas."""
-        return self.right / self.guesses
+        return float(self.fitted.mean())
 
 
 @torch.no_grad()
 def frozen_clients(
     data: TrainingData,
     config: TrainingConfig,
+    context: RunContext,
     *,
     rate: float,
-    seed: int,
-    replicas: Sequence[int] = (0,),
-    device: str = "cpu",
     at_once: int | None = None,
 ) -> FrozenControl:
     """Train the server alone at `rate` for as many rounds, batches and momentum as `config` says.
@@ -61,16 +59,10 @@ def frozen_clients(
     """
 
     def piece(first: int, last: int) -> FrozenControl:
-        context = RunContext(seed=seed, replicas=replicas[first:last], device=device)
-        return _frozen_stack(data.of_replicas(first, last), config, context, rate)
+        some = replace(context, replicas=context.replicas[first:last])
+        return _frozen_stack(data.of_replicas(first, last), config, some, rate)
 
-    pieces = [control for control, _ in in_pieces(piece, 0, len(replicas), at_once)]
-    return FrozenControl(
-        rate,
-        np.concatenate([control.correct for control in pieces]),
-        right=sum(control.right for control in pieces),
-        guesses=sum(control.guesses for control in pieces),
-    )
+    return joined([control for control, _ in in_pieces(piece, 0, len(context.replicas), at_once)])
 
 
 def _frozen_stack(data: TrainingData, config: TrainingConfig, context: RunContext, rate: float) -> FrozenControl:
@@ -85,8 +77,7 @@ def _frozen_stack(data: TrainingData, config: TrainingConfig, context: RunContex
     shown = min(fed.records, _TUNING_RECORDS)
     rows = fed.table[:-1].unflatten(0, (fed.stack, fed.records))[:, :shown]
     guesses = fed.server.forward(fed.server_parameters, rows).argmax(2)
-    labels = data.labels[..., :shown]
-    return FrozenControl(rate, correct, int((guesses == labels).sum()), guesses.numel())
+    return FrozenControl(rate, correct, (guesses == data.labels[..., :shown]).cpu().numpy())
 
 
 def rates_tried(config: TrainingConfig) -> tuple[float, ...]:
@@ -97,10 +88,8 @@ def rates_tried(config: TrainingConfig) -> tuple[float, ...]:
 def tuned_frozen_clients(
     data: TrainingData,
     config: TrainingConfig,
+    context: RunContext,
     *,
-    seed: int,
-    replicas: Sequence[int] = (0,),
-    device: str = "cpu",
     progress: Callable[[int], None] | None = None,
     at_once: int | None = None,
 ) -> tuple[FrozenControl, FrozenControl]:
@@ -110,9 +99,7 @@ def tuned_frozen_clients(
     """
     tried = []
     for rate in rates_tried(config):
-        tried.append(
-            frozen_clients(data, config, rate=rate, seed=seed, replicas=replicas, device=device, at_once=at_once)
-        )
+        tried.append(frozen_clients(data, config, context, rate=rate, at_once=at_once))
         if progress is not None:
             progress(len(tried))
     return tried[0], max(tried, key=lambda control: control.train_accuracy)
@@ -145,25 +132,17 @@ def control_sigma(config: PrivateControlConfig) -> float:
 
 
 @torch.no_grad()
-def private_frozen_clients(
-    data: TrainingData,
-    config: PrivateControlConfig,
-    *,
-    seed: int,
-    replicas: Sequence[int] = (0,),
-    device: str = "cpu",
-) -> np.ndarray:
+def private_frozen_clients(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> np.ndarray:
     """Train the server privately on random embeddings; which test records are right, booleans (K, n).
 
     A client's features are h(x) - h(0): its own random start at the record less that at a blank one, so that nothing is
     centred or scaled by the data. Clients have the models that `TrainingConfig` gives the data.
     """
-    return np.concatenate([_one(data, config, seed=seed, replica=k, device=device) for k in replicas])
+    return np.concatenate([_one(data, config, replace(context, replicas=(k,))) for k in context.replicas])
 
 
-def _one(data: TrainingData, config: PrivateControlConfig, *, seed: int, replica: int, device: str) -> np.ndarray:
-    clients = TrainingConfig(batch_size=1, embedding=config.embedding)
-    fed = Federation(data, clients, RunContext(seed=seed, replicas=(replica,), device=device))
+def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) -> np.ndarray:
+    fed = Federation(data, TrainingConfig(batch_size=1, embedding=config.embedding), context)
     rows = _features(fed, data.features, config.feature_scale)
     sigma = control_sigma(config)
     grid = Grid.fit(config.clip, sigma, bits=_BITS, records=len(rows))
@@ -176,7 +155,7 @@ def _one(data: TrainingData, config: PrivateControlConfig, *, seed: int, replica
         rounded=True,
         **fed.context.streams(torch.float64),
     )
-    weights = torch.zeros(rows.shape[1], data.classes, dtype=fed.dtype, device=device)
+    weights = torch.zeros(rows.shape[1], data.classes, dtype=fed.dtype, device=fed.device)
     velocity = torch.zeros_like(weights)
     for _ in range(config.steps):
         steps = clipped_gradient_steps(rows, units, data.labels, weights, grid) + noise.next().view_as(weights)

@@ -26,10 +26,11 @@ from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms import train
-from mechanisms.core.channel import Adversary, BatchLog, IdsTogether, Observer, View, ViewRecorder
+from mechanisms.core.channel import Adversary, BatchLog, Observer, View, ViewRecorder
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import architectures_of, pretrained
+from mechanisms.core.joining import Known, joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
 _CONTROLS_CLIENT = ("client", "malicious-client")
@@ -179,11 +180,11 @@ def attacked_run(
         few=granted,
         some=some_features(data, setting, options["known_records"]) if setting.adversary == "server" else None,
     )
-    together = IdsTogether()
+    together: Known = {}
     return AttackedRun(
-        view=View.joined(views, together),
+        view=joined(views, together),
         known=known,
-        log=BatchLog.joined(logs, together),
+        log=joined(logs, together),
         trained=trained,
         plan=the_plan,
         repeats=behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1,

@@ -277,7 +277,7 @@ def only(trained: TrainedStack, count: int) -> TrainedStack:
     """The first `count` replicas of a stack."""
 
     def first(stack: ParameterStack) -> ParameterStack:
-        return ParameterStack(stack.flat[:count], stack.layout)
+        return replace(stack, flat=stack.flat[:count])
 
     return replace(
         trained,

@@ -39,7 +39,7 @@ from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried, tuned_frozen_clients
 from mechanisms.core.channel import Message, Observer, StalenessObserver
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import TrainedStack
+from mechanisms.core.context import RunContext, TrainedStack
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 
 
@@ -119,9 +119,7 @@ def train_result(
         at_rate, tuned = tuned_frozen_clients(
             data,
             config,
-            seed=seed,
-            replicas=range(trials),
-            device=device,
+            RunContext(seed=seed, replicas=range(trials), device=device),
             progress=reporter.stage("controls", len(rates_tried(config))),
             at_once=at_once,
         )
@@ -250,10 +248,8 @@ def _frozen_control(case: Case, setting: AttackSetting, at_once: int | None) -> 
     control = frozen_clients(
         case.training_data,
         case.config,
+        RunContext(seed=case.seed, replicas=range(setting.trials), device=case.device),
         rate=case.config.server_rate,
-        seed=case.seed,
-        replicas=range(setting.trials),
-        device=case.device,
         at_once=at_once,
     )
     return {"frozen-clients": control_section(control.server_rate, control.correct, setting.confidence)}

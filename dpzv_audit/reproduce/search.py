@@ -30,7 +30,7 @@ from dpzv_audit.reproduce.table import Item, Row, Setting, counted, interval_of,
 from dpzv_audit.reproduce.training import MEGABYTE, setting_facts
 from mechanisms import DPZVConfig, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
-from mechanisms.core.context import Deployment, TrainingData
+from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.methods.dpzv import scalar_release
 
 HELD_OUT = 6
@@ -159,7 +159,7 @@ class FrozenClients:
     ) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
         config = self._config(options)
-        correct = private_frozen_clients(data, config, seed=seed, replicas=(replica,), device=device)[0]
+        correct = private_frozen_clients(data, config, RunContext(seed=seed, replicas=(replica,), device=device))[0]
         return correct, {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
 
     def guarantee(self, options: Row, deployment: Deployment) -> Row:

@@ -18,7 +18,7 @@ from dpzv_audit.reproduce.table import Item, Row, Setting, counted, filled, labe
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.training import train_in_stacks
 
 MEGABYTE = 1e6
@@ -110,9 +110,8 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
     def compute(_: Any) -> Row:
-        frozen = frozen_clients(
-            data, config, rate=rate, seed=setting.seed, replicas=range(setting.seeds), device=setting.device
-        )
+        context = RunContext(seed=setting.seed, replicas=range(setting.seeds), device=setting.device)
+        frozen = frozen_clients(data, config, context, rate=rate)
         return {
             **to_jsonable(shared_rate(frozen.correct)),
             "server_rate": rate,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ SERVER = 0
 VALUE_BYTES = 4
 """Every number travels as a 4-byte float, whatever precision the simulation computes in."""
 
-Bytes = int | tuple[int, ...]
+Bytes = int | list[int]
 """Bytes of one replica where all K send alike, else those of each."""
 
 
@@ -46,27 +47,11 @@ class Message:
     ids: torch.Tensor | None = None
     bits: int | None = None
     """Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number."""
-    sizes: tuple[int, ...] | None = None
+    sizes: list[int] | None = None
     """How many of the B places hold a record, by replica; None: all do. Padding is simulated, never sent.
 
     Places are then the last axis but one of the payload: (K, ..., B, width).
     """
-
-    @classmethod
-    def joined(cls, parts: Sequence[Message], together: IdsTogether) -> Message:
-        """The message of a stack whose replicas trained in several: `parts` in the order of the replicas.
-
-        Raises:
-            ValueError: Batches differ in size (Poisson sampling): payloads are not padded.
-        """
-        if any(part.sizes is not None for part in parts):
-            raise ValueError("messages about batches that differ in size cannot be joined")
-        ids = [part.ids for part in parts if part.ids is not None]
-        if ids and len(ids) < len(parts):
-            raise ValueError("of messages with and without ids none is made")
-        return replace(
-            parts[0], payload=torch.cat([part.payload for part in parts]), ids=together(ids) if ids else None
-        )
 
     @property
     def nbytes(self) -> Bytes:
@@ -77,22 +62,7 @@ class Message:
         if self.sizes is None:
             return whole
         row = whole // self.payload.shape[-2]
-        return tuple(row * size for size in self.sizes)
-
-
-class IdsTogether:
-    """Ids (K, B) of several stacks as those of one; messages that shared a tensor share one again."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], torch.Tensor]] = {}
-
-    def __call__(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The replicas of `parts` in their order."""
-        key = tuple(map(id, parts))
-        if key not in self._known:
-            # With the parts: an id means nothing once its tensor is gone.
-            self._known[key] = parts, torch.cat(list(parts))
-        return self._known[key][1]
+        return [row * size for size in self.sizes]
 
 
 class Observer(Protocol):
@@ -133,36 +103,24 @@ class Ledger:
     def record(self, message: Message) -> None:
         """Count `message`."""
         side = self.counted_down if message.sender == SERVER else self.counted_up
-        side[message.kind] = _plus(side.get(message.kind, 0), message.nbytes)
+        side[message.kind] = np.add(side.get(message.kind, 0), message.nbytes).tolist()
         self.messages += 1
 
     def of(self, place: int) -> Ledger:
         """The ledger of the replica at `place` of the stack alone."""
-        up, down = (
-            {kind: n if isinstance(n, int) else n[place] for kind, n in side.items()}
-            for side in (self.counted_up, self.counted_down)
-        )
-        return Ledger(dict(up), dict(down), self.messages)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Ledger]) -> Ledger:
-        """The ledger of a stack whose replicas trained in several: `parts` in the order of the replicas."""
-
-        def together(sides: Sequence[dict[str, Bytes]]) -> dict[str, Bytes]:
-            return {kind: _side_by_side([side[kind] for side in sides]) for kind in sides[0]}
-
-        up, down = together([part.counted_up for part in parts]), together([part.counted_down for part in parts])
-        return cls(up, down, parts[0].messages)
+        sides = (self.counted_up, self.counted_down)
+        up, down = ({kind: n if isinstance(n, int) else n[place] for kind, n in side.items()} for side in sides)
+        return Ledger({**up}, {**down}, self.messages)
 
     @property
     def bytes_up(self) -> dict[str, int]:
         """Bytes from clients to the server by kind of message."""
-        return {kind: _mean(n) for kind, n in self.counted_up.items()}
+        return {kind: round(np.mean(n)) for kind, n in self.counted_up.items()}
 
     @property
     def bytes_down(self) -> dict[str, int]:
         """Bytes from the server to clients by kind of message."""
-        return {kind: _mean(n) for kind, n in self.counted_down.items()}
+        return {kind: round(np.mean(n)) for kind, n in self.counted_down.items()}
 
     @property
     def up(self) -> int:
@@ -173,24 +131,6 @@ class Ledger:
     def down(self) -> int:
         """Bytes from the server to clients."""
         return sum(self.bytes_down.values())
-
-
-def _plus(first: Bytes, second: Bytes) -> Bytes:
-    if isinstance(first, int):
-        return first + second if isinstance(second, int) else tuple(first + n for n in second)
-    if isinstance(second, int):
-        return tuple(n + second for n in first)
-    return tuple(n + m for n, m in zip(first, second, strict=True))
-
-
-def _side_by_side(counts: Sequence[Bytes]) -> Bytes:
-    """Bytes of each replica of several stacks as of one; one number where all are alike, as in each stack."""
-    each = [n for count in counts for n in ((count,) if isinstance(count, int) else count)]
-    return each[0] if all(isinstance(count, int) for count in counts) else tuple(each)
-
-
-def _mean(count: Bytes) -> int:
-    return count if isinstance(count, int) else round(sum(count) / len(count))
 
 
 class Channel:
@@ -267,29 +207,6 @@ class View:
     adversary: Adversary
     messages: list[Message] = field(default_factory=list)
     notes: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
-
-    @classmethod
-    def joined(cls, parts: Sequence[View], together: IdsTogether) -> View:
-        """The view of a stack whose replicas trained in several: `parts` in the order of the replicas, used up.
-
-        Raises:
-            ValueError: The views differ in length, or their batches in size (Poisson sampling).
-        """
-        if len(parts) == 1:
-            return parts[0]
-        if len({part._lengths() for part in parts}) > 1:
-            raise ValueError("views of different lengths cannot be joined")
-        whole = cls(parts[0].adversary)
-        # From the end, so that what is joined can be let go: there may be no room for all of it twice.
-        for _ in range(len(parts[0].messages)):
-            whole.messages.append(Message.joined([part.messages.pop() for part in parts], together))
-        whole.messages.reverse()
-        for key, notes in parts[0].notes.items():
-            whole.notes[key] = [torch.cat([part.notes[key].pop() for part in parts]) for _ in range(len(notes))][::-1]
-        return whole
-
-    def _lengths(self) -> tuple[int, frozenset[tuple[tuple[int, str], int]]]:
-        return len(self.messages), frozenset((key, len(values)) for key, values in self.notes.items())
 
     def received(self, kind: str) -> list[Message]:
         """Messages of `kind` that the server sent, in order."""
@@ -380,37 +297,24 @@ class ViewRecorder:
             self.view.notes.setdefault((party, name), []).append(value)
 
 
+@dataclass
 class BatchLog:
     """Batch ids of every answer, for *scoring* an attack's guesses; no attack is given one."""
 
-    def __init__(self, kind: str, clients: tuple[int, ...] | None = None) -> None:
-        self._kind = kind
-        self._clients = clients
-        self._ids: list[torch.Tensor] = []
-        self._shelf = Shelf()
-
-    @classmethod
-    def joined(cls, parts: Sequence[BatchLog], together: IdsTogether) -> BatchLog:
-        """The log of a stack whose replicas trained in several: `parts` in the order of the replicas.
-
-        Raises:
-            ValueError, RuntimeError: The logs differ in length, or their batches in size (Poisson sampling).
-        """
-        if len(parts) == 1:
-            return parts[0]
-        whole = cls(parts[0]._kind, parts[0]._clients)
-        whole._ids = [together(same) for same in zip(*(part._ids for part in parts), strict=True)]
-        return whole
+    kind: str
+    clients: tuple[int, ...] | None = None
+    ids: list[Tensor] = field(default_factory=list)
+    _shelf: Shelf = field(default_factory=Shelf, init=False)
 
     def on_message(self, message: Message) -> None:
         """Keep the ids beside answers of the logged kind to the logged clients."""
-        wanted = self._clients is None or message.receiver in self._clients
-        if message.sender == SERVER and message.kind == self._kind and wanted and message.ids is not None:
-            self._ids.append(self._shelf.keep(message.ids))
+        wanted = self.clients is None or message.receiver in self.clients
+        if message.sender == SERVER and message.kind == self.kind and wanted and message.ids is not None:
+            self.ids.append(self._shelf.keep(message.ids))
 
     def stacked(self) -> torch.Tensor:
         """Ids of shape (answers, K, B), -1 where a place is padding."""
-        return _stacked(self._ids)
+        return _stacked(self.ids)
 
 
 def _stacked(ids: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -85,10 +85,7 @@ def _restore_counters(fed: Federation, facts: dict[str, Any]) -> None:
         client.batches.skip_to(max(0, drawn - 1))
         client.batch = client.batches.next() if drawn else None
     ledger = facts["ledger"]
-    up, down = (
-        {kind: n if isinstance(n, int) else tuple(n) for kind, n in ledger[side].items()} for side in ("up", "down")
-    )
-    fed.channel.ledger = Ledger(up, down, ledger["messages"])
+    fed.channel.ledger = Ledger(ledger["up"], ledger["down"], ledger["messages"])
 
 
 def _read(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:

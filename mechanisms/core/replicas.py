@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Literal, Protocol, Unpack
@@ -41,17 +42,19 @@ def views_of(flat: Tensor, layout: Layout) -> Views:
     return views
 
 
+@dataclass(eq=False)
 class ParameterStack:
     """Parameters of S models as one tensor `flat` of shape (S, d), with `views` by name into it.
 
     `flat` changes in place only, so views, and the `operands` that an evaluator derives from them once, stay right.
     """
 
-    def __init__(self, flat: Tensor, layout: Layout) -> None:
-        self.flat = flat
-        self.layout = layout
-        self.views = views_of(flat, layout)
-        self.operands: tuple[tuple[Tensor, Tensor, Tensor], ...] | None = None
+    flat: Tensor
+    layout: Layout
+    operands: tuple[tuple[Tensor, Tensor, Tensor], ...] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.views = views_of(self.flat, self.layout)
 
     @cached_property
     def gradient(self) -> ParameterStack:

@@ -86,7 +86,7 @@ class Batch:
     flat: Tensor
     places: Tensor
     weights: Tensor | None = None
-    sizes: tuple[int, ...] | None = None
+    sizes: list[int] | None = None
 
     @property
     def members(self) -> Tensor:
@@ -188,7 +188,7 @@ class BatchStream:
             return [Batch(*parts) for parts in rounds]
         sizes = weights.sum(2).T.tolist()
         kept = weights.transpose(0, 1).contiguous().to(device)
-        return [Batch(*parts, w, tuple(n)) for parts, w, n in zip(rounds, kept.unbind(), sizes, strict=True)]
+        return [Batch(*parts, w, n) for parts, w, n in zip(rounds, kept.unbind(), sizes, strict=True)]
 
 
 def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:

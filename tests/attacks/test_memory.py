@@ -6,7 +6,8 @@ import torch
 from attacks import ATTACKS
 from attacks.core import run as attacked
 from dpzv_audit.findings import to_jsonable
-from mechanisms.core.channel import Adversary, IdsTogether, Message, View
+from mechanisms.core.channel import Adversary, Message, View
+from mechanisms.core.joining import joined
 
 from .conftest import random_dataset, small_setting
 
@@ -80,14 +81,16 @@ def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attac
     assert torch.allclose(halved.trained.server.flat, whole.trained.server.flat, rtol=1e-6)
 
 
-def test_batches_that_differ_in_size_are_not_joined():
+def test_batches_are_joined_with_their_sizes_and_only_where_they_are_of_one_width():
     """Under Poisson sampling payloads of different stacks have different widths: no number is made of them."""
-    views = [
-        View(Adversary("client", (1,)), [Message(0, 0, 1, "gradient", torch.ones(1, 3, 2), sizes=(3,))])
-        for _ in range(2)
-    ]
-    with pytest.raises(ValueError, match="differ in size"):
-        View.joined(views, IdsTogether())
+
+    def view(width):
+        return View(Adversary("client", (1,)), [Message(0, 0, 1, "gradient", torch.ones(1, width, 2), sizes=[width])])
+
+    (message,) = joined([view(3), view(3)]).messages
+    assert (tuple(message.payload.shape), message.sizes, message.nbytes) == ((2, 3, 2), [3, 3], [24, 24])
+    with pytest.raises(RuntimeError, match="must match"):
+        joined([view(3), view(2)])
 
 
 def test_views_of_different_lengths_are_not_joined_and_ids_stay_shared():
@@ -98,13 +101,13 @@ def test_views_of_different_lengths_are_not_joined_and_ids_stay_shared():
             Adversary("client", (1,)), [Message(r, 0, 1, "scalar", torch.ones(1), ids[k]) for r in range(count)]
         )
 
-    whole = View.joined([view(0, 3), view(1, 3)], IdsTogether())
+    whole = joined([view(0, 3), view(1, 3)])
     assert [message.round for message in whole.messages] == [0, 1, 2]
     assert whole.messages[0].ids.tolist() == [[3, 1], [0, 2]]
     assert whole.messages[0].ids is whole.messages[2].ids
     for first, second in ((2, 3), (3, 2)):
         with pytest.raises(ValueError, match="different lengths"):
-            View.joined([view(0, first), view(1, second)], IdsTogether())
+            joined([view(0, first), view(1, second)])
 
 
 def test_a_poisson_training_that_does_not_fit_is_not_halved(monkeypatch):

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from mechanisms.controls import RATE_GRID, frozen_clients, tuned_frozen_clients
-from mechanisms.core.context import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.methods.compressed import SplitConfig
 from mechanisms.methods.dpzv import DPZVConfig
 
@@ -20,19 +20,19 @@ def data(make_dataset):
 def test_frozen_clients_is_dpzv_whose_clients_do_not_move(data):
     """At the same rate: clients at rate 0 and a table whose rows are their embeddings (h+ = h- in the limit)."""
     config = DPZVConfig(**SMALL, server_rate=0.1, sigma=0.0, client_rate=0.0, smoothing=1e-9)
-    control = frozen_clients(data, config, rate=0.1, seed=2, replicas=(0, 1))
+    control = frozen_clients(data, config, RunContext(seed=2, replicas=(0, 1)), rate=0.1)
     trained = train(data, config, seed=2, replicas=(0, 1))
     assert np.array_equal(control.correct, trained.correct)
-    other = frozen_clients(data, config, rate=0.0, seed=2, replicas=(0, 1))
+    other = frozen_clients(data, config, RunContext(seed=2, replicas=(0, 1)), rate=0.0)
     assert not np.array_equal(control.correct, other.correct)
 
 
 @pytest.mark.parametrize("config", [DPZVConfig(**SMALL), SplitConfig(**SMALL)])
 def test_the_tuned_control_is_the_best_in_training_of_its_grid(config, data):
     done = []
-    at_rate, tuned = tuned_frozen_clients(data, config, seed=0, replicas=(0, 1), progress=done.append)
+    at_rate, tuned = tuned_frozen_clients(data, config, RunContext(seed=0, replicas=(0, 1)), progress=done.append)
     rates = dict.fromkeys((config.server_rate, *RATE_GRID))
-    tried = {rate: frozen_clients(data, config, rate=rate, seed=0, replicas=(0, 1)) for rate in rates}
+    tried = {rate: frozen_clients(data, config, RunContext(seed=0, replicas=(0, 1)), rate=rate) for rate in rates}
     assert at_rate.server_rate == config.server_rate
     assert np.array_equal(at_rate.correct, tried[config.server_rate].correct)
     assert tuned.train_accuracy == max(c.train_accuracy for c in tried.values())
@@ -48,7 +48,7 @@ def test_test_labels_choose_nothing(make_dataset):
         data = TrainingData(
             data.features, data.labels, data.test_features, (data.test_labels + shift) % 3, data.classes
         )
-        chosen.append(tuned_frozen_clients(data, DPZVConfig(**SMALL), seed=0)[1].server_rate)
+        chosen.append(tuned_frozen_clients(data, DPZVConfig(**SMALL), RunContext(seed=0))[1].server_rate)
     assert chosen[0] == chosen[1]
 
 
@@ -57,17 +57,16 @@ def test_train_accuracy_is_of_the_training_labels(make_dataset):
     labels = np.stack([dataset.train.labels, np.zeros(30, dtype=np.int64)])
     data = TrainingData.of(dataset, dtype=torch.float64, device="cpu", labels=labels)
     config = DPZVConfig(**{**SMALL, "epochs": 60})
-    constant = frozen_clients(data, config, rate=0.2, seed=0, replicas=(0, 1))
-    alone = frozen_clients(
-        TrainingData.of(dataset, dtype=torch.float64, device="cpu"), config, rate=0.2, seed=0, replicas=(0,)
-    )
+    constant = frozen_clients(data, config, RunContext(seed=0, replicas=(0, 1)), rate=0.2)
+    one = TrainingData.of(dataset, dtype=torch.float64, device="cpu")
+    alone = frozen_clients(one, config, RunContext(seed=0), rate=0.2)
     # The replica whose labels are all 0 learns them all, so the mean of both follows from the other alone.
     assert constant.train_accuracy == pytest.approx((1.0 + alone.train_accuracy) / 2)
 
 
 def test_without_a_top_model_nothing_is_trained(data):
     config = DPZVConfig(**SMALL, top_model=False)
-    controls = [frozen_clients(data, config, rate=rate, seed=0) for rate in (0.0, 0.5)]
+    controls = [frozen_clients(data, config, RunContext(seed=0), rate=rate) for rate in (0.0, 0.5)]
     assert np.array_equal(controls[0].correct, controls[1].correct)
 
 
@@ -76,10 +75,11 @@ def test_the_best_rate_is_not_always_the_largest_or_the_last(make_dataset):
     best = set()
     for seed in range(6):
         data = TrainingData.of(make_dataset(records=30, seed=seed), dtype=torch.float64, device="cpu")
-        _, tuned = tuned_frozen_clients(data, DPZVConfig(**{**SMALL, "epochs": 20}), seed=seed)
+        _, tuned = tuned_frozen_clients(data, DPZVConfig(**{**SMALL, "epochs": 20}), RunContext(seed=seed))
         rates = (0.005, *RATE_GRID)
         tried = {
-            rate: frozen_clients(data, DPZVConfig(**{**SMALL, "epochs": 20}), rate=rate, seed=seed) for rate in rates
+            rate: frozen_clients(data, DPZVConfig(**{**SMALL, "epochs": 20}), RunContext(seed=seed), rate=rate)
+            for rate in rates
         }
         assert tuned.train_accuracy == max(c.train_accuracy for c in tried.values())
         best.add(tuned.server_rate)

@@ -8,7 +8,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.controls import PrivateControlConfig, frozen_clients, private_frozen_clients
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
-from mechanisms.core.context import TrainingData, dtype_of
+from mechanisms.core.context import RunContext, TrainingData, dtype_of
 
 from ..built_in import new_run, train
 from ..pretended import OnDevice, pretended_cuda
@@ -93,8 +93,9 @@ def test_controls_train_on_a_device(make_dataset):
 
     def controls(device):
         data = TrainingData.of(dataset, dtype=torch.float32, device=device)
-        frozen = frozen_clients(data, config, rate=0.1, seed=0, replicas=(0, 1), device=device)
-        return frozen.correct, private_frozen_clients(data, private, seed=0, device=device)
+        context = RunContext(seed=0, replicas=(0, 1), device=device)
+        frozen = frozen_clients(data, config, context, rate=0.1)
+        return frozen.correct, private_frozen_clients(data, private, RunContext(seed=0, device=device))
 
     here = controls("cpu")
     with pretended_cuda():

@@ -9,7 +9,7 @@ from mechanisms.controls import (
     control_sigma,
     private_frozen_clients,
 )
-from mechanisms.core.context import TrainingData
+from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.noise import GaussianNoise, Grid, unit_steps
 
 
@@ -73,13 +73,13 @@ def test_the_noise_that_is_drawn_is_the_calibrated_one_once_a_step(data, monkeyp
         return real(self)
 
     monkeypatch.setattr(GaussianNoise, "next", watched)
-    private_frozen_clients(data, config(), seed=0)
+    private_frozen_clients(data, config(), RunContext(seed=0))
     assert drawn == [Grid(config().clip, 28).steps(control_sigma(config()))] * 5
 
 
 def test_a_replica_is_the_same_in_any_stack_and_other_replicas_differ(data):
-    stack = private_frozen_clients(data, config(), seed=3, replicas=(0, 1, 2))
-    alone = private_frozen_clients(data, config(), seed=3, replicas=(1,))
+    stack = private_frozen_clients(data, config(), RunContext(seed=3, replicas=(0, 1, 2)))
+    alone = private_frozen_clients(data, config(), RunContext(seed=3, replicas=(1,)))
     assert stack.shape == (3, 60)
     assert np.array_equal(stack[1], alone[0])
     assert not np.array_equal(stack[0], stack[1])
@@ -91,7 +91,7 @@ def test_it_learns_where_epsilon_is_large_and_not_where_it_is_tiny():
     digits = TrainingData.of(load("digits", clients=4), dtype=torch.float32, device="cpu")
     accuracy = {
         epsilon: private_frozen_clients(
-            digits, config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0), seed=0
+            digits, config(epsilon=epsilon, embedding=32, steps=60, feature_scale=1.0), RunContext(seed=0)
         ).mean()
         for epsilon in (100.0, 1e-3)
     }

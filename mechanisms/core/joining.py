@@ -1,0 +1,60 @@
+"""Puts side by side what stacks of replicas gave that were trained one after the other, as if by one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
+from itertools import chain
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+Known = dict[tuple[int, ...], tuple[Sequence[Any], Tensor]]
+
+
+def joined(parts: Sequence[T], known: Known | None = None) -> T:
+    """Return `parts`, in the order of their replicas, as one.
+
+    Tensors, arrays and lists of whole numbers have an entry for each replica and are put end to end. Dataclasses,
+    mappings and sequences are joined entry by entry, lists from their end and used up: there may be no room for all of
+    it twice. Anything else is the same in all parts. Whole numbers in a tensor are ids of a batch, which several
+    messages share, and share again afterwards; `known` keeps them from one call to the next.
+
+    Raises:
+        ValueError, RuntimeError: Sequences differ in length, or batches in width (Poisson sampling).
+    """
+    found: T = parts[0] if len(parts) == 1 else _joined(parts, {} if known is None else known)
+    return found
+
+
+def _joined(parts: Sequence[Any], known: Known) -> Any:
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(parts)) if first.is_floating_point() else _ids(parts, known)
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)
+    if is_dataclass(first):
+        given = {one.name: [getattr(part, one.name) for part in parts] for one in fields(first) if one.init}
+        return replace(parts[0], **{name: _joined(values, known) for name, values in given.items()})
+    if isinstance(first, dict):
+        return {key: _joined([part[key] for part in parts], known) for key in first}
+    if isinstance(first, list) and first and isinstance(first[0], int):
+        return list(chain(*parts))
+    if isinstance(first, tuple):
+        return tuple(_joined(same, known) for same in zip(*parts, strict=True))
+    if isinstance(first, list):
+        if len({len(part) for part in parts}) > 1:
+            raise ValueError("sequences of different lengths cannot be joined")
+        return [_joined([part.pop() for part in parts], known) for _ in range(len(first))][::-1]
+    return first
+
+
+def _ids(parts: Sequence[Tensor], known: Known) -> Tensor:
+    key = tuple(map(id, parts))
+    if key not in known:
+        # With the parts: an id means nothing once its tensor is gone.
+        known[key] = parts, torch.cat(list(parts))
+    return known[key][1]
