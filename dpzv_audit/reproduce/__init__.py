@@ -15,7 +15,8 @@ from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce import attacks, figures, memory, search, training
 from dpzv_audit.reproduce.implicit import ImplicitNoise
-from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, Stage, TableParts, data, filled, listed, no_stage
+from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, Stage, TableParts, no_stage
+from dpzv_audit.reproduce.words import data, filled, page
 
 __all__ = ["TABLES", "PaperTable", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 
@@ -199,34 +200,13 @@ def reproduce(
 
 def to_markdown(table: PaperTable, result: Row) -> str:
     """Return the reproduced `table` as Markdown: ours beside theirs."""
-    seeds = f"{result['seeds']} {'seed' if result['seeds'] == 1 else 'seeds'}"
-    trained = f"{result['epochs']} of {table.epochs_of} {result['paper_epochs']} epochs" if table.epochs else ""
-    if trained and result["records"] is not None:
-        trained += f" on {result['records']:,} records"
-    length = f"{trained}, {seeds}. " if trained else ""
-    if table.lead is not None:
-        data = "the data" if result["records"] is None else f"{result['records']:,} training records"
-        length = f"Trainings of at most {result['epochs']} passes over {data}, {seeds} of a chosen setting. "
-    lines = [
-        f"# {table.name}: {table.source}",
-        "",
-        *([table.lead(result["rows"]), ""] if table.lead is not None else []),
-        length + table.about,
-        "",
-        _line([heading for heading, _ in table.columns]),
-        "|" + "---|" * len(table.columns),
-        *(_line([filled(cell, _Cells(row)) for _, cell in table.columns]) for row in result["rows"]),
-    ]
-    remark = table.remark(result["rows"]) if table.remark is not None else ""
-    short = [f"{row['label']}: memory {row['memory']}." for row in result["rows"] if row.get("memory")]
-    reasons = dict.fromkeys(result.get("skipped", {}).values())
-    skipped = [
-        f"skipped: {listed([label for label, why in result['skipped'].items() if why == reason])}: {reason}"
-        for reason in reasons
-    ]
-    lines += ["", *(f"- {note}" for note in (remark, *table.notes, *short, *skipped) if note)]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    rows, count = result["rows"], result["seeds"]
+    return page(
+        table=table,
+        result=result,
+        seeds=f"{count} {'seed' if count == 1 else 'seeds'}",
+        records=None if result["records"] is None else f"{result['records']:,}",
+        lines=[[filled(cell, _Cells(row)) for _, cell in table.columns] for row in rows],
+        remark=table.remark(rows) if table.remark is not None else "",
+        skipped=result.get("skipped", {}),
+    )

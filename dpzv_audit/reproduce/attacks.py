@@ -18,8 +18,9 @@ from attacks.core.run import continuous
 from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.evaluation.sentences import compared
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, to_jsonable
-from dpzv_audit.reproduce.table import Item, Row, Setting, interval_of, labels_of, listed, say
-from dpzv_audit.reproduce.training import controls_part, setting_facts, training_part
+from dpzv_audit.reproduce.table import Item, Row, Setting, interval_of
+from dpzv_audit.reproduce.training import controls_part, training_part
+from dpzv_audit.reproduce.words import say
 from mechanisms.core.context import Deployment
 
 FALSE_ALARM = 1e-3
@@ -48,7 +49,6 @@ class Attacked(Item):
         """
         method, config, dataset = self.start(setting)
         facts = {
-            **setting_facts(setting, dataset),
             "attack": self.attack,
             "adversary": self.adversary,
             "method": method.name,
@@ -94,7 +94,7 @@ class Attacked(Item):
             "dataset": dataset.name,
             "notes": list(dataset.notes),
             "paper": self.paper,
-            **setting.kept.part(facts, compute),
+            **setting.part(dataset, compute, **facts),
             **(controls_part(setting, config, dataset, self.passes) if self.controls else {}),
         }
 
@@ -104,72 +104,42 @@ def judged(row: Row, confidence: float) -> tuple[float, float]:
     return betting_limits(row["by_trial"]["success"], confidence)
 
 
-def control_text(rows: Sequence[Row], level: str) -> str:
-    """Return whether the negative control is at chance in all rows, at the `level` in words; one seed cannot tell."""
-    tests = [(row["label"], row["controls"]["shuffled_labels"].get("p_value")) for row in rows]
-    broken = [label for label, p in tests if p is not None and p < FALSE_ALARM / len(rows)]
-    if broken:
-        return say("control-broken", rows=listed(broken), level=level)
-    if len(rows[0]["by_trial"]["success"]) == 1:
-        return say("control-one-seed")
-    return say("control-holds", count=len(rows), level=level)
+def control_text(rows: Sequence[Row], *, by_table: bool) -> str:
+    """Return whether the negative control is at chance in all rows; one seed cannot tell.
+
+    The level is said to be that of the whole table, or to be the same as the one before.
+    """
+    p_values = [row["controls"]["shuffled_labels"].get("p_value") for row in rows]
+    broken = [row for row, p in zip(rows, p_values, strict=True) if p is not None and p < FALSE_ALARM / len(rows)]
+    return say("control", rows=rows, broken=broken, by_table=by_table, rate=FALSE_ALARM)
 
 
-CALLED = {"client": "curious client", "eavesdropper": "eavesdropper"}
 EXACT, SCALARS = "gradients", "scalars"
 """What the server answers with, where it is not noised gradients."""
 
 
 def verdicts(rows: Sequence[Row]) -> str:
     """Return what the rows say of gradients, of noise on embeddings and of scalars, as a sentence."""
-    said = [*_gradients(rows), *_scalars(rows, "eavesdropper"), *_scalars(rows, "client")]
-    return "; ".join([*said, control_text(rows, "at the same rate")])
-
-
-def _gradients(rows: Sequence[Row]) -> list[str]:
-    """Rows whose gradients carry no noise: those with noise on the embeddings are told apart."""
     said = []
-    for noisy, sentence in ((False, "gradients"), (True, "gradients-noised-embeddings")):
-        found = [r for r in rows if r["answers"] == EXACT and r["embedding_noise"] is noisy]
-        if found:
-            least = min(found, key=lambda row: float(row["success"]["value"]))
-            share = float(least["success"]["value"])
-            most = say("gradients-most", share=share, row=least["label"])
-            said.append(say(sentence, lost="every label" if share == 1.0 else most, count=len(found)))
-    return said
+    for noised in (False, True):
+        found = [row for row in rows if row["answers"] == EXACT and row["embedding_noise"] is noised]
+        said += [say("gradients", rows=found, noised=noised)] if found else []
+    for adversary in ("eavesdropper", "client"):
+        found = [row for row in rows if row["answers"] == SCALARS and row["adversary"] == adversary]
+        said += [_scalars(found, adversary)] if found else []
+    return "; ".join([*said, control_text(rows, by_table=False)])
 
 
-def _scalars(rows: Sequence[Row], adversary: str) -> list[str]:
-    """Which rows of `adversary` on scalars lie above or below chance."""
-    found = [r for r in rows if r["answers"] == SCALARS and r["adversary"] == adversary]
-    if not found:
-        return []
+def _scalars(found: Sequence[Row], adversary: str) -> str:
+    """Return which rows of `adversary` on scalars lie above or below chance, or on neither side."""
     sides: dict[str, list[Row]] = {"above": [], "below": [], "neither": []}
+    more = 0
     for row in found:
-        low, high = judged(row, 1.0 - FALSE_ALARM / len(rows))
         prior = row["baselines"]["prior"]
+        low, high = judged(row, 1.0 - FALSE_ALARM / len(found))
         sides["above" if low > prior else "below" if high < prior else "neither"].append(row)
-    above, below = sides["above"], sides["below"]
-    shares = [r["success"]["value"] for r in above or found]
-    numbers = {
-        "prior": (above or found)[0]["baselines"]["prior"],
-        "least": min(shares),
-        "most": max(shares),
-        "count": len(above),
-        "all": len(found),
-    }
-    parts = []
-    if above:
-        parts.append(say("scalars-above", **numbers))
-    if below:
-        parts.append(say("scalars-below", count=len(below), all=len(found), rows=labels_of(below)))
-    if parts and sides["neither"]:
-        parts.append(say("scalars-rest", rows=labels_of(sides["neither"])))
-    if not parts:
-        more = sum(min(r["by_trial"]["success"]) > r["baselines"]["prior"] for r in found)
-        parts.append(say("scalars-unclear", **numbers, seeds=len(found[0]["by_trial"]["success"]), more=more))
-    level = say("by-table", rate=FALSE_ALARM)
-    return [say("scalars", who=CALLED[adversary], what=" and ".join(parts), level=level)]
+        more += min(row["by_trial"]["success"]) > prior
+    return say("scalars", adversary=adversary, found=found, more=more, rate=FALSE_ALARM, **sides)
 
 
 CONFIDENCE = 0.95
@@ -203,19 +173,12 @@ def verdict(rows: Sequence[Row]) -> str:
         ahead = all(compared(difference, 0.0).side == "above" for difference in differences)
         (leaks if ahead else others).append(f"{row['label']} ({least:+.3f})")
     seeds = len(rows[0]["by_trial"]["success"])
-    every = "the one seed" if seeds == 1 else f"every one of {seeds} seeds"
-    parts = []
-    if leaks:
-        parts.append(say("completion-leaks", seeds=every, rows=listed(leaks)))
-    if others:
-        parts.append(say("completion-others", rows=listed(others)))
-    if seeds < LEAST_TRAININGS:
-        parts.append(say("completion-one-seed" if seeds == 1 else "completion-few-seeds", count=seeds))
-    return say("completion", what="; ".join(parts), confidence=100 * CONFIDENCE)
+    enough = seeds >= LEAST_TRAININGS
+    return say("completion", leaks=leaks, others=others, seeds=seeds, enough=enough, confidence=CONFIDENCE)
 
 
 def remarks(rows: Sequence[Row]) -> str:
     """Return the sentence that follows from the rows, controls that fail, and what the data sets say of themselves."""
     notes = dict.fromkeys(f"{row['dataset']}: {note}" for row in rows for note in row["notes"])
-    control = control_text(rows, say("by-table", rate=FALSE_ALARM))
+    control = control_text(rows, by_table=True)
     return ". ".join([verdict(rows), control[0].upper() + control[1:], *notes])

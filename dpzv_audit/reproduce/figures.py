@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.reproduce.attacks import CALLED
 from dpzv_audit.reproduce.memory import peak_of_model
 from dpzv_audit.reproduce.search import of_kind
-from dpzv_audit.reproduce.table import Row, filled
+from dpzv_audit.reproduce.table import Row
 from dpzv_audit.reproduce.training import megabytes_per_epoch
+from dpzv_audit.reproduce.words import filled
 from reports import svg
 
 if TYPE_CHECKING:
@@ -187,7 +187,8 @@ def both_adversaries(result: Row) -> str:
     """Success against chance, a line a method with both adversaries on it."""
     lines: dict[str, dict[str, Mapping[str, float]]] = {}
     for row in result["rows"]:
-        lines.setdefault(row["line"], {})[CALLED[row["adversary"]]] = row["success"]
+        who = "curious client" if row["adversary"] == "client" else row["adversary"]
+        lines.setdefault(row["line"], {})[who] = row["success"]
     return interval_figure(result, list(lines.items()), f"Direct label inference, {result['source']}")
 
 

@@ -9,9 +9,8 @@ follows. The claim is repeated here to compare numbers, not to make it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -19,8 +18,6 @@ from dpzv_audit.accounting.accountants import composed_epsilon
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.errors import InputError
 from dpzv_audit.reproduce.table import Item, Row, Setting
-from dpzv_audit.reproduce.training import setting_facts
-from dpzv_audit.store import Store, verified
 from mechanisms import method_named, train
 from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.method import Run
@@ -58,10 +55,13 @@ class ImplicitNoise(Item):
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
         records = len(dataset.train)
         rounds = config.epochs * (records // config.batch_size)
-        facts = {**setting_facts(setting, dataset), "implicit": config.model_dump(mode="json")}
+        implicit = config.model_dump(mode="json")
+
+        def kept(epoch: int, measure: Callable[[], Row]) -> Row:
+            return setting.part(dataset, lambda _: measure(), implicit=implicit, epoch=epoch)
 
         def compute(checkpoints: FileCheckpoints | None) -> Row:
-            measures = _Measures(config, data, checkpoints, setting.seed)
+            measures = _Measures(config, data, setting.seed, checkpoints, kept)
             train(
                 method_named("czofo"),
                 data,
@@ -72,10 +72,10 @@ class ImplicitNoise(Item):
                 evaluate_epochs=True,
                 checkpoints=measures,
             )
-            measures.remove()
-            return {"variance": measures.variances[-1], "norm": max(measures.norms), "norms": measures.norms}
+            norms = [found["norm"] for found in measures.found]
+            return {"variance": measures.found[-1]["variance"], "norm": max(norms), "norms": norms}
 
-        measured = setting.kept.part(facts, compute)
+        measured = setting.part(dataset, compute, implicit=implicit)
         epsilon = claimed_epsilon(measured["norm"], measured["variance"], DELTA, records)
         return {
             "label": self.label,
@@ -93,42 +93,37 @@ class ImplicitNoise(Item):
 class _Measures:
     """Measures the estimates after every epoch, where a run is saved; goes on with it where it is taken up again.
 
-    `norms` and `variances` are by epoch: the largest norm of a record's estimate and the mean variance of an entry,
-    over `REPEATS` estimates for one batch, in units of the gradient of the batch's summed loss.
+    `found` is by epoch: the largest norm of a record's estimate and the mean variance of an entry, over `REPEATS`
+    estimates for one batch, in units of the gradient of the batch's summed loss. Each is a part that `kept` keeps.
     """
 
-    def __init__(self, config: CZOFOConfig, data: TrainingData, checkpoints: FileCheckpoints | None, seed: int) -> None:
-        self._config, self._data, self._checkpoints, self._seed = config, data, checkpoints, seed
-        self.norms: list[float] = []
-        self.variances: list[float] = []
+    def __init__(
+        self,
+        config: CZOFOConfig,
+        data: TrainingData,
+        seed: int,
+        checkpoints: FileCheckpoints | None,
+        kept: Callable[[int, Callable[[], Row]], Row],
+    ) -> None:
+        self._config, self._data, self._seed, self._checkpoints, self._kept = config, data, seed, checkpoints, kept
+        self.found: list[Row] = []
 
     def load(self, run: Run) -> History:
         """See `mechanisms.core.training.Checkpoints.load`; `InputError` where its measures are gone or damaged."""
-        if self._checkpoints is None:
-            return []
-        history = self._checkpoints.load(run)
-        if history:
-            self.norms, self.variances = _measured(self._path(), len(history))
+        history = [] if self._checkpoints is None else self._checkpoints.load(run)
+        self.found = [self._kept(epoch, _gone) for epoch in range(1, len(history) + 1)]
         return history
 
     def save(self, run: Run, history: History) -> None:
         """See `mechanisms.core.training.Checkpoints.save`; the measures go first, so that none is missing."""
-        estimates = self._estimates(run)
-        self.norms.append(float(torch.linalg.vector_norm(estimates, dim=2).max()))
-        self.variances.append(float(estimates.var(0).mean()))
+        self.found.append(self._kept(len(history), lambda: self._measured(run)))
         if self._checkpoints is not None:
-            path, cure = self._path(), "make room and go on with ‹resume›"
-            Store(path.parent).write(path.name, [self.norms, self.variances], cure=cure)
             self._checkpoints.save(run, history)
 
-    def remove(self) -> None:
-        """Forget the file of measures: the run is done."""
-        if self._checkpoints is not None:
-            self._path().unlink(missing_ok=True)
-
-    def _path(self) -> Path:
-        assert self._checkpoints is not None
-        return self._checkpoints.path.with_suffix(".measures")
+    def _measured(self, run: Run) -> Row:
+        estimates = self._estimates(run)
+        norm = float(torch.linalg.vector_norm(estimates, dim=2).max())
+        return {"norm": norm, "variance": float(estimates.var(0).mean())}
 
     def _estimates(self, run: Run) -> torch.Tensor:
         """Estimates (`REPEATS`, B, width) of dL/dh_1 for the first B training records by eq. 2, the model frozen."""
@@ -158,13 +153,5 @@ class _Measures:
         return torch.stack(found)
 
 
-def _measured(path: Path, epochs: int) -> tuple[list[float], list[float]]:
-    """Return norms and variances of the first `epochs` epochs, from the file that `_Measures.save` wrote."""
-    try:
-        norms, variances = verified(path.read_bytes())
-    except (OSError, ValueError):
-        norms = variances = []
-    if min(len(norms), len(variances)) < epochs:
-        raise InputError(f"{path} is missing or damaged; start without ‹resume›, which replaces it")
-    # The measures are written first, so an interrupt between the two leaves one too many.
-    return norms[:epochs], variances[:epochs]
+def _gone() -> Row:
+    raise InputError("a measure of an epoch that was trained is missing; start without ‹resume›, which replaces it")

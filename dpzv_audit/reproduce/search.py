@@ -26,8 +26,9 @@ from dpzv_audit.evaluation.privacy import noised
 from dpzv_audit.evaluation.sentences import compared
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.reproduce.table import Item, Row, Setting, counted, interval_of, say
-from dpzv_audit.reproduce.training import MEGABYTE, setting_facts
+from dpzv_audit.reproduce.table import Item, Row, Setting, counted, interval_of
+from dpzv_audit.reproduce.training import MEGABYTE
+from dpzv_audit.reproduce.words import say
 from mechanisms import DPZVConfig, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
 from mechanisms.core.context import Deployment, RunContext, TrainingData
@@ -85,20 +86,19 @@ class Searched(Item):
         self, setting: Setting, dataset: VerticalDataset, data: TrainingData, options: Row, part: str, replica: int
     ) -> Row:
         facts = {
-            **setting_facts(setting, dataset),
             "trainer": type(self.trainer).__name__,
             "claim": to_jsonable(self.trainer),
             "options": options,
             "part": part,
             "replica": replica,
         }
-        del facts["seeds"]  # a replica is the same whatever the number of others
+        alone = replace(setting, seeds=1)  # a replica is the same whatever the number of others
 
         def compute(_: object) -> Row:
             correct, own = self.trainer.train(data, options, seed=setting.seed, replica=replica, device=setting.device)
             return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
 
-        return setting.kept.part(facts, compute)
+        return alone.part(dataset, compute, **facts)
 
 
 def after_search(guarantee: Row, *, tried: int) -> Row:
@@ -269,12 +269,7 @@ class Federated:
 
 def upper(row: Row) -> str:
     """Return the upper bound, or which gaps it has and what it would be without them."""
-    guarantee = row["guarantee"]
-    if guarantee["sound"]:
-        return f"{guarantee['epsilon']:.2f}"
-    if guarantee["epsilon"] is None:
-        return say("soundness-none", **guarantee)
-    return say("soundness-none-but", **guarantee, it="them" if "," in guarantee["gap"] else "it")
+    return say("upper", guarantee=row["guarantee"])
 
 
 def chosen_settings(row: Row) -> str:
@@ -291,43 +286,15 @@ def who_wins(rows: Sequence[Row]) -> str:
     """Return the page's first paragraph: sound DPZV against the control, then what the paper's noise is worth."""
     sound = max(of_kind(rows, "sound"), key=lambda row: float(row["validation"]), default=None)
     control = next(iter(of_kind(rows, "control")), None)
-    sentences = []
+    side = None
     if sound is not None and control is not None:
-        others = [row for row in of_kind(rows, "sound") if row is not sound]
-        sentences += [_verdict(sound["accuracy"], control["accuracy"]), *_forms(sound, others)]
-    for row in of_kind(rows, "claimed"):
-        sentences.append(say("soundness-claimed", accuracy=row["accuracy"], lower=row["guarantee"]["lower"]))
-    return " ".join(sentences)
-
-
-def _verdict(sound: Row, control: Row) -> str:
-    side = compared(interval_of(sound), interval_of(control)).side
-    numbers = say("soundness-numbers", control=control, sound=sound)
-    more = sound["value"] - control["value"]
-    return say(f"soundness-{side or 'neither'}", at=say("soundness-at"), numbers=numbers, more=more, less=-more)
-
-
-def _forms(sound: Row, others: Sequence[Row]) -> list[str]:
-    """Return which form the best one is, what its clients' learning is worth, and what the other forms reach."""
-    words = [say("soundness-form", form=_form(sound))]
-    frozen, trained = sound["variants"].get("frozen"), sound["validation"]
-    if frozen is not None:
-        words.append(say("soundness-frozen", frozen=frozen, trained=trained, gain=trained - frozen))
-    if others:
-        forms = (say("soundness-form-reaches", form=_form(row), accuracy=row["accuracy"]) for row in others)
-        words.append(say("soundness-others", forms=", ".join(forms)))
-    return words
-
-
-def _form(row: Row) -> str:
-    return str(row["label"]).removeprefix("sound, ")
+        side = compared(interval_of(sound["accuracy"]), interval_of(control["accuracy"])).side
+    others = [row for row in of_kind(rows, "sound") if row is not sound]
+    claimed = of_kind(rows, "claimed")
+    return say("who_wins", sound=sound, others=others, control=control, side=side, claimed=claimed)
 
 
 def what_costs(rows: Sequence[Row]) -> str:
     """Return what the noise costs each sound form beside what zeroth order and the length of training cost it."""
-    parts = []
-    for row in of_kind(rows, "sound"):
-        noiseless, trained = row["variants"]["noiseless"], row["validation"]
-        gain = noiseless - trained
-        parts.append(say("soundness-cost", form=_form(row), noiseless=noiseless, trained=trained, gain=gain))
-    return say("soundness-costs", forms="; ".join(parts)) if parts else ""
+    sound = of_kind(rows, "sound")
+    return say("what_costs", rows=sound) if sound else ""

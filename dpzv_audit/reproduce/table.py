@@ -1,17 +1,10 @@
-"""What a table or figure of a paper is: items to compute one by one, parts that are kept, columns and sentences.
-
-Cells and sentences are templates of `tables/text.toml`, filled in from rows.
-"""
+"""What a table or figure of a paper is: items to compute one by one, parts that are kept, columns and remarks."""
 
 from __future__ import annotations
 
-import string
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -101,6 +94,19 @@ class Setting:
     device: str = "cpu"
     stage: Stage = no_stage
 
+    def part(self, dataset: VerticalDataset, compute: Callable[[FileCheckpoints | None], Row], **facts: object) -> Row:
+        """Return the part that follows from `facts`, the data and the seeds, by `compute` where it is not kept."""
+        public = {
+            "dataset": dataset.name,
+            "digests": dataset.digests,
+            "records": len(dataset.train),
+            "partition": dataset.partition,
+            "clients": dataset.clients,
+            "seed": self.seed,
+            "seeds": self.seeds,
+        }
+        return self.kept.part({**public, **facts}, compute)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
@@ -152,57 +158,6 @@ class PaperTable:
     """What the rows together say, as the page's first paragraph: for a question of our own, no table of a paper."""
     figure: Callable[[Row], str] | None = None
     """Draws the whole result as SVG."""
-
-
-class _Format(string.Formatter):
-    """`str.format` with formats for shares and intervals; what is None is `-`.
-
-    `.2p` is in percent with two decimals and without a sign, `bracket F` an interval whose numbers have the format F,
-    `interval F` the same followed by the reach of its seeds.
-    """
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        kind, _, form = format_spec.rpartition(" ")
-        if value is None:
-            return "-"
-        if kind in ("bracket", "interval") and isinstance(value, Mapping):
-            shown, low, high = (self.format_field(value[name], form) for name in ("value", "low", "high"))
-            over = value.get("over_trainings") or {"count": 1}
-            reach = f"; {{count}} seeds {{least:{form}}} to {{most:{form}}}"
-            several = kind == "interval" and over["count"] > 1
-            return f"{shown} [{low}, {high}]{filled(reach, over) if several else ''}"
-        if form.endswith("p"):
-            return format(100 * value, form[:-1] + "f")
-        return format(value, form)
-
-
-_FORMAT = _Format()
-
-
-def filled(template: str, values: Row) -> str:
-    """Return `template` with the `values` it names."""
-    return _FORMAT.vformat(template, (), values)
-
-
-@cache
-def data(name: str) -> Row:
-    """Return what stands in `tables/NAME.toml`."""
-    return tomllib.loads((files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def say(sentence: str, **values: object) -> str:
-    """Return the sentence of that name with its `values`."""
-    return filled(data("text")["sentences"][sentence], values)
-
-
-def labels_of(rows: Sequence[Row]) -> str:
-    """Return the labels of `rows` with semicolons between them."""
-    return listed([row["label"] for row in rows])
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names with semicolons between them: labels hold commas."""
-    return "; ".join(names)
 
 
 def interval_of(found: Row) -> Interval:

@@ -14,7 +14,8 @@ from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.halving import shortage
-from dpzv_audit.reproduce.table import Item, Row, Setting, counted, filled, labels_of, say
+from dpzv_audit.reproduce.table import Item, Row, Setting, counted
+from dpzv_audit.reproduce.words import filled, say
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of
@@ -40,7 +41,6 @@ class Training(Item):
     def run(self, setting: Setting) -> Row:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""
         method, config, dataset = self.start(setting)
-        configured = {"method": method.name, "config": config.model_dump(mode="json")}
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
         def compute(checkpoints: FileCheckpoints | None) -> Row:
@@ -61,7 +61,7 @@ class Training(Item):
             "method": self.method,
             "options": self.options,
             **self.tags,
-            **setting.kept.part({**setting_facts(setting, dataset), **configured}, compute),
+            **setting.part(dataset, compute, method=method.name, config=config.model_dump(mode="json")),
             "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
             "paper_cost": self.cost,
             **controls_part(setting, config, dataset, self.passes),
@@ -118,20 +118,7 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
             "train_accuracy": frozen.train_accuracy,
         }
 
-    return setting.kept.part({**setting_facts(setting, dataset), "frozen": server, "rate": rate}, compute)
-
-
-def setting_facts(setting: Setting, dataset: VerticalDataset) -> Row:
-    """What every part of a table depends on."""
-    return {
-        "dataset": dataset.name,
-        "digests": dataset.digests,
-        "records": len(dataset.train),
-        "partition": dataset.partition,
-        "clients": dataset.clients,
-        "seed": setting.seed,
-        "seeds": setting.seeds,
-    }
+    return setting.part(dataset, compute, frozen=server, rate=rate)
 
 
 def percent(row: Row) -> str:
@@ -143,7 +130,7 @@ def percent(row: Row) -> str:
 def below_control(rows: Sequence[Row]) -> str:
     """Return which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
     below = [row for row in rows if row["accuracy"]["value"] <= row["frozen_clients_tuned"]["value"]]
-    return say("below-control", rows=labels_of(below)) if below else ""
+    return say("below_control", rows=below) if below else ""
 
 
 def epochs_to_target(row: Row) -> float | None:
@@ -161,5 +148,5 @@ def megabytes_to_target(row: Row) -> str:
     """Return the messages in both directions until `TARGET`; the best accuracy where it is not reached."""
     reached = epochs_to_target(row)
     if reached is None:
-        return say("target-not-reached", best=max(point["accuracy"] for point in row["history"]))
+        return say("target_not_reached", best=max(point["accuracy"] for point in row["history"]))
     return f"{reached / row['history'][-1]['epoch'] * (row['megabytes_up'] + row['megabytes_down']):.1f}"

@@ -14,8 +14,8 @@ from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched
-from dpzv_audit.reproduce.table import data, filled
 from dpzv_audit.reproduce.training import Training
+from dpzv_audit.reproduce.words import data, filled
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
 from mechanisms.core.context import TrainingData
