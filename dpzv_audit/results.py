@@ -35,15 +35,22 @@ LARGEST = 1e100
 """A number of a file beyond it belongs to no result: no axis of a figure reaches so far."""
 
 
-def _in_reach(value: float, info: ValidationInfo) -> float:
+def _between(low: float, high: float) -> AfterValidator:
     """Refuse to read a number that no figure could show."""
-    if info.context and not abs(value) <= LARGEST:
-        raise ValueError("a number is out of reach")
-    return value
+
+    def check(value: float, info: ValidationInfo) -> float:
+        if info.context and not low <= value <= high:
+            raise ValueError(f"a number is not in [{low:g}, {high:g}]")
+        return value
+
+    return AfterValidator(check)
 
 
-Whole = Annotated[StrictInt, AfterValidator(_in_reach)]
-Number = Annotated[StrictInt | StrictFloat, AfterValidator(_in_reach)]
+Whole = Annotated[StrictInt, _between(-LARGEST, LARGEST)]
+Number = Annotated[StrictInt | StrictFloat, _between(-LARGEST, LARGEST)]
+Share = Annotated[StrictInt | StrictFloat, _between(0.0, 1.0)]
+Success = Annotated[StrictInt | StrictFloat, _between(-1.0, 1.0)]
+"""A share of guesses that are right, or a cosine."""
 Plain = Number | StrictBool | str | None
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _READING = {"reading": True}
@@ -125,6 +132,12 @@ class Tradeoff(Part):
     confidence: Number | None = None
     note: str | None = None
 
+    @property
+    def curves(self) -> dict[str, list[Number]]:
+        """The curves that there are, by what a report calls them."""
+        found = {"claimed": self.claimed, "recomputed": self.recomputed, "measured": self.empirical}
+        return {name: curve for name, curve in found.items() if curve}
+
 
 class Privacy(Part):
     """The claim, the upper bounds and the lower bounds against one adversary; proportions of a bound are epsilons."""
@@ -175,7 +188,7 @@ class Epoch(Part):
     """An epoch of a training: test accuracy, loss (None where it diverged), and the bytes sent by then."""
 
     epoch: Number
-    test_accuracy: Number | None = None
+    test_accuracy: Share | None = None
     loss: Number | None = None
     bytes_up: Number | None = None
     bytes_down: Number | None = None
@@ -203,7 +216,7 @@ class Ages(Part):
 
     first: Number = Field(alias="from")
     last: Number = Field(alias="to")
-    share: Number
+    share: Share
 
 
 class Staleness(Part):
@@ -423,18 +436,18 @@ class Cell(Part):
     state: str = ""
     reason: str | None = None
     metric: str | None = None
-    success: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
-    reference: Number | None = None
+    success: Success | None = None
+    low: Success | None = None
+    high: Success | None = None
+    reference: Success | None = None
     trainings: StrictInt | None = None
     least: Number | None = None
     most: Number | None = None
-    over_low: Number | None = None
-    over_high: Number | None = None
+    over_low: Success | None = None
+    over_high: Success | None = None
     reference_high: Number | None = None
     clear: StrictBool | None = None
-    damage: Number | None = None
+    damage: Share | None = None
     control: Number | None = None
     certified: Number | None = None
     controls_hold: StrictBool | None = None

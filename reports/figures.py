@@ -19,18 +19,11 @@ if TYPE_CHECKING:
     from dpzv_audit.findings import Interval
     from dpzv_audit.results import Ages, Reconstructions
 
-LARGEST = 1e12
-"""No axis reaches further: a number beyond it is printed, not drawn."""
 _LONGEST_LABEL = 34
 _AXIS_LINE = 52
 _SHADES = 32
 """Shades of grey in a drawing of records."""
 _Bar = tuple[float, float, float]
-
-
-def size(value: float | None, least: float = 0.0) -> float | None:
-    """Return a number that an axis reaches; None for another."""
-    return within(value, least, LARGEST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +148,6 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
     A claim and an audit whose bars share no value contradict each other. "" where there are fewer than two of the
     three numbers.
     """
-    claimed, lower, upper = (size(value) for value in (claimed, lower, upper))
     known = {
         "the claim": (claimed, f"ε ≤ {number(claimed)}"),
         "the audit, from below": (lower, f"ε ≥ {lower_bound(lower)}"),
@@ -193,11 +185,8 @@ def staleness_figure(distribution: Sequence[Ages]) -> str:
     """
     shares = {}
     for row in distribution:
-        first, last = (size(age) for age in (row.first, row.last))
-        share = within(row.share, 0.0, 1.0)
-        if first is not None and last is not None and share is not None:
-            label = f"{first:.0f}" if first == last else f"{first:.0f} to {last:.0f}"
-            shares[label] = share
+        last = "" if row.first == row.last else f" to {row.last:.0f}"
+        shares[f"{row.first:.0f}{last}"] = row.share
     if not shares:
         return ""
 

@@ -12,7 +12,7 @@ from reports.curves import method_of
 from reports.document import Row
 from reports.measured import span
 from reports.svg import ACCENT, INK, ON_ACCENT
-from reports.text import MISSING, clean, number, proportion, within
+from reports.text import MISSING, clean, number, proportion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,13 +47,9 @@ def row_of_cell(cell: Cell) -> str:
     return f"{clean(cell.attack)}, {clean(cell.adversary)}"
 
 
-def _damage(cell: Cell) -> float:
-    return within(cell.damage, 0.0, 1.0) or 0.0
-
-
 def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
     done = [cell for cell in cells if cell.state == "measured"]
-    return sorted(done, key=lambda cell: -_damage(cell))
+    return sorted(done, key=lambda cell: -(cell.damage or 0.0))
 
 
 def by_damage(cells: Sequence[Cell]) -> list[Cell]:
@@ -134,7 +130,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
 
 def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
     """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
-    damage = within(cell.damage, 0.0, 1.0) if cell.state == "measured" else None
+    damage = cell.damage if cell.state == "measured" else None
     failed = cell.state == "failed"
     text = "×" if failed else "–"
     if damage is not None:

@@ -15,14 +15,8 @@ _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 def curve_rows(tradeoff: Tradeoff) -> list[Row]:
     """Return the trade-off curves at a few of their own points; the result file holds every one of them."""
     alpha = tradeoff.alpha
-    curves = {
-        "claimed": tradeoff.claimed,
-        "recomputed": tradeoff.recomputed,
-        "measured": tradeoff.empirical,
-        "band from": tradeoff.empirical_low,
-        "band to": tradeoff.empirical_high,
-    }
-    present = {title: curve for title, curve in curves.items() if curve}
+    ends = {"band from": tradeoff.empirical_low, "band to": tradeoff.empirical_high}
+    present = tradeoff.curves | {title: curve for title, curve in ends.items() if curve}
     if not alpha or not present:
         return []
     inside = [i for i in range(len(alpha)) if 0 < alpha[i] < 1] or range(len(alpha))

@@ -28,6 +28,8 @@ ON_ACCENT = "#fefefe"
 DASHED, DOTTED = (0, (5, 2.5)), (0, (1, 1.6))
 DASHES: tuple[Any, ...] = (DASHED, DOTTED, (0, (6, 2, 1, 2)), (0, (3, 4)))
 """Looks of the lines of a figure that colour does not tell apart."""
+LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
+"""Looks of the lines of a figure of several colours."""
 _DARK = {INK: "#eceef3", MUTED: "#a3a8b4", RULE: "#3b404b", ACCENT: "#ff9460", BAND: "#5c3220", ON_ACCENT: "#1b0d05"}
 
 WIDTH = 5.0
@@ -116,9 +118,15 @@ class Chart:
     def __init__(
         self, across: str, up: str, scale: str = "linear", *, bottom: float | None = None, top: float | None = None
     ) -> None:
-        self.scale = scale
         self.settings = {"xlabel": across, "ylabel": up, "ylim": (bottom, top)}
-        self.painters: list[Callable[[Axes], object]] = []
+        self.painters: list[Callable[[Axes], object]] = [lambda axes: _set_scale(axes, scale)]
+
+    @classmethod
+    def of_tests(cls) -> Chart:
+        """Return a chart for trade-off curves, with the line of what a test reaches without any information."""
+        chart = cls("false positive rate", "false negative rate", "rates", bottom=0, top=1)
+        chart.line("no information", [(0, 1), (1, 0)], color=MUTED, linewidth=0.8)
+        return chart
 
     def line(self, label: str, points: Sequence[tuple[float, ...]], **look: Any) -> None:
         """Add a line through (place, value), with faint bars where the ends of each value's interval follow."""
@@ -128,25 +136,36 @@ class Chart:
             self.painters.append(lambda axes: axes.vlines(xs, *ends, **bars))
         self.painters.append(lambda axes: axes.plot(xs, ys, label=label, **look))
 
+    def band(self, label: str, places: Sequence[float], low: Sequence[float], high: Sequence[float]) -> None:
+        """Add the area between two curves, below all lines."""
+        look: dict[str, Any] = {"color": BAND, "linewidth": 0, "zorder": 1, "label": label}
+        self.painters.append(lambda axes: axes.fill_between(places, low, high, **look))
+
     def level(self, label: str | None, at: float, *, upright: bool = False, **look: Any) -> None:
         """Add a straight line through the whole figure, at a value or, `upright`, at a place."""
         name = "axvline" if upright else "axhline"
         self.painters.append(lambda axes: getattr(axes, name)(at, label=label, **look))
 
-    def draw(self, name: str, alt: str, height: float, **legend: float) -> str:
+    def draw(self, name: str, alt: str, height: float, **legend: Any) -> str:
         """Return the SVG, as `draw` says."""
+        place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 1, "handlelength": 2.6, **legend}
 
         def paint(axes: Axes) -> None:
-            _set_scale(axes, self.scale)
             for painter in self.painters:
                 painter(axes)
             axes.set(**self.settings)
-            legend_above(axes, **legend)
+            axes.legend(**place)
 
         return draw(name, alt, height, paint)
 
 
 def _set_scale(axes: Axes, scale: str) -> None:
+    if scale == "rates":
+        axes.set(aspect="equal", xlim=(0, 1))
+        for ticks in (axes.set_xticks, axes.set_yticks):
+            ticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        axes.grid(alpha=0.6)
+        return
     both = scale == "loglog"
     if both:
         axes.set_yscale("log")
@@ -158,26 +177,11 @@ def _set_scale(axes: Axes, scale: str) -> None:
     axes.grid(axis="both" if both else "y", alpha=0.6 if both else 1.0)
 
 
-def legend_above(axes: Axes, *, handles: float = 2.6, **more: Any) -> None:
-    """Set the legend above the axes, where it hides no line, with handles of that length."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), handlelength=handles, ncols=1, **more)
-
-
 def rectangle(axes: Axes, left: float, top: float, width: float, height: float, **look: Any) -> None:
     """Add a rectangle to the axes."""
     from matplotlib.patches import Rectangle
 
     axes.add_patch(Rectangle((left, top), width, height, **look))
-
-
-def tradeoff_axes(axes: Axes) -> None:
-    """Set up axes for trade-off curves, with the line of what a test reaches without any information."""
-    axes.set_aspect("equal")
-    axes.plot([0, 1], [1, 0], color=MUTED, linewidth=0.8, label="no information")
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="false negative rate")
-    for ticks in (axes.set_xticks, axes.set_yticks):
-        ticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-    axes.grid(alpha=0.6)
 
 
 def label_of(drawing: str) -> str:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.results import read, schema_of_results
+from dpzv_audit.results import (
+    AuditResult,
+    BoundByRuns,
+    Epoch,
+    Privacy,
+    TrainResult,
+    Wealth,
+    read,
+    schema_of_results,
+)
 
 SCHEMA = {"schema": "dpzv-audit/attack/1"}
 INTERVAL = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 100, "confidence": 0.95, "over_trainings": None}
@@ -98,6 +107,33 @@ def test_unknown_and_misplaced_values_are_left_over() -> None:
     assert model.baselines == {"prior": 0.1}
     assert len(model.privacy.bounds) == 2
     assert model.tradeoff.alpha == CURVES["alpha"]
+
+
+@pytest.mark.parametrize("odd", [10**400, -(10**400), 1e308, float("inf"), float("nan")])
+def test_a_number_that_no_figure_could_show_is_left_over(odd: float) -> None:
+    bound = {"runs": 50, "estimator": "x", "epsilon_lower": 1.0}
+    wealth = {"epsilon": 1.0, "goal": 1.3, "pairs": [1, 2], "log10_wealth": [0.0, 0.5]}
+    result = {
+        "schema": "dpzv-audit/audit/1",
+        "privacy": {"claimed": odd, "upper": 1.0},
+        "by_runs": [bound | {"epsilon_lower": odd}, bound],
+        "wealth": wealth | {"log10_wealth": [0.0, 0.5, odd]},
+    }
+    model, other = read(result)
+    assert isinstance(model, AuditResult)
+    assert other["privacy"] == {"claimed": odd}
+    assert model.privacy == Privacy(upper=1.0)
+    assert model.by_runs == [BoundByRuns(**bound)]
+    assert model.wealth == Wealth(**wealth)
+
+
+@pytest.mark.parametrize("odd", [-0.1, 1.1, float("nan")])
+def test_a_share_that_is_none_is_left_over(odd: float) -> None:
+    result = {"schema": "dpzv-audit/train/1", "utility": {"history": [{"epoch": 1, "test_accuracy": odd}]}}
+    model, other = read(result)
+    assert isinstance(model, TrainResult)
+    assert model.utility.history == [Epoch(epoch=1)]
+    assert other == {"utility": {"history": {"0": {"test_accuracy": odd}}}}
 
 
 # Drawing JSON takes seconds on a machine that is busy: that is no failure.

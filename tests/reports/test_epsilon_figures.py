@@ -84,7 +84,7 @@ def test_the_report_on_a_matrix_holds_it():
     assert section.blocks[1].caption.startswith("label_direct by the client: success against the epsilon")
 
 
-@pytest.mark.parametrize("cells", [[], CELLS[:1], [cell("dpzv", e, float("nan")) for e in (1.0, 2.0)]])
+@pytest.mark.parametrize("cells", [[], CELLS[:1], [cell("dpzv", e, 0.5, low=None) for e in (1.0, 2.0)]])
 def test_without_two_epsilons_there_is_none(cells):
     assert epsilon_figures(cells) == {}
 

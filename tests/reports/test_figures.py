@@ -32,7 +32,7 @@ def accuracy_figure(result: dict[str, Any]) -> str:
 
 def bytes_figure(result: dict[str, Any]) -> str:
     trained = read(result)[0]
-    return curves.bytes_figure(trained.utility, trained.method)
+    return curves.accuracy_figure(trained.utility, trained.method, by_bytes=True)
 
 
 def staleness_figure(result: dict[str, Any]) -> str:

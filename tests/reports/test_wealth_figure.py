@@ -59,4 +59,3 @@ def test_without_a_wealth_nothing_is_drawn():
     assert wealth_figure(None) == ""
     one = Wealth(pairs=[1], log10_wealth=[0.0], goal=1.3, epsilon=1.0)
     assert wealth_figure(one) == ""
-    assert wealth_figure(one.model_copy(update={"pairs": [0, 2], "log10_wealth": [0.0, float("nan")]})) == ""
