@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -13,10 +13,9 @@ from dpzv_audit.accounting import calibrate as solved
 from dpzv_audit.accounting.explain import table_markdown
 from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.cli import account_view as view
-from dpzv_audit.cli import releases
-from dpzv_audit.cli.flags import DEFAULT_DELTA, Positive, Probability, flags_given, takes
+from dpzv_audit.cli.flags import DEFAULT_DELTA, flags_given, takes
 from dpzv_audit.cli.output import Output, print_table, refuse_beside, save
-from dpzv_audit.cli.releases import DetailFlags, MethodFlags, ReleaseFlags, SizeFlags
+from dpzv_audit.cli.releases import ReleaseFlags, others
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, to_jsonable
 from dpzv_audit.results import AccountResult
@@ -27,16 +26,12 @@ from dpzv_audit.runs import run_name
 def account(
     *,
     ctx: typer.Context,
-    sizes: SizeFlags,
-    epsilon: float | None = None,
+    of: ReleaseFlags,
     noise_multiplier: float | None = None,
-    delta: Probability | None = None,
     neighbours: NeighbourRelation | Literal["all"] | None = None,
     adversary: AdversaryName | Literal["all"] | None = None,
     everything: Annotated[bool, "--all"] = False,
-    details: DetailFlags,
     also: list[str] | None = None,
-    of: MethodFlags,
     fast: bool = False,
     explain: bool = False,
     documentation: Annotated[bool, "--table"] = False,
@@ -52,10 +47,7 @@ def account(
     --epsilon 1 --delta 1e-3 --sampler poisson --server-update joint-zo
 
     Options:
-        epsilon X: Instead of --sigma: the claimed epsilon, from which the noise is computed, by theorem 5.1 or as the
-            --method does it.
         noise_multiplier Z: Instead of --sigma: sigma over the sensitivity (2C/B where a record is replaced, else C/B).
-        delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out, add-remove or all.
         adversary NAME: Against whom: client, colluding-clients, all-but-one, malicious-client, eavesdropper, release,
             server or all (default).
@@ -68,25 +60,23 @@ def account(
         out DIR: Folder that receives the result and its figures.
     """
     if documentation:
-        others = [flag for flag in flags_given(ctx) if flag not in ("--table", "--quiet")]
-        refuse_beside("--table", others, "prints every case as Markdown")
+        beside = [flag for flag in flags_given(ctx) if flag not in ("--table", "--quiet")]
+        refuse_beside("--table", beside, "prints every case as Markdown")
         typer.echo(table_markdown(), nl=False)
         return
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
     adversaries = get_args(AdversaryName) if adversary is None or adversary == "all" else (adversary,)
     relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
-    flags = ReleaseFlags(**vars(sizes), **vars(details))
-    of.refuse_unused(flags)
+    of.refuse_unused()
     if of.method is None:
-        delta, claimed = DEFAULT_DELTA if delta is None else delta, epsilon
-        noise = flags.sigma_of(
-            sigma=of.sigma, epsilon=epsilon, noise_multiplier=noise_multiplier, relations=relations, delta=delta
-        )
-        release = flags.release(sigma=noise)
+        delta, claimed = of.delta or DEFAULT_DELTA, of.epsilon
+        release = of.release(of.noise(noise_multiplier, relations, delta))
     else:
-        release, claimed, delta = of.release(flags, epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier)
-    parts = releases.others(release, also)
+        if noise_multiplier is not None:
+            raise InputError("but --method decides it: use --set or --sigma", "noise_multiplier", noise_multiplier)
+        release, claimed, delta = of.of_method()
+    parts = others(release, also)
     whole: AnyRelease = Composition(parts) if also else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
     result = AccountResult(release=to_jsonable(whole), bounds=bounds)
@@ -96,29 +86,9 @@ def account(
         figures, drawings = view.figures(of.method, parts, whole, bounds, delta=delta, fast=fast)
         kept = result.model_copy(update={"figures": figures})
         result = save(kept, out, run_name("account", of.method, seed=of.seed), files=drawings, report=False)
-    show(output, parts, whole, result, delta=delta, claimed=claimed)
-    if out is not None:
-        output.path(result.run)
-
-
-def show(
-    output: Output,
-    parts: Sequence[Release],
-    whole: AnyRelease,
-    result: AccountResult,
-    *,
-    delta: float,
-    claimed: float | None,
-) -> None:
-    """Print the result: JSON, or the releases, a table for each relation, the legend and the explanations.
-
-    With `--quiet` the tightest sound bounds alone, one per line, where they are not kept in a run folder.
-    """
-    bounds = result.bounds
     # What is printed has never had the schema and the command line that the file begins with.
-    shown_keys = {"release", "bounds", "explanations", "run"}
-    output.result(result.model_dump(include=shown_keys, exclude_unset=True))
-    if output.quiet and result.run is None:
+    output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True))
+    if output.quiet and out is None:
         for line in view.tightest(bounds):
             output.answer(line)
     console = output.console
@@ -134,19 +104,17 @@ def show(
     console.print()
     for line in (*view.legend(whole, bounds), *result.explanations):
         console.print(line, soft_wrap=True, markup=False)
+    if out is not None:
+        output.path(result.run)
 
 
 @takes
 def calibrate(
     *,
-    epsilon: Positive,
-    delta: Probability = DEFAULT_DELTA,
     adversary: AdversaryName = "client",
     neighbours: NeighbourRelation = "replace-label",
     solve: Literal["sigma", "rounds", "batch-size"] = "sigma",
-    sizes: SizeFlags,
-    details: DetailFlags,
-    of: MethodFlags,
+    of: ReleaseFlags,
     output: Output,
 ) -> None:
     """Find the noise, rounds or batch size that meet a target.
@@ -166,23 +134,17 @@ def calibrate(
         neighbours NAME: How neighbours differ: replace-label, replace-record, zero-out or add-remove.
         solve NAME: What is sought: sigma, rounds or batch-size.
     """
-    flags = ReleaseFlags(**vars(sizes), **vars(details))
-    of.refuse_unused(flags)
+    of.refuse_unused()
+    epsilon, delta = of.epsilon, of.delta or DEFAULT_DELTA
+    if epsilon is None:
+        raise InputError("--epsilon is missing: give the target")
     if of.method is None:
-        described, noise = _with_unknown(flags, of.sigma, solve)
-        template = described.release(sigma=noise)
+        template = _with_unknown(of, solve)
     else:
-        template, _, _ = of.release(flags)
+        template, _, _ = replace(of, epsilon=None, delta=None).of_method()
         if solve != "sigma" and template.participations is not None:
             raise InputError("but --method plans its rounds: solve for sigma, or give numbers", "solve", solve)
-    answer = solved(
-        template,
-        unknown=solve,
-        epsilon=epsilon,
-        delta=delta,
-        adversary=adversary,
-        neighbours=neighbours,
-    )
+    answer = solved(template, unknown=solve, epsilon=epsilon, delta=delta, adversary=adversary, neighbours=neighbours)
     output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer})
     if answer.warning is not None:
         typer.echo(f"dpzv-audit: warning: {answer.warning}", err=True)
@@ -190,25 +152,26 @@ def calibrate(
     if not answer.reached:
         output.answer(f"{target} {answer.reason}.")
         return
-    assert answer.bound is not None
-    assert answer.bound.epsilon is not None
+    found = answer.bound
+    assert found is not None
+    assert found.epsilon is not None
     # In full: a digit less, and the noise may be too little.
     output.answer(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
-    found = answer.bound
-    output.say(f"Checked forward: {found.accountant} gives epsilon <= {answer.bound.epsilon.upper!r}.")
+    output.say(f"Checked forward: {found.accountant} gives epsilon <= {found.epsilon.upper!r}.")
 
 
-def _with_unknown(flags: ReleaseFlags, sigma: float | None, solve: str) -> tuple[ReleaseFlags, float]:
-    """Return the flags and the noise with what is sought filled in; `InputError` where it was given, or is missing."""
+def _with_unknown(of: ReleaseFlags, solve: str) -> Release:
+    """Return the release with what is sought filled in; `InputError` where it was given, or is missing."""
     key = solve.replace("-", "_")
-    if (sigma if solve == "sigma" else getattr(flags, key)) is not None:
+    if getattr(of, key) is not None:
         raise InputError(f"--{solve} is what --solve {solve} seeks, leave it out")
-    if flags.clip is None:
+    if of.clip is None:
         raise InputError("--clip is missing: it says what one record adds to a message")
     if solve == "sigma":
-        return flags, flags.unit
-    if solve == "batch-size" and flags.sample_rate is not None:
-        raise InputError("must be left out with --solve batch-size", "sample_rate", flags.sample_rate)
-    if sigma is None:
+        return of.release(of.unit)
+    if solve == "batch-size" and of.sample_rate is not None:
+        raise InputError("must be left out with --solve batch-size", "sample_rate", of.sample_rate)
+    if of.sigma is None:
         raise InputError(f"--sigma is missing: it stays as it is while {solve} is sought")
-    return ReleaseFlags(**vars(flags) | {key: 1}), sigma
+    sought: dict[str, Any] = {key: 1}
+    return replace(of, **sought).release(of.sigma)

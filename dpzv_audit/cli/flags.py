@@ -31,12 +31,13 @@ def takes(command: Command) -> Command:
 
     A parameter's or field's name is its flag, but where `Annotated` says the flags. A function in `Annotated` checks
     the value, and a `Literal` allows its words alone. The section `Options:` of the docstring, of a dataclass also of
-    those it extends, holds `name METAVAR: help`. The command gets an instance of each dataclass.
+    those it extends, holds `name METAVAR: help`; the command's own comes first. The command gets an instance of each
+    dataclass.
     """
     own = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
     text, said = _described(command.__doc__)
-    options = {name: _of_fields(hints[name]) for name in own.parameters if is_dataclass(hints[name])}
+    options = {name: _of_fields(hints[name], said) for name in own.parameters if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
     for name, parameter in own.parameters.items():
         parameters += options.get(name) or [_option(name, hints[name], parameter.default, said)]
@@ -54,9 +55,10 @@ def takes(command: Command) -> Command:
     return bundled
 
 
-def _of_fields(bundle: type) -> list[inspect.Parameter]:
+def _of_fields(bundle: type, own: Mapping[str, tuple[str | None, str]]) -> list[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
     said = {name: words for kind in reversed(bundle.__mro__) for name, words in _described(kind.__doc__)[1].items()}
+    said |= own
     return [_option(field.name, hints[field.name], field.default, said) for field in fields(bundle)]
 
 

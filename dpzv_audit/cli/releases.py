@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, get_type_hints
 
 from dpzv_audit.accounting import Release, sigma_from_paper
 from dpzv_audit.accounting.release import realised_participations
-from dpzv_audit.cli.flags import Count, TrainingFlags, Whole, flag
+from dpzv_audit.cli.flags import Positive, Probability, TrainingFlags, Whole, flag
 from dpzv_audit.cli.options import DataFlags, choose, configure, parsed_settings
 from dpzv_audit.errors import InputError, check_positive
 from dpzv_audit.findings import NeighbourRelation
 from dpzv_audit.npy import read_npy
 
+_NO_FLAG = ("noise", "secret_batches")
+"""What follows from how a training of this package is made."""
+_KINDS = {name: kind for name, kind in get_type_hints(Release).items() if name not in _NO_FLAG}
+_Numbers: Any = make_dataclass(
+    "_Numbers",
+    [(name, bool, False) if kind is bool else (name, kind | None, None) for name, kind in _KINDS.items()],
+    frozen=True,
+    kw_only=True,
+)
+
 
 @dataclass(frozen=True, kw_only=True)
-class SizeFlags:
-    """The sizes of a release, as the user said them; None where not given.
+class ReleaseFlags(TrainingFlags, _Numbers):  # type: ignore[misc]
+    """The numbers of a release, or the method whose release is meant; None or False where not given.
 
     Options:
         batch_size B: Records in a batch; with --sample-rate the public constant that sums are divided by, 1 by default.
@@ -27,20 +37,14 @@ class SizeFlags:
         sample_rate Q: Chance that a record is in a Poisson batch, where it and --rounds are public constants; else B/D.
         rounds T: Training rounds of all clients together; each uses one batch.
         clip C: Clipping norm of one record's part in a message.
-    """
-
-    batch_size: int | None = None
-    dataset_size: int | None = None
-    sample_rate: float | None = None
-    rounds: int | None = None
-    clip: Annotated[float | None, "--clip", "--max-grad-norm"] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DetailFlags:
-    """What else tells one release from another, as the user said it; None or False where not given.
-
-    Options:
+        sigma X: Standard deviation of the noise on the message.
+        epsilon X: Instead of --sigma: the claimed epsilon, from which the noise is computed, by theorem 5.1 or as the
+            --method does it.
+        delta X: Delta of every bound, strictly between 0 and 1; by default 1e-5, or the method's.
+        method NAME: Instead of numbers: a method and its settings.
+        dataset NAME: With --method: the data set that is trained on, unless --dataset-size is given; digits by default.
+        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
+        seed N: Every random stream follows from this number.
         sampler NAME: How batches are drawn: shuffled (default), uniform or poisson.
         clients M: Number of clients, which take turns.
         channel NAME: What carries the noise: scalar (default), gradient, embedding or zo-gradient.
@@ -64,100 +68,20 @@ class DetailFlags:
         padded: Messages have one length whatever the batch's size.
     """
 
-    sampler: str | None = None
-    clients: int | None = None
-    channel: str | None = None
-    directions: int | None = None
-    whole_data_rounds: int | None = None
-    server_update: str | None = None
-    server_mu: float | None = None
-    server_noise_multiplier: float | None = None
-    client_update: str | None = None
-    clip_rule: str | None = None
-    clip_scope: str | None = None
-    ids: str | None = None
-    participations: int | None = None
-    schedule: Path | None = None
-    participation_cap: int | None = None
-    distinct_ids: bool = False
-    batch_coupling: bool = False
-    data_dependent_side: bool = False
-    seeded_noise: bool = False
-    own_rounds_only: bool = False
-    padded: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodFlags:
-    """The noise, and the method whose release is meant in place of numbers; None where not given.
-
-    Options:
-        sigma X: Standard deviation of the noise on the message.
-        method NAME: Instead of numbers: a method and its settings.
-        dataset NAME: With --method: the data set that is trained on, unless --dataset-size is given; digits by default.
-        data_dir DIR: Folder with the data sets' original files; by default what DPZV_AUDIT_DATA names.
-        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
-        calibration paper|sound|none: How the noise follows from the claim; by default the method's own.
-        settings KEY=VALUE: Any other setting of the method; may be given several times.
-        seed N: Every random stream follows from this number.
-    """
-
-    sigma: float | None = None
     method: str | None = None
+    epsilon: Positive | None = None
+    delta: Probability | None = None
     dataset: str | None = None
     data_dir: Path | None = None
-    epochs: Count | None = None
-    calibration: str | None = None
-    settings: Annotated[list[str] | None, "--set"] = None
     seed: Whole = 0
-
-    def release(
-        self,
-        flags: ReleaseFlags,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        noise_multiplier: float | None = None,
-    ) -> tuple[Release, float | None, float]:
-        """Return a method's release, claim and delta; `InputError` for a flag that the method decides itself."""
-        kept = ("batch_size", "dataset_size", "clients")
-        decided = {key: value for key, value in flags.given.items() if key not in kept}
-        for name, value in (decided | {"noise_multiplier": noise_multiplier}).items():
-            if value is not None:
-                raise InputError("but --method decides it: use --set, --epochs or --sigma", name, value)
-        own = {name: getattr(self, name) for name in ("method", "epochs", "calibration", "sigma", "settings")}
-        training = TrainingFlags(**own, batch_size=flags.batch_size, epsilon=epsilon, delta=delta)
-        data = DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=flags.clients)
-        try:
-            return of_method(training, data, records=flags.dataset_size, seed=self.seed)
-        except InputError as error:
-            if flags.dataset_size is None or error.field != "batch_size":
-                raise
-            right = f"{error.rule}; give --batch-size B, or a larger --dataset-size"
-            raise InputError(right, error.field, error.value) from None
-
-    def refuse_unused(self, flags: ReleaseFlags) -> None:
-        """Raise `InputError` for a flag that says nothing: of a method where there is none, of data not looked at."""
-        unused: dict[str, object] = {"dataset": self.dataset, "data_dir": self.data_dir}
-        why = "which says nothing beside --dataset-size, give one of them"
-        if self.method is None:
-            unused |= {"epochs": self.epochs, "calibration": self.calibration, "set": self.settings}
-            why = "which goes with --method alone"
-        elif flags.dataset_size is None:
-            return
-        for name, value in unused.items():
-            if value is not None:
-                raise InputError(why, name, str(value) if isinstance(value, Path) else value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseFlags(SizeFlags, DetailFlags):
-    """All numbers that describe a release, as the user said them."""
+    schedule: Path | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
-        """The flags that were given, by field of `Release` (and `schedule`)."""
-        return {key: value for key, value in vars(self).items() if value is not None and value is not False}
+    def _numbers(self) -> dict[str, Any]:
+        """What was given of a release but its noise, by field of `Release` (and `schedule`)."""
+        names = {*_KINDS, "schedule"} - {"sigma"}
+        given = {name: value for name, value in vars(self).items() if name in names}
+        return {name: value for name, value in given.items() if value is not None and value is not False}
 
     @property
     def unit(self) -> float:
@@ -165,17 +89,17 @@ class ReleaseFlags(SizeFlags, DetailFlags):
         clip = 1.0 if self.clip is None else check_positive("clip", self.clip)
         return float(clip) / ((self.batch_size or 1) if self.channel in (None, "scalar") else 1)
 
-    def release(self, *, sigma: float) -> Release:
-        """Return the release that the flags describe; `InputError` naming a flag that is missing or wrong."""
-        given = {"sampler": "shuffled", "server_update": "none", "clip": 1.0, **self.given, "sigma": sigma}
-        needed = ["rounds"]
-        if self.sample_rate is None:
-            needed = ["batch_size", "dataset_size", "rounds"]
-        else:
-            given.setdefault("batch_size", 1)
+    def release(self, sigma: float) -> Release:
+        """Return the release that the numbers describe; `InputError` naming a flag that is missing or wrong."""
+        usual: dict[str, Any] = {"sampler": "shuffled", "server_update": "none", "clip": 1.0}
+        needed = ["batch_size", "dataset_size", "rounds"]
+        if self.sample_rate is not None:
+            usual["batch_size"] = 1
+            needed = ["rounds"]
+        given = usual | self._numbers | {"sigma": sigma}
         for key in needed:
             if key not in given:
-                raise InputError(f"--{key.replace('_', '-')} is missing: describe the release, or name a --method")
+                raise InputError(f"{flag(key)} is missing: describe the release, or name a --method")
         schedule = given.pop("schedule", None)
         if schedule is not None:
             if self.participations is not None:
@@ -187,39 +111,76 @@ class ReleaseFlags(SizeFlags, DetailFlags):
             )
         return Release(**given)
 
-    def sigma_of(
-        self,
-        *,
-        sigma: float | None,
-        epsilon: float | None,
-        noise_multiplier: float | None,
-        relations: Sequence[NeighbourRelation],
-        delta: float,
-    ) -> float:
+    def noise(self, multiplier: float | None, relations: Sequence[NeighbourRelation], delta: float) -> float:
         """Return the noise from the one of three flags that was given; `InputError` where none or several were."""
-        noises = {"sigma": sigma, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
+        noises = {"sigma": self.sigma, "epsilon": self.epsilon, "noise_multiplier": multiplier}
         found = {name: value for name, value in noises.items() if value is not None}
         if len(found) != 1:
             given = f"{' and '.join(map(flag, found))} are given" if found else "no noise is given"
             raise InputError(f"{given}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
-        if noise_multiplier is None and self.clip is None:
+        if multiplier is None and self.clip is None:
             raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
-        ((name, value),) = found.items()
-        check_positive(name, value)
-        if sigma is not None:
-            return sigma
-        unit = self.release(sigma=self.unit)
-        if epsilon is not None:
+        if self.sigma is not None:
+            return float(check_positive("sigma", self.sigma))
+        unit = self.release(self.unit)
+        if multiplier is None:
+            assert self.epsilon is not None
             if unit.dataset_size is None:
                 cure = "theorem 5.1 divides by it, or give --sigma or --noise-multiplier"
                 raise InputError(f"--dataset-size is missing: {cure}")
             rounds = unit.rounds * unit.directions
-            return sigma_from_paper(epsilon, delta, clip=unit.clip, dataset_size=unit.dataset_size, rounds=rounds)
+            return sigma_from_paper(self.epsilon, delta, clip=unit.clip, dataset_size=unit.dataset_size, rounds=rounds)
         sensitivities = {unit.sensitivity(relation) for relation in relations}
         if len(sensitivities) > 1:
             right = "of a sensitivity that differs by relation: name one relation with --neighbours"
-            raise InputError(right, name, value)
-        return value * sensitivities.pop()
+            raise InputError(right, "noise_multiplier", multiplier)
+        return multiplier * sensitivities.pop()
+
+    def of_method(self) -> tuple[Release, float | None, float]:
+        """Return a method's release, the epsilon that theorem 5.1 gave its noise for (else None), and its delta.
+
+        A `dataset_size` takes the place of the data set's, which then is not loaded. Raises `InputError` for a flag
+        that the method decides itself, and for a method that adds no noise.
+        """
+        from dpzv_audit.evaluation.privacy import check_noise, noised
+        from mechanisms.core.context import Deployment
+        from mechanisms.methods.dpzv import scalar_config
+
+        for name, value in self._numbers.items():
+            if name not in ("batch_size", "dataset_size", "clients"):
+                raise InputError("but --method decides it: use --set, --epochs or --sigma", name, value)
+        training = TrainingFlags(**{one.name: getattr(self, one.name) for one in fields(TrainingFlags)})
+        if self.dataset_size is None:
+            choice = choose(training, DataFlags(dataset=self.dataset, data_dir=self.data_dir, clients=self.clients))
+            method, config = choice.method, choice.config
+            records, clients = len(choice.dataset.train), choice.dataset.clients
+        else:
+            method, config = configure(training)
+            records, clients = self.dataset_size, self.clients or 1
+            if config.batch_size > records:
+                right = f"must be at most the {records} training records"
+                cure = "give --batch-size B, or a larger --dataset-size"
+                raise InputError(f"{right}; {cure}", "batch_size", config.batch_size)
+        releases = method.releases(config, Deployment(records=records, clients=clients, seed=self.seed))
+        if not releases:
+            noised(method, config)
+            check_noise(0.0)
+        scalars, given = scalar_config(method, config), method.protection(config)
+        by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
+        return releases[0], given.epsilon if by_theorem else None, given.delta
+
+    def refuse_unused(self) -> None:
+        """Raise `InputError` for a flag that says nothing: of a method where there is none, of data not looked at."""
+        unused: dict[str, object] = {"dataset": self.dataset, "data_dir": self.data_dir}
+        why = "which says nothing beside --dataset-size, give one of them"
+        if self.method is None:
+            unused |= {"epochs": self.epochs, "calibration": self.calibration, "set": self.settings}
+            why = "which goes with --method alone"
+        elif self.dataset_size is None:
+            return
+        for name, value in unused.items():
+            if value is not None:
+                raise InputError(why, name, str(value) if isinstance(value, Path) else value)
 
 
 def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) -> int:
@@ -237,35 +198,6 @@ def realised(path: Path, dataset_size: int, *, rounds: int, distinct_ids: bool) 
         return realised_participations(batches, dataset_size=dataset_size, rounds=rounds, distinct_ids=distinct_ids)
     except InputError as error:
         raise InputError(f": {error.words}", "schedule", path) from None
-
-
-def of_method(
-    training: TrainingFlags, data: DataFlags, *, records: int | None, seed: int
-) -> tuple[Release, float | None, float]:
-    """Return a method's release, the epsilon that theorem 5.1 gave its noise for (None: other noise), and its delta.
-
-    `records` takes the place of the data set's, which then is not loaded. Raises `InputError` for a method that adds
-    no noise.
-    """
-    from dpzv_audit.evaluation.privacy import check_noise, noised
-    from mechanisms import method_named
-    from mechanisms.core.context import Deployment
-    from mechanisms.methods.dpzv import scalar_config
-
-    if records is None:
-        choice = choose(training, data)
-        config, records, clients = choice.config, len(choice.dataset.train), choice.dataset.clients
-    else:
-        _, config = configure(training)
-        clients = data.clients or 1
-    method = method_named(training.method or "")
-    releases = method.releases(config, Deployment(records=records, clients=clients, seed=seed))
-    if not releases:
-        noised(method, config)
-        check_noise(0.0)
-    scalars, given = scalar_config(method, config), method.protection(config)
-    by_theorem = scalars is not None and scalars.calibration == "paper" and scalars.sigma is None
-    return releases[0], given.epsilon if by_theorem else None, given.delta
 
 
 def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpzv_audit.accounting import gaps_of, mu_from_epsilon, tightest_sound, upper_bounds
-from dpzv_audit.cli.flags import TrainingFlags
-from dpzv_audit.cli.options import DataFlags
-from dpzv_audit.cli.releases import of_method
+from dpzv_audit.cli.releases import ReleaseFlags
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation import train_result
@@ -259,7 +257,7 @@ def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options
 
 def test_a_baselines_release_is_what_account_describes():
     settings_ = ["dp=embedding", "epsilon=2.0", *(f"{key}={value}" for key, value in SMALL.items())]
-    training, data = TrainingFlags(method="zoo-vfl", settings=settings_), DataFlags(clients=CLIENTS)
-    release, by_theorem, delta = of_method(training, data, records=RECORDS, seed=0)
+    flags = ReleaseFlags(method="zoo-vfl", settings=settings_, clients=CLIENTS, dataset_size=RECORDS)
+    release, by_theorem, delta = flags.of_method()
     assert release == guarantee("zoo-vfl", dp="embedding", epsilon=2.0)[1]
     assert (by_theorem, delta) == (None, 1e-5)
