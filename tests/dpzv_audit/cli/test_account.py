@@ -202,7 +202,7 @@ def test_out_writes_result_and_figures_whole(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise AuditError("the disk is full")
 
-    monkeypatch.setattr("dpzv_audit.runs.RunFolder.write_text", fail)
+    monkeypatch.setattr("dpzv_audit.runs.RunFolder.write", fail)
     before = sorted(tmp_path.iterdir())
     assert isinstance(run(flags).exception, AuditError)
     assert sorted(tmp_path.iterdir()) == before

@@ -74,7 +74,8 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_the_work(command, mon
     arguments = [command, *what.get(command, [])]
     assert main([*arguments, "--out", out]) == 3
     assert capsys.readouterr().err == (
-        f"dpzv-audit: error: --out is {out}, but {tmp_path} cannot be written to; give another --out DIR\n"
+        f"dpzv-audit: error: --out is {out}, but {tmp_path} cannot be written to (Permission denied); "
+        "give another --out DIR\n"
     )
     assert list(tmp_path.iterdir()) == []
 
