@@ -63,10 +63,14 @@ _SAFETY = 1.02
 class Counts:
     """What a rule did: `false_positives` of `n_out` scores and `false_negatives` of `n_in`."""
 
-    false_positives: int
+    false_positives: int = 0
     n_out: int
-    false_negatives: int
+    false_negatives: int = 0
     n_in: int
+    strict_on_fpr: bool = True
+    """Whether the rule makes fewer false positives than false negatives, as far as its pilot says."""
+    share: float = 0.5
+    """Of the error, on the strict rate, where a limit on each rate is taken."""
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -81,6 +85,8 @@ class Counts:
             n_out=self.n_in,
             false_negatives=self.false_positives,
             n_in=self.n_out,
+            strict_on_fpr=not self.strict_on_fpr,
+            share=self.share,
         )
 
 

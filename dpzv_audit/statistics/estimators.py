@@ -129,4 +129,4 @@ def audit_scores(
         if name not in ESTIMATORS:
             raise unknown_name("estimator", name, ESTIMATORS)
     inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
-    return tuple(ESTIMATORS[name].function(inside, outside, settings) for name in estimators)
+    return tuple(ESTIMATORS[name].bound(name, inside, outside, settings) for name in estimators)

@@ -29,6 +29,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -36,10 +37,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
 from dpzv_audit.errors import check_count, check_positive, check_probability
-from dpzv_audit.findings import ClaimKind, EmpiricalBound
+from dpzv_audit.findings import ClaimKind
 from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, p_value, upper_limit
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.settings import AuditSettings, Scores, check_scores
+from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores, check_scores
 from dpzv_audit.statistics.thresholds import (
     LEAST_A_SIDE,
     Objective,
@@ -76,16 +77,6 @@ def mu_objective(strict: NDArray[np.float64], other: NDArray[np.float64]) -> NDA
     return np.asarray(-ndtri(strict) - ndtri(other), dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RuleCounts(Counts):
-    """The errors of a rule, and how a limit on each rate would share what may go wrong."""
-
-    strict_on_fpr: bool
-    """Whether the rule makes fewer false positives than false negatives, as far as its pilot says."""
-    share: float = 0.5
-    """Of the error, on the strict rate, where a limit on each rate is taken."""
-
-
 @dataclass(frozen=True)
 class Reading:
     """How the errors of one rule prove a parameter theta of `family`.
@@ -106,40 +97,36 @@ class Reading:
             pilot_in, pilot_out, n_in=n_in, n_out=n_out, error=error, objective=self.objective, shares=self.shares
         )
 
-    def proved(self, counts: RuleCounts, error: float) -> float:
+    def proved(self, counts: Counts, error: float) -> float:
         """Return the theta that `counts` prove at `error`, 0 for none."""
+        if counts.n_in == 0:
+            return 0.0
         if self.objective is None:
             return largest_ruled_out(self.family, oriented(self.family, counts), error)
-        return max(0.0, _by_limits(self.objective, counts, error))
+        # The union bound joins both limits, so the sides may depend on each other (runs paired by seed).
+        seen = counts if counts.strict_on_fpr else counts.exchanged
+        strict = upper_limit(seen.false_positives, seen.n_out, error * seen.share)
+        other = upper_limit(seen.false_negatives, seen.n_in, error * (1.0 - seen.share))
+        return max(0.0, float(self.objective(strict, other)))
 
     def provable(self, n_in: int, n_out: int, error: float) -> float:
         """Return the theta that `n_in` + `n_out` scores without any error prove, at the best share and tail."""
         if self.objective is None:
             return largest_provable(self.family, n_in, n_out, error)
-        ways = [_without_errors(n_in, n_out, tail, share) for tail in (True, False) for share in self.shares]
-        return max(self.proved(none, error) for none in ways)
+        ways = product((True, False), self.shares)
+        return max(self.proved(Counts(n_in=n_in, n_out=n_out, strict_on_fpr=t, share=s), error) for t, s in ways)
 
-    def p_value(self, counts: RuleCounts, theta: float) -> float:
+    def p_value(self, counts: Counts, theta: float) -> float:
         """Return the least error at which `counts` refute `theta` > 0, rounded up; 1 where none below 1 does."""
-        objective = self.objective
-        if objective is not None:
-            return _least_error(lambda error: _by_limits(objective, counts, error) > theta)
-        test = p_value_of(self.family, theta, oriented(self.family, counts))
-        return 1.0 if test is None else _least_error(lambda error: test(error) <= error)
-
-
-def _without_errors(n_in: int, n_out: int, strict_on_fpr: bool = True, share: float = 0.5) -> RuleCounts:
-    return RuleCounts(
-        false_positives=0, n_out=n_out, false_negatives=0, n_in=n_in, strict_on_fpr=strict_on_fpr, share=share
-    )
-
-
-def _by_limits(objective: Objective, counts: RuleCounts, error: float) -> float:
-    # The union bound joins both limits, so the sides may depend on each other (runs paired by seed).
-    seen = counts if counts.strict_on_fpr else counts.exchanged
-    strict = upper_limit(seen.false_positives, seen.n_out, error * counts.share)
-    other = upper_limit(seen.false_negatives, seen.n_in, error * (1.0 - counts.share))
-    return float(objective(strict, other))
+        if counts.n_in == 0:
+            return 1.0
+        if self.objective is not None:
+            return _least_error(lambda error: self.proved(counts, error) > theta)
+        seen = oriented(self.family, counts)
+        through = self.family.at(_last_above(self.family, *seen.rates))
+        if theta > through:
+            return 1.0
+        return _least_error(lambda error: _p_value(self.family, theta, through, seen, error) <= error)
 
 
 def reading_of(name: TestName, delta: float, family: CurveFamily = GAUSSIAN) -> Reading:
@@ -172,7 +159,7 @@ class Counted:
     """A rule that was chosen on a pilot of `pilots` scores (in, out), and its errors on the others."""
 
     rule: Rule
-    counts: RuleCounts
+    counts: Counts
     pilots: tuple[int, int]
 
     def words(self, chosen: str = "chosen with its direction on") -> str:
@@ -192,7 +179,7 @@ def counted(in_scores: Scores, out_scores: Scores, reading: Reading, *, error: f
     pilot_out, rest_out = split_pilot(out_scores, seed)
     rule = reading.choose(pilot_in, pilot_out, n_in=rest_in.size, n_out=rest_out.size, error=error)
     wrong = error_counts(rest_in, rest_out, rule)
-    counts = RuleCounts(
+    counts = Counts(
         false_positives=wrong[0],
         n_out=rest_out.size,
         false_negatives=wrong[1],
@@ -204,7 +191,7 @@ def counted(in_scores: Scores, out_scores: Scores, reading: Reading, *, error: f
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedTest(RuleCounts):
+class FixedTest(Counts):
     """One rule's errors on scores that had no part in choosing it, as plain data; n_in = 0 where there were too few.
 
     `joint` and `clopper-pearson` speak about (epsilon, delta) of any mechanism (`joint` where its two sides are
@@ -223,8 +210,6 @@ class FixedTest(RuleCounts):
 
     def epsilon_lower(self, error: float) -> float:
         """Lower bound on epsilon, >= 0, which exceeds the truth with probability at most `error` in (0, 1)."""
-        if self.n_in == 0:
-            return 0.0
         return self._reading.family.proves(self._reading.proved(self, error), self.delta)
 
     def ceiling(self, error: float) -> float:
@@ -236,8 +221,6 @@ class FixedTest(RuleCounts):
     def p_value(self, epsilon: float) -> float:
         """The least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none below 1 does."""
         claimed = check_positive("epsilon", epsilon)
-        if self.n_in == 0:
-            return 1.0
         if self.claim_kind == "trade-off":
             from dpzv_audit.accounting.gaussian import mu_from_epsilon
 
@@ -279,7 +262,7 @@ def fixed_test(
     inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
     found = counted(inside, outside, reading_of(name, delta), error=design_error, seed=seed)
     if found is None:
-        return FixedTest(name=name, delta=delta, rule=TOO_FEW, **vars(_without_errors(0, 0)))
+        return FixedTest(name=name, delta=delta, rule=TOO_FEW, n_in=0, n_out=0)
     counts = found.counts
     rule = (
         f"{found.words()}: {counts.false_positives:,} false positives of {counts.n_out:,}, "
@@ -288,7 +271,7 @@ def fixed_test(
     return FixedTest(name=name, delta=delta, rule=rule, **vars(counts))
 
 
-def fixed_bound(name: TestName, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+def fixed_bound(name: TestName, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
     """Return the bound of the test `name` on (n,) and (m,) finite scores; its rule is designed for the confidence.
 
     `joint` and `curve` need sides that are independent: runs that share their noise are not, and `clopper-pearson`
@@ -299,20 +282,14 @@ def fixed_bound(name: TestName, in_scores: Scores, out_scores: Scores, settings:
     """
     error, reading = settings.error, reading_of(name, settings.delta, settings.family)
     found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
-    proved = provable = 0.0
-    if found is not None:
-        counts = found.counts
-        proved = reading.proved(counts, error)
-        provable = reading.provable(counts.n_in, counts.n_out, error)
-    return settings.bound(
-        name,
-        in_scores,
-        out_scores,
+    if found is None:
+        return Proof(family=reading.family, rule=TOO_FEW)
+    return Proof(
         family=reading.family,
-        proved=proved,
-        provable=provable,
-        rule=TOO_FEW if found is None else _in_words(found, reading, error),
-        looks=int(found is not None),
+        proved=reading.proved(found.counts, error),
+        provable=reading.provable(found.counts.n_in, found.counts.n_out, error),
+        rule=_in_words(found, reading, error),
+        looks=1,
     )
 
 
@@ -361,7 +338,7 @@ def expected_bound(epsilon: float, *, n_in: int, n_out: int, delta: float, confi
     found = []
     for strict_on_fpr in (True, False):
         best = int(np.argmax(np.where((fpr < fnr) == strict_on_fpr, seen, -1.0)))
-        counts = RuleCounts(
+        counts = Counts(
             false_positives=round(rest_out * float(fpr[best])),
             n_out=rest_out,
             false_negatives=round(rest_in * float(fnr[best])),
@@ -438,8 +415,14 @@ def promised(
     family: CurveFamily, false_positives: Floats, n_out: int, false_negatives: Floats, n_in: int, error: float
 ) -> Floats:
     """Return about what the joint test will prove from (k,) counts: each limit errs as in a sum in quadrature."""
+    return levels(family, *_limits(false_positives, n_out, false_negatives, n_in, error))
+
+
+def _limits(
+    false_positives: ArrayLike, n_out: int, false_negatives: ArrayLike, n_in: int, error: float
+) -> tuple[Floats, Floats]:
     each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
-    return levels(family, upper_limit(false_positives, n_out, each), upper_limit(false_negatives, n_in, each))
+    return upper_limit(false_positives, n_out, each), upper_limit(false_negatives, n_in, each)
 
 
 def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> float:
@@ -448,8 +431,7 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
     Places are tested from the one that two separate limits point to, in growing steps until the answer is bracketed,
     then where a straight line in the normal deviate of p puts it, or half-way where that gains little.
     """
-    fpr, fnr = (np.array([rate]) for rate in counts.rates)
-    top = _last_above(family, fpr, fnr)
+    top = _last_above(family, *counts.rates)
     if top < 0:
         return 0.0
 
@@ -458,12 +440,8 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
         p = _p_value(family, family.at(place), family.at(top), counts, error)
         return float(ndtri(min(max(p, LEAST_P), 1.0 - 1e-15)) - ndtri(error))
 
-    each = float(ndtr(ndtri(error) / math.sqrt(2.0)))
-    guess = _last_above(
-        family,
-        upper_limit([counts.false_positives], counts.n_out, each),
-        upper_limit([counts.false_negatives], counts.n_in, each),
-    )
+    limits = _limits(counts.false_positives, counts.n_out, counts.false_negatives, counts.n_in, error)
+    guess = _last_above(family, *limits)
     low, high = -1, top + 1
     low_z, high_z = -np.inf, np.inf
     step = _FIRST_STEP
@@ -480,31 +458,19 @@ def largest_ruled_out(family: CurveFamily, counts: Counts, error: float) -> floa
             guess = round(line + (1 if z <= 0.0 else -1)) if high - low <= width // 2 else (low + high) // 2
         else:
             guess, step = (guess + step if z <= 0.0 else guess - step), 2 * step
-    return family.at(low) if low >= 0 else 0.0
-
-
-def p_value_of(family: CurveFamily, theta: float, counts: Counts) -> Callable[[float], float] | None:
-    """Return error -> the p-value of "the curve is that of `theta` or a more private one", to be held against it.
-
-    None where `counts` lie on the side of `theta` that speaks for it.
-    """
-    fpr, fnr = (np.array([rate]) for rate in counts.rates)
-    top = _last_above(family, fpr, fnr)
-    if top < 0 or theta > family.at(top):
-        return None
-    return lambda error: _p_value(family, theta, family.at(top), counts, error)
+    return family.at(low)
 
 
 def _p_value(family: CurveFamily, theta: float, through: float, counts: Counts, error: float) -> float:
     return p_value(lambda alpha: family.curve(alpha, theta), counts, lambda alpha: family.curve(alpha, through), error)
 
 
-def _last_above(family: CurveFamily, fpr: Floats, fnr: Floats) -> int:
+def _last_above(family: CurveFamily, fpr: Floats | float, fnr: Floats | float) -> int:
     """Return the last place of the lattice whose curve lies above the one point (fpr, fnr); -1 for none."""
     low, high = -1, family.steps + 1
     while high - low > 1:
         middle = (low + high) // 2
-        if float(family.curve(fpr, family.at(middle))[0]) >= float(fnr[0]):
+        if np.all(family.curve(np.atleast_1d(fpr), family.at(middle)) >= fnr):
             low = middle
         else:
             high = middle
@@ -514,12 +480,12 @@ def _last_above(family: CurveFamily, fpr: Floats, fnr: Floats) -> int:
 @lru_cache(maxsize=256)
 def largest_provable(family: CurveFamily, n_in: int, n_out: int, error: float) -> float:
     """Return the largest theta that `n_in` + `n_out` scores without any error rule out, whichever rate is confined."""
-    none: Counts = _without_errors(n_in, n_out)
+    none = Counts(n_in=n_in, n_out=n_out)
     ways = (none, none.exchanged) if family.blow_up is not None and n_in != n_out else (none,)
     return max(largest_ruled_out(family, counts, error) for counts in ways)
 
 
-def oriented(family: CurveFamily, counts: RuleCounts) -> Counts:
+def oriented(family: CurveFamily, counts: Counts) -> Counts:
     """Return `counts` with the worlds exchanged where that helps: for curves that are their own inverse.
 
     The test confines what it takes for the false positive rate, and of the two rates the rarer is known worse. Which
@@ -597,27 +563,20 @@ def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
     return float(brentq(excess, low, high, xtol=_TOLERANCE))
 
 
-def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
     """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
     error, delta = settings.error, settings.delta
-    value, ceiling, words = 0.0, 0.0, TOO_FEW
     reading = reading_of("clopper-pearson", delta)
     found = counted(in_scores, out_scores, reading, error=error, seed=settings.seed)
-    if found is not None:
-        n_in, n_out = found.counts.n_in, found.counts.n_out
-        value = credible_epsilon(found.counts, delta, error)
-        ceiling = max(value, credible_epsilon(_without_errors(n_in, n_out), delta, error))
-        words = (
-            f"{found.words()}; posterior of both rates from the other {n_in} + {n_out}, with the whole error "
-            f"{error:.3g} as the mass below the bound; a score equal to the threshold counts as an error"
-        )
-    return settings.bound(
-        "bayes",
-        in_scores,
-        out_scores,
-        proved=value,
-        provable=ceiling,
-        rule=words,
-        looks=int(found is not None),
+    if found is None:
+        return Proof(rule=TOO_FEW, assumes=ASSUMPTION)
+    n_in, n_out = found.counts.n_in, found.counts.n_out
+    proved = credible_epsilon(found.counts, delta, error)
+    return Proof(
+        proved=proved,
+        provable=max(proved, credible_epsilon(Counts(n_in=n_in, n_out=n_out), delta, error)),
+        rule=f"{found.words()}; posterior of both rates from the other {n_in} + {n_out}, with the whole error "
+        f"{error:.3g} as the mass below the bound; a score equal to the threshold counts as an error",
+        looks=1,
         assumes=ASSUMPTION,
     )

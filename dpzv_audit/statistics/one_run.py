@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 from scipy.special import betainc, gammaln, xlog1py, xlogy
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.findings import EmpiricalBound
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.binomial import lower_limit
 from dpzv_audit.statistics.families import CurveFamily
 from dpzv_audit.statistics.fixed import levels
-from dpzv_audit.statistics.settings import AuditSettings, Scores
+from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores
 from dpzv_audit.statistics.thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
 
 Floats = NDArray[np.float64]
@@ -61,19 +60,22 @@ def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
 
 def largest_refuted(guesses: Guesses, delta: float, error: float) -> float:
     """Return the largest epsilon, to 1e-9, that the guesses refute at `error`; 0 for none."""
-    low, high = 0.0, 1.0
-    if p_value(guesses, 0.0, delta) > error:
-        return 0.0
-    while high < _LARGEST and p_value(guesses, high, delta) <= error:
+    return _largest(lambda epsilon: p_value(guesses, epsilon, delta) <= error, 0.0, 1.0, _TOLERANCE)
+
+
+def _largest(refuted: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
+    """Return a refuted number, below the largest by `tolerance` at most; it is sought from `low` on; 0 for none."""
+    while high < _LARGEST and refuted(high):
         low, high = high, 2.0 * high
-    while high - low > _TOLERANCE:
+    if not refuted(low):
+        low, high = 0.0, low
+    while high - low > tolerance:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if p_value(guesses, middle, delta) <= error else (low, middle)
+        low, high = (middle, high) if refuted(middle) else (low, middle)
     return low
 
 
 def guessed(
-    name: str,
     in_scores: Scores,
     out_scores: Scores,
     settings: AuditSettings,
@@ -81,37 +83,30 @@ def guessed(
     choose: Callable[[Canaries], GuessRule],
     largest: Callable[[Guesses], float],
     family: CurveFamily | None = None,
-) -> EmpiricalBound:
-    """Return the bound `name`: what `largest` says of the guesses that the rule of `choose` makes.
+) -> Proof:
+    """Return what `largest` says of the guesses that the rule of `choose` makes.
 
     The canaries may share one training: nothing is assumed of how their scores depend on each other.
     """
-    proved = provable = 0.0
-    words = NONE
     canaries = draw_canaries(in_scores, out_scores, settings)
-    if canaries is not None:
-        rule = choose(canaries)
-        guesses = count_guesses(canaries, rule)
-        proved, m = largest(guesses), guesses.canaries
-        provable = max(proved, largest(Guesses(m, m, m)))
-        words = in_words(canaries, rule, guesses, settings)
-    return settings.bound(
-        name,
-        in_scores,
-        out_scores,
+    if canaries is None:
+        return Proof(family=family, rule=NONE)
+    rule = choose(canaries)
+    guesses = count_guesses(canaries, rule)
+    proved, m = largest(guesses), guesses.canaries
+    return Proof(
         family=family,
         proved=proved,
-        provable=provable,
-        rule=words,
-        looks=int(canaries is not None),
+        provable=max(proved, largest(Guesses(m, m, m))),
+        rule=in_words(canaries, rule, guesses, settings),
+        looks=1,
     )
 
 
-def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
     """Return a lower bound on epsilon from (n,) and (m,) scores of canaries with bit 1 and bit 0."""
     delta, error = settings.delta, settings.error
     return guessed(
-        "one-run",
         in_scores,
         out_scores,
         settings,
@@ -315,21 +310,13 @@ def largest_refuted_curve(guesses: Guesses, family: CurveFamily, error: float, *
     m, wrong = guesses.canaries, guesses.made - guesses.right
     bare = levels(family, np.array([(wrong + 0.5) / (m + 1.0)]), np.array([1.0 - (guesses.right + 0.5) / (m + 1.0)]))
     high = float(bare[0])
-    smallest = tolerance * high
     if high == 0.0:
         return 0.0
     low = _LEAST_SHARE * high
-    while refuted(guesses, blow_up, high, error):
-        low, high = high, 2.0 * high
-    if not refuted(guesses, blow_up, low, error):
-        low, high = 0.0, low
-    while high - low > smallest:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if refuted(guesses, blow_up, middle, error) else (low, middle)
-    return low
+    return _largest(lambda theta: refuted(guesses, blow_up, theta, error), low, high, tolerance * high)
 
 
-def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
     """Return a lower bound on theta of `settings.family` and its epsilon, from scores of canaries with bit 1 and 0.
 
     Raises `InputError` for a family that is not symmetric: the two directions of the neighbour relation have different
@@ -346,4 +333,4 @@ def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) 
         m = canaries.scores.size
         return search_guesses(canaries, lambda made, right: largest(Guesses(m, round(made), round(right)), _COARSE))
 
-    return guessed("one-run-fdp", in_scores, out_scores, settings, choose=choose, largest=largest, family=family)
+    return guessed(in_scores, out_scores, settings, choose=choose, largest=largest, family=family)

@@ -13,7 +13,7 @@ import os
 import re
 import zipfile
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +37,10 @@ _MOST_PACKED = 100
 _RIGHT = "must be a finite number"
 
 
+class _Unfit(Exception):
+    """What is wrong with a file and where in it, in words that go on from its name."""
+
+
 def load_scores(path: Path) -> Scores:
     """Return the (n,) float64 scores in the file at `path`, n >= 1, all finite, read by its suffix.
 
@@ -47,50 +51,51 @@ def load_scores(path: Path) -> Scores:
     Raises `InputError` naming the file and, where a value is at fault, its row (counted from 1; in a text
     file the line), for a file that is missing, unreadable, empty, of another kind, or holds anything else.
     """
+    where = f"scores file {path}"
+    try:
+        return _loaded(path)
+    except _Unfit as error:
+        raise InputError(f"{where}{error}") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{where}: there is no such file") from error
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read ({error.strerror or error}), must be a readable file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: byte {first_not_utf8(path) + 1} is not UTF-8, must be UTF-8 text") from error
+
+
+def _loaded(path: Path) -> Scores:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        kinds = ", ".join(_READERS)
-        raise InputError(f"scores file {path}: suffix is {path.suffix!r}, must be one of {kinds}")
+        raise _Unfit(f": suffix is {path.suffix!r}, must be one of {', '.join(_READERS)}")
     kind = kind_of(path)
     if kind not in ("a regular file", "nothing"):
-        raise InputError(f"scores file {path}: is {kind}, must be a regular file")
-    try:
-        size = path.stat().st_size
-        if size > FILE_LIMIT:
-            raise InputError(f"scores file {path}: has {size} bytes, must have {FILE_LIMIT} at most; use a sample")
-        values = reader(path)
-    except FileNotFoundError as error:
-        raise InputError(f"scores file {path}: there is no such file") from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"scores file {path}: cannot be read ({reason}), must be a readable file") from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"scores file {path}: byte {first_not_utf8(path) + 1} is not UTF-8, must be UTF-8 text"
-        ) from error
+        raise _Unfit(f": is {kind}, must be a regular file")
+    size = path.stat().st_size
+    if size > FILE_LIMIT:
+        raise _Unfit(f": has {size} bytes, must have {FILE_LIMIT} at most; use a sample")
+    values = reader(path)
     if values.size == 0:
-        raise InputError(f"scores file {path}: holds no score, must hold at least one")
+        raise _Unfit(": holds no score, must hold at least one")
     wrong = np.flatnonzero(~np.isfinite(values))
     if wrong.size:
-        row = int(wrong[0])
-        raise InputError(f"scores file {path}, row {row + 1}: found {values[row]}, {_RIGHT}")
+        raise _Unfit(f", row {wrong[0] + 1}: found {values[wrong[0]]}, {_RIGHT}")
     return values
 
 
-def _shown(text: str) -> str:
-    """Return what was found, quoted and cut to a length that fits one line."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
-
-
-def _text_number(path: Path, row: int, text: str) -> float:
-    """Return the finite number that `text` spells; Python's 1_000 is no number in a data file."""
-    try:
-        value = float(text) if "_" not in text else math.nan
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"scores file {path}, row {row}: found {_shown(text)}, {_RIGHT}")
-    return value
+def _numbers(rows: Iterable[tuple[int, str]], number: Callable[[str], float], right: str) -> Scores:
+    """Return the finite number that `number` makes of the text of each row; `right` says what it must be."""
+    values = array("d")
+    for row, text in rows:
+        try:
+            value = number(text)
+        except (ValueError, OverflowError, RecursionError):  # an integer may be too large for a float
+            value = math.nan
+        if not math.isfinite(value):
+            shown = text if len(text) <= 40 else text[:37] + "..."
+            raise _Unfit(f", row {row}: found {shown!r}, {right}")
+        values.append(value)
+    return np.frombuffer(values)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -101,13 +106,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         while line := lines.readline(LINE_LIMIT + 1):
             number += 1
             if len(line) > LINE_LIMIT:
-                raise InputError(f"scores file {path}, row {number}: has more than {LINE_LIMIT} characters, {_RIGHT}")
+                raise _Unfit(f", row {number}: has more than {LINE_LIMIT} characters, {_RIGHT}")
             text = line.strip()
             if not text:
                 blank = blank or number
                 continue
             if blank:
-                raise InputError(f"scores file {path}, row {blank}: is blank, {_RIGHT}")
+                raise _Unfit(f", row {blank}: is blank, {_RIGHT}")
             yield number, text
 
 
@@ -124,7 +129,7 @@ def _plain_numbers(path: Path) -> Scores | None:
     try:
         with open_plain(path) as file:
             for number, lines in enumerate(_blocks_of_lines(file)):
-                header = number == 0 and _is_header(_decoded(lines[0]))
+                header = number == 0 and _is_header(lines[0].decode("utf-8-sig", "replace").strip())
                 plain = lines[1:] if header else lines
                 values.extend(map(float, plain))
                 # Python's 1_000 is no number in a data file.
@@ -132,8 +137,8 @@ def _plain_numbers(path: Path) -> Scores | None:
                     return None
     except ValueError:
         return None
-    found = np.frombuffer(values) if values else np.empty(0)
-    return found if found.size and bool(np.isfinite(found).all()) else None
+    found = np.frombuffer(values) if values else None
+    return found if found is not None and np.isfinite(found).all() else None
 
 
 def _blocks_of_lines(file: BinaryIO) -> Iterator[list[bytes]]:
@@ -152,91 +157,83 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[list[bytes]]:
         yield [rest.strip()]
 
 
-def _decoded(line: bytes) -> str:
-    return line.decode("utf-8-sig", "replace").strip()
-
-
 def _read_csv(path: Path) -> Scores:
     plain = _plain_numbers(path)
-    if plain is not None:
-        return plain
-    values = array("d")
+    return _numbers(_cells(path), _csv_number, _RIGHT) if plain is None else plain
+
+
+def _cells(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the one cell of each row but for a header."""
     for row, text in _lines(path):
         try:
             cells = next(csv.reader([text], strict=True))
         except csv.Error as error:
-            raise InputError(f"scores file {path}, row {row}: is no CSV ({error}), must be one number") from error
+            raise _Unfit(f", row {row}: is no CSV ({error}), must be one number") from error
         if len(cells) != 1:
-            raise InputError(f"scores file {path}, row {row}: found {len(cells)} columns, must be one number")
+            raise _Unfit(f", row {row}: found {len(cells)} columns, must be one number")
         cell = cells[0].strip()
-        if row == 1 and _is_header(cell):
-            continue
-        values.append(_text_number(path, row, cell))
-    return np.frombuffer(values)
+        if row > 1 or not _is_header(cell):
+            yield row, cell
+
+
+def _csv_number(text: str) -> float:
+    # Python's 1_000 is no number in a data file.
+    return math.nan if "_" in text else float(text)
 
 
 def _read_json_lines(path: Path) -> Scores:
-    values = array("d")
-    for row, text in _lines(path):
-        right = 'must be a finite number or an object with one under "score"'
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"scores file {path}, row {row}: found {_shown(text)}, {right}") from error
-        if isinstance(found, dict):
-            found = found.get("score")
-        # bool is an int to Python, and true is no score; int() may be too large for a float.
-        try:
-            value = float(found) if isinstance(found, int | float) and not isinstance(found, bool) else math.nan
-        except OverflowError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise InputError(f"scores file {path}, row {row}: found {_shown(text)}, {right}")
-        values.append(value)
-    return np.frombuffer(values)
+    return _numbers(_lines(path), _json_number, f'{_RIGHT} or an object with one under "score"')
 
 
-def _checked_array(path: Path, array: NDArray[np.generic]) -> Scores:
-    """Return a stored array as float64 once its shape and type are right."""
-    if array.ndim != 1:
-        raise InputError(f"scores file {path}: has shape {array.shape}, must be one-dimensional")
-    if array.dtype.kind not in "iuf":
-        raise InputError(f"scores file {path}: holds values of type {array.dtype}, must be real numbers")
-    with np.errstate(over="ignore"):  # what overflows on the way from a wider type is reported as infinite
-        return np.asarray(array, dtype=np.float64)
+def _json_number(text: str) -> float:
+    found = json.loads(text)
+    if isinstance(found, dict):
+        found = found.get("score")
+    # bool is an int to Python, and true is no score.
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else math.nan
 
 
 def _read_npy(path: Path) -> Scores:
-    try:
-        with open_plain(path) as file:
-            return _checked_array(path, read_npy(file, os.fstat(file.fileno()).st_size))
-    except DAMAGED as error:
-        raise InputError(
-            f"scores file {path}: is no whole NPY file of numbers ({_reason(error)}), must be one written by "
-            "numpy.save without pickled objects"
-        ) from error
+    return _checked_array(path, "NPY", lambda file: read_npy(file, os.fstat(file.fileno()).st_size))
 
 
 def _read_npz(path: Path) -> Scores:
-    name = ""
+    return _checked_array(path, "NPZ", _only_member)
+
+
+def _checked_array(path: Path, kind: str, read: Callable[[BinaryIO], NDArray[np.generic]]) -> Scores:
+    """Return the array that `read` takes from a file of this kind as float64 once its shape and type are right."""
     try:
-        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            if len(entries) != 1:
-                raise InputError(f"scores file {path}: holds {len(entries)} arrays, must hold exactly one")
-            name, size = entries[0].filename, entries[0].file_size
-            most = min(FILE_LIMIT, max(_BLOCK, _MOST_PACKED * entries[0].compress_size))
-            if size > most:
-                packed = f"array {name} unpacks to {size} bytes from {entries[0].compress_size}"
-                raise InputError(f"scores file {path}: {packed}, must unpack to {most} at most")
-            with archive.open(name) as member:
-                return _checked_array(path, read_npy(member, size))
+        with open_plain(path) as file:
+            found = read(file)
     except DAMAGED as error:
-        entry = f"array {name}: " if name else ""
-        raise InputError(
-            f"scores file {path}: is no whole NPZ file of numbers ({entry}{_reason(error)}), must be one written by "
-            "numpy.savez without pickled objects"
+        raise _Unfit(
+            f": is no whole {kind} file of numbers ({_reason(error)}), must be one written by "
+            f"numpy.{'save' if kind == 'NPY' else 'savez'} without pickled objects"
         ) from error
+    if found.ndim != 1:
+        raise _Unfit(f": has shape {found.shape}, must be one-dimensional")
+    if found.dtype.kind not in "iuf":
+        raise _Unfit(f": holds values of type {found.dtype}, must be real numbers")
+    with np.errstate(over="ignore"):  # what overflows on the way from a wider type is reported as infinite
+        return np.asarray(found, dtype=np.float64)
+
+
+def _only_member(file: BinaryIO) -> NDArray[np.generic]:
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if len(entries) != 1:
+            raise _Unfit(f": holds {len(entries)} arrays, must hold exactly one")
+        name, size = entries[0].filename, entries[0].file_size
+        most = min(FILE_LIMIT, max(_BLOCK, _MOST_PACKED * entries[0].compress_size))
+        if size > most:
+            packed = f"array {name} unpacks to {size} bytes from {entries[0].compress_size}"
+            raise _Unfit(f": {packed}, must unpack to {most} at most")
+        try:
+            with archive.open(name) as member:
+                return read_npy(member, size)
+        except DAMAGED as error:
+            raise ValueError(f"array {name}: {_reason(error)}") from error
 
 
 def _reason(error: BaseException) -> str:

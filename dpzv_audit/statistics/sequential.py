@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpzv_audit.errors import AuditError, InputError, check_probability
-from dpzv_audit.findings import ClaimKind, EmpiricalBound
+from dpzv_audit.findings import ClaimKind
 from dpzv_audit.statistics.assumptions import permuted
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.settings import AuditSettings, Scores, check_scores
+from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores, check_scores
 from dpzv_audit.statistics.thresholds import candidate_rates
 
 Floats = NDArray[np.float64]
@@ -225,7 +225,7 @@ def _largest_refuted(inside: Scores, outside: Scores, confidence: float) -> int:
     return found
 
 
-def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
     """Return the largest epsilon refuted, with all below it, at any pair of (n,) and (m,) finite scores.
 
     Each side is read in a random order of its own, so that sorted files do no harm; of the longer one a rest is left
@@ -234,10 +234,7 @@ def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -
     error = settings.error
     test = bet_on(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, errors=(error, error))
     assert test is not None
-    return settings.bound(
-        "sequential",
-        in_scores,
-        out_scores,
+    return Proof(
         proved=test.proved(error),
         provable=test.provable(error),
         rule=f"bets on {test.n_in} pairs, each side in a random order, each with a threshold, direction, tail and "
@@ -249,14 +246,11 @@ def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -
     )
 
 
-def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
     """Return the largest mu that a likelihood ratio refuted at any pair, and its epsilon at delta; order as above."""
     error = settings.error
     test = likelihood_of(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, errors=(error, error))
-    return settings.bound(
-        "sequential-gaussian",
-        in_scores,
-        out_scores,
+    return Proof(
         family=GAUSSIAN,
         proved=test.proved(error),
         provable=test.provable(error),

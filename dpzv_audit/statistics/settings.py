@@ -49,42 +49,22 @@ class AuditSettings:
             return GAUSSIAN_ASSUMPTION
         return gaussian_assumption(in_scores, out_scores, vouched=not self.built)
 
-    def bound(
-        self,
-        name: str,
-        in_scores: Scores,
-        out_scores: Scores,
-        *,
-        proved: float,
-        provable: float,
-        rule: str,
-        looks: int,
-        family: CurveFamily | None = None,
-        directions: int | None = None,
-        assumes: str | None = None,
-    ) -> EmpiricalBound:
-        """Return what the estimator `name` found in (n,) and (m,) scores, at this delta and confidence.
 
-        `proved` >= 0 is a parameter of `family` (None: an epsilon of any mechanism), `provable` the largest that as
-        many scores could prove. `directions` are as many as `looks`, and `assumes` follows from the family, unless
-        given.
-        """
-        family = family or epsilon_delta_family(self.delta)
-        return EmpiricalBound(
-            name=name,
-            epsilon_lower=family.proves(proved, self.delta),
-            delta=self.delta,
-            confidence=self.confidence,
-            claim_kind=family.claim_kind,
-            assumes=self.assumption(family, in_scores, out_scores) if assumes is None else assumes,
-            mu_lower=proved if family.name == GAUSSIAN.name else None,
-            threshold_rule=rule,
-            directions=looks if directions is None else directions,
-            looks=looks,
-            n_in=in_scores.size,
-            n_out=out_scores.size,
-            ceiling=family.proves(provable, self.delta),
-        )
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What an estimator found by the words `rule` and at so many `looks`, in as many `directions` unless given.
+
+    `proved` >= 0 is a parameter of `family` (None: an epsilon of any mechanism), `provable` the largest that as many
+    scores could prove; `assumes` follows from the family unless given.
+    """
+
+    proved: float = 0.0
+    provable: float = 0.0
+    rule: str
+    looks: int = 0
+    family: CurveFamily | None = None
+    directions: int | None = None
+    assumes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,10 +74,31 @@ class Estimator:
     `refutes` is False for an estimator that informs only: it has no p-value.
     """
 
-    function: Callable[[Scores, Scores, AuditSettings], EmpiricalBound]
+    function: Callable[[Scores, Scores, AuditSettings], Proof]
     claim_kind: ClaimKind
     summary: str
     refutes: bool = True
+
+    def bound(self, name: str, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+        """Return what the estimator, called `name`, proves from (n,) and (m,) finite scores."""
+        found = self.function(in_scores, out_scores, settings)
+        family = found.family or epsilon_delta_family(settings.delta)
+        assumes = settings.assumption(family, in_scores, out_scores) if found.assumes is None else found.assumes
+        return EmpiricalBound(
+            name=name,
+            epsilon_lower=family.proves(found.proved, settings.delta),
+            delta=settings.delta,
+            confidence=settings.confidence,
+            claim_kind=family.claim_kind,
+            assumes=assumes,
+            mu_lower=found.proved if family.name == GAUSSIAN.name else None,
+            threshold_rule=found.rule,
+            directions=found.looks if found.directions is None else found.directions,
+            looks=found.looks,
+            n_in=in_scores.size,
+            n_out=out_scores.size,
+            ceiling=family.proves(found.provable, settings.delta),
+        )
 
 
 def check_scores(name: str, scores: ArrayLike) -> Scores:
