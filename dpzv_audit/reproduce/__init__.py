@@ -37,30 +37,14 @@ REMARKS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "what-costs": search.what_costs,
     "who-wins": search.who_wins,
 }
-DERIVED: Mapping[str, Callable[[Row], object]] = {
-    "percent": training.percent,
-    "percent_of_attacked": lambda row: training.percent(row["training"]),
+DERIVED = {
+    "gains": lambda row: to_jsonable(attacks.gains(row)),
     "epochs_to_target": training.epochs_to_target,
     "megabytes_to_target": training.megabytes_to_target,
     "megabytes_per_epoch": training.megabytes_per_epoch,
-    "noise": lambda row: row["noise_std"] or None,
-    "gains": lambda row: to_jsonable(attacks.gains(row)),
     "peak_of_model": memory.peak_of_model,
-    "peak_of_both": memory.peak_of_both,
-    "upper": search.upper,
-    "settings_tried": lambda row: len(row["tried"]),
-    "chosen_settings": search.chosen_settings,
-    "noiseless": lambda row: row["variants"].get("noiseless"),
-    "frozen": lambda row: row["variants"].get("frozen"),
 }
-"""What the cells of a table may name beside the values of its rows."""
-
-
-class _Cells(dict[str, Any]):
-    """Values of a row, and those derived from them, which are computed where a cell names them."""
-
-    def __missing__(self, name: str) -> object:
-        return DERIVED[name](self)
+"""Functions of a row that the cells of a table may call."""
 
 
 def _table(entry: Row, paper: Row) -> PaperTable:
@@ -206,7 +190,7 @@ def to_markdown(table: PaperTable, result: Row) -> str:
         result=result,
         seeds=f"{count} {'seed' if count == 1 else 'seeds'}",
         records=None if result["records"] is None else f"{result['records']:,}",
-        lines=[[filled(cell, _Cells(row)) for _, cell in table.columns] for row in rows],
+        lines=[[filled(cell, {**DERIVED, **row, "row": row}) for _, cell in table.columns] for row in rows],
         remark=table.remark(rows) if table.remark is not None else "",
         skipped=result.get("skipped", {}),
     )

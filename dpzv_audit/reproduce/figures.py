@@ -10,7 +10,7 @@ from dpzv_audit.reproduce.memory import peak_of_model
 from dpzv_audit.reproduce.search import of_kind
 from dpzv_audit.reproduce.table import Row
 from dpzv_audit.reproduce.training import megabytes_per_epoch
-from dpzv_audit.reproduce.words import filled
+from dpzv_audit.reproduce.words import shown
 from reports import svg
 
 if TYPE_CHECKING:
@@ -234,20 +234,20 @@ def tried_settings(result: Row) -> str:
                 100 * control["validation"],
                 color=svg.INK,
                 linestyle=(0, (5, 2.5)),
-                label=filled("{label}, {validation:.1p}", control),
+                label=f"{control['label']}, {shown(control['validation'], '.1p')}",
             )
         for index, row in enumerate(rows):
             xs = [trial["rounds"] for trial in row["tried"]]
             ys = [100 * trial["accuracy"] for trial in row["tried"]]
             colour = svg.MUTED if row["kind"] == "claimed" else svg.ACCENT
-            best = filled("{label}, best {validation:.1p}", row)
+            best = f"{row['label']}, best {shown(row['validation'], '.1p')}"
             axes.plot(xs, ys, linestyle="", marker="os^xD"[index % 5], markersize=5, color=colour, label=best)
         _log_scale(axes, "{:,.0f}")
         axes.set(xlabel="rounds, all clients together", ylabel="held-out accuracy, %")
         axes.grid(alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=1)
 
-    words = "; ".join(filled("{label} at best {validation:.1p}", row) for row in result["rows"])
+    words = "; ".join(f"{row['label']} at best {shown(row['validation'], '.1p')}" for row in result["rows"])
     return _drawn(result, f"Held-out accuracy of every setting tried, by its rounds: {words}", 4.4, paint)
 
 

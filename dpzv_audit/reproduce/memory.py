@@ -131,8 +131,3 @@ class PeakMemory(Item):
 def peak_of_model(row: Row) -> float:
     """Return the peak as a multiple of the client's model."""
     return float(row["peak_megabytes"]) / float(row["model_megabytes"])
-
-
-def peak_of_both(row: Row) -> float:
-    """Return the peak as a multiple of the client's model and the activations of one batch."""
-    return float(row["peak_megabytes"]) / (float(row["model_megabytes"]) + float(row["activations_megabytes"]))

@@ -267,16 +267,6 @@ class Federated:
         return found
 
 
-def upper(row: Row) -> str:
-    """Return the upper bound, or which gaps it has and what it would be without them."""
-    return say("upper", guarantee=row["guarantee"])
-
-
-def chosen_settings(row: Row) -> str:
-    """Return the chosen setting as one line."""
-    return ", ".join(f"{name} {value:g}" for name, value in row["chosen"].items())
-
-
 def of_kind(rows: Sequence[Row], kind: str) -> list[Row]:
     """Return the rows that are `sound`, the `control` or `claimed`."""
     return [row for row in rows if row["kind"] == kind]

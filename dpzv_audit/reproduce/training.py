@@ -15,7 +15,7 @@ from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.halving import shortage
 from dpzv_audit.reproduce.table import Item, Row, Setting, counted
-from dpzv_audit.reproduce.words import filled, say
+from dpzv_audit.reproduce.words import say
 from mechanisms import TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.config import rounds_of
@@ -119,12 +119,6 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
         }
 
     return setting.part(dataset, compute, frozen=server, rate=rate)
-
-
-def percent(row: Row) -> str:
-    """Accuracy in percent, with the standard deviation over seeds where there are several."""
-    spread = "" if row["standard_deviation"] is None else " +- {standard_deviation:.2p}"
-    return filled(f"{{accuracy[value]:.2p}}{spread}", row)
 
 
 def below_control(rows: Sequence[Row]) -> str:

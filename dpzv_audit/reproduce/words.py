@@ -1,11 +1,10 @@
 """Fills in what tables say: cells and pages of Markdown, and the sentences that follow from rows.
 
-Cells are templates of `str.format` in `tables/text.toml`; sentences and the page are in `templates/`.
+Templates of cells are in `tables/text.toml`, sentences and the page in `templates/`.
 """
 
 from __future__ import annotations
 
-import string
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -13,37 +12,25 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Environment, Template
 
 
-class _Format(string.Formatter):
-    """`str.format` with formats for shares and intervals; what is None is `-`.
+def shown(value: Any, form: str) -> str:
+    """Return a value by `form`, a format of Python or one of those below; what is None is `-`.
 
     `.2p` is in percent with two decimals and without a sign, `bracket F` an interval whose numbers have the format F,
     `interval F` the same followed by the reach of its seeds.
     """
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        kind, _, form = format_spec.rpartition(" ")
-        if value is None:
-            return "-"
-        if kind in ("bracket", "interval") and isinstance(value, Mapping):
-            shown, low, high = (self.format_field(value[name], form) for name in ("value", "low", "high"))
-            over = value.get("over_trainings") or {"count": 1}
-            reach = f"; {{count}} seeds {{least:{form}}} to {{most:{form}}}"
-            several = kind == "interval" and over["count"] > 1
-            return f"{shown} [{low}, {high}]{filled(reach, over) if several else ''}"
-        if form.endswith("p"):
-            return format(100 * value, form[:-1] + "f")
-        return format(value, form)
-
-
-_FORMAT = _Format()
-
-
-def filled(template: str, values: Mapping[str, Any]) -> str:
-    """Return `template` with the `values` it names."""
-    return _FORMAT.vformat(template, (), values)
+    kind, _, form = form.rpartition(" ")
+    if value is None:
+        return "-"
+    if kind and isinstance(value, Mapping):
+        text, low, high = (shown(value[name], form) for name in ("value", "low", "high"))
+        over, reach = value.get("over_trainings"), ""
+        if kind == "interval" and over and over["count"] > 1:
+            reach = f"; {over['count']} seeds {shown(over['least'], form)} to {shown(over['most'], form)}"
+        return f"{text} [{low}, {high}]{reach}"
+    return format(100 * value, form[:-1] + "f") if form.endswith("p") else format(value, form)
 
 
 @cache
@@ -58,9 +45,19 @@ def _environment() -> Environment:
 
     loader = PackageLoader("dpzv_audit.reproduce")
     found = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.filters["shown"] = _FORMAT.format_field
+    found.filters["shown"] = shown
     found.filters["labels"] = lambda rows: "; ".join(row["label"] for row in rows)  # labels hold commas
     return found
+
+
+@cache
+def _cell(template: str) -> Template:
+    return _environment().from_string(f'{{% import "words.jinja" as words %}}{template}')
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """Return `template` with the `values` it names; `words` are the sentences."""
+    return " ".join(_cell(template).render(values).split())
 
 
 def say(sentence: str, **values: object) -> str:

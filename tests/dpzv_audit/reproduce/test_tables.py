@@ -15,7 +15,7 @@ from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched
 from dpzv_audit.reproduce.training import Training
-from dpzv_audit.reproduce.words import data, filled
+from dpzv_audit.reproduce.words import data, filled, shown
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
 from mechanisms.core.context import TrainingData
@@ -66,10 +66,11 @@ def test_everything_that_a_file_of_tables_names_is_there_and_used():
 def test_what_is_missing_is_a_dash_and_shares_are_in_percent():
     interval = {"value": 0.5, "low": 0.25, "high": 0.75, "over_trainings": {"count": 2, "least": 0.4, "most": 0.6}}
     values = {"none": None, "share": 0.12345, "interval": interval}
-    assert filled("{none:.2f} {none:interval .2f} {share:.1p} {share:+.2p}", values) == "- - 12.3 +12.35"
-    assert filled("{interval:bracket .1p}", values) == "50.0 [25.0, 75.0]"
-    assert filled("{interval:interval .2f}", values) == "0.50 [0.25, 0.75]; 2 seeds 0.40 to 0.60"
-    assert filled("{share:interval .3f}", values) == "0.123"
+    assert filled("{{ none|shown('interval .2f') }} {{ share|shown('+.2p') }}", values) == "- +12.35"
+    assert [shown(None, ".2f"), shown(values["share"], ".1p")] == ["-", "12.3"]
+    assert shown(interval, "bracket .1p") == "50.0 [25.0, 75.0]"
+    assert shown(interval, "interval .2f") == "0.50 [0.25, 0.75]; 2 seeds 0.40 to 0.60"
+    assert shown(values["share"], "interval .3f") == "0.123"
 
 
 def test_the_papers_tables_and_figures_are_all_there():
