@@ -66,8 +66,8 @@ def test_a_bound_that_exceeds_the_truth_fails_the_check(monkeypatch):
     from dataclasses import replace
 
     def boastful(in_scores, out_scores, settings):
-        bound = ESTIMATORS["one-run"].function(in_scores, out_scores, settings)
-        return replace(bound, epsilon_lower=bound.ceiling + 20.0)
+        found = ESTIMATORS["one-run"].function(in_scores, out_scores, settings)
+        return replace(found, proved=found.provable + 20.0)
 
     monkeypatch.setitem(ESTIMATORS, "clopper-pearson", replace(ESTIMATORS["clopper-pearson"], function=boastful))
     done = run("--calibrate-check", "--audits", "20", "--estimator", "clopper-pearson")

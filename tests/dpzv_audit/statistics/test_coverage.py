@@ -17,6 +17,7 @@ from dpzv_audit.statistics.coverage import (
 )
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
 from dpzv_audit.statistics.families import GAUSSIAN
+from dpzv_audit.statistics.settings import Proof
 
 
 def test_the_allowed_count_is_the_exact_tail():
@@ -49,8 +50,7 @@ def naive(in_scores, out_scores, settings):
     fp = m - np.searchsorted(np.sort(out_scores), t)
     fn = np.searchsorted(np.sort(in_scores), t)
     mu = -ndtri(upper_limit(fp, m, error)) - ndtri(upper_limit(fn, n, error))
-    bound = audit_scores(in_scores, out_scores, delta=settings.delta, estimators=["clopper-pearson"])[0]
-    return replace(bound, epsilon_lower=GAUSSIAN.epsilon(max(0.0, float(mu.max())), settings.delta))
+    return Proof(family=GAUSSIAN, proved=max(0.0, float(mu.max())), rule="planted")
 
 
 def one_sided_limits_of_half_the_error(in_scores, out_scores, settings):
