@@ -5,6 +5,7 @@ import torch
 from mechanisms import METHODS
 from mechanisms import train as train_method
 from mechanisms.core.context import RunContext
+from mechanisms.core.replicas import FusedMLP, ModuleEvaluator
 
 
 def method_of(config):
@@ -20,6 +21,11 @@ def new_run(data, config, **context):
 def train(data, config, **options):
     """See `mechanisms.train`."""
     return train_method(method_of(config), data, config, **options)
+
+
+def evaluator_by(strategy, architecture):
+    """The evaluator of `architecture` by `strategy`, whatever the rule would choose: `fused`, `vmap` or `loop`."""
+    return FusedMLP(architecture) if strategy == "fused" else ModuleEvaluator(architecture, together=strategy == "vmap")
 
 
 def module_of(architecture, parameters, replica):

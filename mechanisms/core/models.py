@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ def stem(input_channels: int, width: int) -> nn.Conv2d:
     return nn.Conv2d(input_channels, width, 3, padding=1, bias=False)
 
 
-def after_stem(width: int) -> list[nn.Module]:
+def after_stem(width: int) -> nn.Sequential:
     """What follows the first convolution: its norm and ReLU, then four stages of two blocks."""
     layers: list[nn.Module] = [nn.GroupNorm(GROUPS, width), nn.ReLU()]
     channels_in = width
@@ -58,7 +58,7 @@ def after_stem(width: int) -> list[nn.Module]:
         layers.append(ResidualBlock(channels_in, channels, 1 if stage == 0 else 2))
         layers.append(ResidualBlock(channels, channels, 1))
         channels_in = channels
-    return layers
+    return nn.Sequential(*layers)
 
 
 class Mean(nn.Module):
@@ -97,7 +97,7 @@ class TokenBag(nn.Module):
     shrink with it, and at the usual rates first-order training then stays at chance for many epochs.
     """
 
-    def __init__(self, vocabulary: int, width: int, outputs: int) -> None:
+    def __init__(self, vocabulary: int, outputs: int, width: int = 32) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.head = nn.Linear(width, outputs)
@@ -199,115 +199,62 @@ class MLP:
         return nn.Sequential(*layers)
 
 
-@dataclass(frozen=True)
-class ConvNet:
-    """Two stages of convolutions (3x3, padding 1) with ReLU and 2x2 max pooling, then a linear layer.
+def conv_net(
+    part: str, per_stage: int, channels: tuple[int, int], shape: tuple[int, int, int], embedding: int
+) -> nn.Module:
+    """Two stages of `per_stage` convolutions (3x3, padding 1) with ReLU and 2x2 max pooling, then a linear layer.
 
-    For inputs of `height` x `width` pixels and `input_channels`; `channels` are those of the stages.
+    It takes a `part` of an image, (n, *shape); `channels` are those of the stages.
     """
-
-    height: int
-    width: int
-    embedding: int
-    channels: tuple[int, int]
-    input_channels: int
-    part: ClassVar[str]
-    per_stage: ClassVar[int]
-
-    def module(self) -> nn.Module:
-        """The model as a torch module that takes (n, input_channels, height, width)."""
-        size = f"{self.height} x {self.width}"
-        if self.height < 4 or self.width < 4:
-            raise InputError(f"a {self.part} of {size} is too small for two poolings; at least 4 x 4")
-        layers: list[nn.Module] = []
-        before = self.input_channels
-        for channels in self.channels:
-            for _ in range(self.per_stage):
-                layers += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU()]
-                before = channels
-            layers.append(nn.MaxPool2d(2))
-        last = before * (self.height // 4) * (self.width // 4)
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(last, self.embedding))
+    before, height, width = shape
+    if height < 4 or width < 4:
+        raise InputError(f"a {part} of {height} x {width} is too small for two poolings; at least 4 x 4")
+    layers: list[nn.Module] = []
+    for wide in channels:
+        for _ in range(per_stage):
+            layers += [nn.Conv2d(before, wide, 3, padding=1), nn.ReLU()]
+            before = wide
+        layers.append(nn.MaxPool2d(2))
+    last = before * (height // 4) * (width // 4)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(last, embedding))
 
 
-@dataclass(frozen=True)
-class StripCNN(ConvNet):
-    """One convolution a stage (paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28; channels are ours)."""
-
-    channels: tuple[int, int] = (8, 16)
-    input_channels: int = 1
-    part = "strip"
-    per_stage = 1
+STRIP = ("strip", 1, (8, 16))
+"""Paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28; channels are ours."""
+PATCH = ("patch", 2, (16, 32))
+"""Paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10."""
 
 
-@dataclass(frozen=True)
-class PatchCNN(ConvNet):
-    """Two convolutions a stage (paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10)."""
-
-    channels: tuple[int, int] = (16, 32)
-    input_channels: int = 3
-    part = "patch"
-    per_stage = 2
-
-
-@dataclass(frozen=True)
-class ResNet:
+def resnet(input_channels: int, embedding: int, width: int = 64) -> nn.Module:
     """ResNet-18 (He et al. 2016, table 1) with group norm and a 3x3 stem without pooling (papers 001, 002, 003)."""
-
-    embedding: int
-    input_channels: int = 3
-    base_width: int = 64
-
-    def module(self) -> nn.Module:
-        """The model as a torch module that takes (n, input_channels, height, width)."""
-        width = self.base_width
-        features = nn.Sequential(stem(self.input_channels, width), *after_stem(width))
-        return nn.Sequential(OrderedDict(with_head(features, 8 * width, self.embedding)))
+    features = nn.Sequential(stem(input_channels, width), *after_stem(width))
+    return nn.Sequential(OrderedDict(with_head(features, 8 * width, embedding)))
 
 
-@dataclass(frozen=True)
-class ResNetStem:
+def resnet_stem(input_channels: int, channels: int) -> nn.Module:
     """The first convolution of ResNet-18 at a client, its feature map flattened to the embedding (paper 002)."""
-
-    channels: int
-    input_channels: int = 3
-
-    def module(self) -> nn.Module:
-        """The model as a torch module that takes (n, input_channels, height, width)."""
-        return nn.Sequential(stem(self.input_channels, self.channels), nn.Flatten())
+    return nn.Sequential(stem(input_channels, channels), nn.Flatten())
 
 
-@dataclass(frozen=True)
-class ResNetRest:
+def resnet_rest(clients: int, channels: int, height: int, width: int, classes: int) -> nn.Module:
     """ResNet-18 past its first convolution at the server, on the maps of `clients` side by side (paper 002)."""
-
-    clients: int
-    channels: int
-    height: int
-    width: int
-    classes: int
-
-    def module(self) -> nn.Module:
-        """The model as a torch module that takes (n, clients * channels * height * width)."""
-        maps = SideBySide(self.clients, self.channels, self.height, self.width)
-        rest = with_head(nn.Sequential(*after_stem(self.channels)), 8 * self.channels, self.classes)
-        return nn.Sequential(OrderedDict({"maps": maps, **rest}))
+    maps = SideBySide(clients, channels, height, width)
+    return nn.Sequential(OrderedDict(maps=maps, **with_head(after_stem(channels), 8 * channels, classes)))
 
 
 @dataclass(frozen=True)
-class TokenModel:
-    """Bag of token embeddings and a linear layer, for runs of token ids."""
+class Network:
+    """A network of the torch module that `build(*sizes)` makes."""
 
-    vocabulary: int
-    embedding: int
-    token_width: int = 32
+    build: Callable[..., nn.Module]
+    sizes: tuple[Any, ...]
 
     def module(self) -> nn.Module:
-        """The model as a torch module that takes token ids (n, length)."""
-        return TokenBag(self.vocabulary, self.token_width, self.embedding)
+        """The model as a torch module that takes (n, *input shape)."""
+        return self.build(*self.sizes)
 
 
-Architecture = MLP | StripCNN | PatchCNN | ResNet | ResNetStem | ResNetRest | TokenModel | TransformerModel
+Architecture = MLP | Network | TransformerModel
 ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer"]
 
 
@@ -374,17 +321,16 @@ def default_architectures(
                 raise InputError("must be another: the features are not token ids", "client_model", kind)
             if kind == "transformer" and transformer is not None:
                 return TransformerModel.for_tokens(transformer, width, vocabulary=vocabulary, length=shape[0])
-            return TokenModel(vocabulary, width)
+            return Network(TokenBag, (vocabulary, width))
         if kind == "mlp":
             return MLP((math.prod(shape), width), final_relu=top_model)
         if len(shape) != 3:
             raise InputError(f"must be mlp: features of shape {shape} are no images", "client_model", kind)
         if kind == "resnet18":
-            return ResNet(width, input_channels=shape[0])
+            return Network(resnet, (shape[0], width))
         if kind == "resnet18-stem":
-            return ResNetStem(_stem_channels(shape, width, top_model=top_model), input_channels=shape[0])
-        make = StripCNN if kind == "strip-cnn" else PatchCNN
-        return make(shape[1], shape[2], width, input_channels=shape[0])
+            return Network(resnet_stem, (shape[0], _stem_channels(shape, width, top_model=top_model)))
+        return Network(conv_net, (*(STRIP if kind == "strip-cnn" else PATCH), shape, width))
 
     clients = tuple(build(shape) for shape in shapes)
     if client_model == "resnet18-stem":
@@ -410,12 +356,12 @@ def _stem_channels(shape: tuple[int, ...], width: int, *, top_model: bool) -> in
     return channels
 
 
-def _rest_of_resnet(shapes: tuple[tuple[int, ...], ...], width: int, classes: int) -> ResNetRest:
+def _rest_of_resnet(shapes: tuple[tuple[int, ...], ...], width: int, classes: int) -> Network:
     """The server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
     if len({shape[1:] for shape in shapes}) > 1:
         raise InputError("must be another: the clients' images differ in size", "client_model", "resnet18-stem")
     height, columns = shapes[0][1:]
-    return ResNetRest(len(shapes), width // (height * columns), height, columns, classes)
+    return Network(resnet_rest, (len(shapes), width // (height * columns), height, columns, classes))
 
 
 def _automatic(shape: tuple[int, ...], vocabulary: int | None, transformer: str | None) -> ClientModel:

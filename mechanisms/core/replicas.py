@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal, Protocol, Unpack
+from typing import Protocol, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -152,7 +152,6 @@ def step_along(
         parameters.addcmul_(direction, scalar.unsqueeze(1), value=-rate)
 
 
-Strategy = Literal["fused", "vmap", "loop"]
 _EVALUATION_ROWS = 4096
 _LANES = 16
 """Numbers of 4 bytes in the widest vector register: what a row of a product should be a multiple of."""
@@ -349,25 +348,23 @@ def _product_into(target: Tensor, left: Tensor, right: Tensor) -> None:
 class ModuleEvaluator:
     """Any torch module: under `vmap` over the stack, or a replica at a time (`loop`)."""
 
-    def __init__(self, architecture: Architecture, strategy: Literal["vmap", "loop"], device: str = "cpu") -> None:
+    def __init__(self, architecture: Architecture, *, together: bool, device: str = "cpu") -> None:
         self.layout = layout_of(architecture)
         with torch.device("meta"):
             module = architecture.module()
         self._module = _buffers_alone(module, device)
-        self._strategy = strategy
+        self._together = together
 
     def _one(self, parameters: Views, inputs: Tensor) -> Tensor:
         output: Tensor = functional_call(self._module, parameters, (inputs,))
         return output
 
     def _all(self, parameters: Views, inputs: Tensor) -> Tensor:
-        if self._strategy == "vmap":
+        if self._together:
             stacked: Tensor = vmap(self._one)(parameters, inputs)
             return stacked
-        names = parameters.keys()
-        return torch.stack(
-            [self._one({name: parameters[name][s] for name in names}, inputs[s]) for s in range(inputs.shape[0])]
-        )
+        each = ({name: values[s] for name, values in parameters.items()} for s in range(len(inputs)))
+        return torch.stack([self._one(own, rows) for own, rows in zip(each, inputs, strict=True)])
 
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
         """See `Evaluator.forward`."""
@@ -401,24 +398,18 @@ def _buffers_alone(module: nn.Module, device: str) -> nn.Module:
     return module
 
 
-def evaluator_for(
-    architecture: Architecture, *, stack: int, device: str = "cpu", strategy: Strategy | None = None
-) -> Evaluator:
+def evaluator_for(architecture: Architecture, *, stack: int, device: str = "cpu") -> Evaluator:
     """The evaluator of `architecture` for stacks of about `stack` models.
 
-    Unless `strategy` is given: MLPs are fused; other modules go under vmap where it pays, which measurement
-    says is a stack of several on a GPU, and otherwise run a replica at a time (convolutions on a CPU: vmap
-    runs at 1.0 times a loop at a stack of 16 and 0.7 at 128).
+    MLPs are fused; other modules go under vmap where it pays, which measurement says is a stack of several on a GPU,
+    and otherwise run a replica at a time (convolutions on a CPU: vmap runs at 1.0 times a loop at a stack of 16 and
+    0.7 at 128).
     """
-    if strategy == "fused" or (strategy is None and isinstance(architecture, MLP)):
-        if not isinstance(architecture, MLP):
-            raise TypeError(f"only an MLP can be fused, not {type(architecture).__name__}")
+    if isinstance(architecture, MLP):
         return FusedMLP(architecture)
-    if strategy is None:
-        # A transformer looks at its mask's values, which vmap does not allow.
-        pays = stack > 1 and device != "cpu" and not isinstance(architecture, TransformerModel)
-        strategy = "vmap" if pays else "loop"
-    return ModuleEvaluator(architecture, "vmap" if strategy == "vmap" else "loop", device)
+    # A transformer looks at its mask's values, which vmap does not allow.
+    pays = stack > 1 and device != "cpu" and not isinstance(architecture, TransformerModel)
+    return ModuleEvaluator(architecture, together=pays, device=device)
 
 
 def embeddings_of(evaluator: Evaluator, parameters: ParameterStack, features: Tensor) -> Tensor:

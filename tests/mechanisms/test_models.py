@@ -9,7 +9,9 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.models import (
     MLP,
-    StripCNN,
+    STRIP,
+    Network,
+    conv_net,
     default_architectures,
     dimension,
     initial_parameters,
@@ -19,8 +21,8 @@ from mechanisms.core.models import (
 ARCHITECTURES = [
     MLP((5, 7, 3)),
     MLP((4, 2), final_relu=True),
-    StripCNN(4, 28, 60),
-    StripCNN(16, 16, 10, input_channels=3),
+    Network(conv_net, (*STRIP, (1, 4, 28), 60)),
+    Network(conv_net, (*STRIP, (3, 16, 16), 10)),
 ]
 
 
@@ -79,7 +81,7 @@ def test_mlp_has_relu_where_it_says():
 
 
 def test_strip_cnn_is_two_convolutions_and_a_linear_layer():
-    module = StripCNN(4, 28, 60).module()
+    module = conv_net(*STRIP, (1, 4, 28), 60)
     assert [type(m).__name__ for m in module if list(m.parameters())] == ["Conv2d", "Conv2d", "Linear"]
     assert module(torch.zeros(5, 1, 4, 28)).shape == (5, 60)
 
@@ -87,16 +89,20 @@ def test_strip_cnn_is_two_convolutions_and_a_linear_layer():
 @pytest.mark.parametrize(("height", "width"), [(3, 28), (28, 3)])
 def test_a_strip_too_small_is_one_clear_line(height, width):
     with pytest.raises(InputError, match=rf"{height} x {width}.*at least 4 x 4"):
-        StripCNN(height, width, 10).module()
+        conv_net(*STRIP, (1, height, width), 10)
 
 
 def test_default_architectures_with_and_without_a_top_model():
     shapes = ((16,), (16,), (1, 4, 28))
     clients, server = default_architectures(shapes, 10, embedding=8, hidden=32, top_model=True)
-    assert clients == (MLP((16, 8), final_relu=True), MLP((16, 8), final_relu=True), StripCNN(4, 28, 8))
+    assert clients == (
+        MLP((16, 8), final_relu=True),
+        MLP((16, 8), final_relu=True),
+        Network(conv_net, (*STRIP, (1, 4, 28), 8)),
+    )
     assert server == MLP((24, 32, 10))
     clients, server = default_architectures(shapes, 10, embedding=8, hidden=32, top_model=False)
-    assert clients == (MLP((16, 10)), MLP((16, 10)), StripCNN(4, 28, 10))
+    assert clients == (MLP((16, 10)), MLP((16, 10)), Network(conv_net, (*STRIP, (1, 4, 28), 10)))
     assert server is None
 
 

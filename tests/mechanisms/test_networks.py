@@ -11,33 +11,36 @@ from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import (
     GROUPS,
-    PatchCNN,
-    ResNet,
-    ResNetRest,
-    ResNetStem,
-    StripCNN,
-    TokenModel,
+    MLP,
+    PATCH,
+    STRIP,
+    Network,
+    TokenBag,
+    conv_net,
     default_architectures,
     dimension,
     initial_parameters,
     layout_of,
+    resnet,
+    resnet_rest,
+    resnet_stem,
 )
-from mechanisms.core.replicas import ParameterStack, evaluator_for
+from mechanisms.core.replicas import ParameterStack
 
-from ..built_in import module_of, train
+from ..built_in import evaluator_by, module_of, train
 
 CASES = {
-    "patch-cnn": (PatchCNN(16, 16, 7), lambda n: torch.randn(n, 3, 16, 16)),
-    "resnet18": (ResNet(7, 3, GROUPS), lambda n: torch.randn(n, 3, 16, 16)),
-    "resnet18-stem": (ResNetStem(GROUPS, 3), lambda n: torch.randn(n, 3, 8, 4)),
-    "resnet18-rest": (ResNetRest(2, GROUPS, 8, 4, 5), lambda n: torch.randn(n, 2 * GROUPS * 32)),
-    "tokens": (TokenModel(30, 7), lambda n: torch.randint(0, 30, (n, 11))),
+    "patch-cnn": (Network(conv_net, (*PATCH, (3, 16, 16), 7)), lambda n: torch.randn(n, 3, 16, 16)),
+    "resnet18": (Network(resnet, (3, 7, GROUPS)), lambda n: torch.randn(n, 3, 16, 16)),
+    "resnet18-stem": (Network(resnet_stem, (3, GROUPS)), lambda n: torch.randn(n, 3, 8, 4)),
+    "resnet18-rest": (Network(resnet_rest, (2, GROUPS, 8, 4, 5)), lambda n: torch.randn(n, 2 * GROUPS * 32)),
+    "tokens": (Network(TokenBag, (30, 7)), lambda n: torch.randint(0, 30, (n, 11))),
 }
 
 
 def test_resnet18_has_the_published_number_of_parameters():
     """11,689,512 with a 7x7 stem (9,408) and 1,000 classes (513,000); here 3x3 stem (1,728) and 10 classes (5,130)."""
-    assert dimension(layout_of(ResNet(10))) == 11_689_512 - 9_408 - 513_000 + 1_728 + 5_130
+    assert dimension(layout_of(Network(resnet, (3, 10)))) == 11_689_512 - 9_408 - 513_000 + 1_728 + 5_130
 
 
 def test_002s_split_resnet_is_resnet18_cut_after_its_first_convolution():
@@ -45,10 +48,10 @@ def test_002s_split_resnet_is_resnet18_cut_after_its_first_convolution():
     common = {"hidden": 1, "top_model": True, "client_model": "resnet18-stem"}
     clients, server = default_architectures(((3, 32, 16),) * 2, 10, embedding=64 * 32 * 16, **common)
     assert [dimension(layout_of(c)) for c in clients] == [1_728, 1_728]
-    assert dimension(layout_of(server)) == dimension(layout_of(ResNet(10))) - 1_728 == 11_172_234
+    assert dimension(layout_of(server)) == dimension(layout_of(Network(resnet, (3, 10)))) - 1_728 == 11_172_234
     # With the whole image at one client the two parts are the network itself.
     (client,), server = default_architectures(((3, 16, 16),), 7, embedding=GROUPS * 256, **common)
-    whole = ResNet(7, 3, GROUPS).module()
+    whole = resnet(3, 7, GROUPS)
     parts = client.module(), server.module()
     first, *others = whole.parameters()
     for module, values in zip(parts, ([first], others), strict=True):
@@ -111,10 +114,14 @@ def test_002s_split_resnet_trains(method):
 def test_parameter_counts_of_the_convolutions():
     """MNIST strips (4 x 28, to 60) and CIFAR-10 patches (3 x 16 x 16, to 60), layer by layer."""
     strips = (9 * 8 + 8) + (9 * 8 * 16 + 16) + (16 * 1 * 7 * 60 + 60)
-    assert dimension(layout_of(StripCNN(4, 28, 60))) == strips == 8_028
+    assert dimension(layout_of(Network(conv_net, (*STRIP, (1, 4, 28), 60)))) == strips == 8_028
     convolutions = (27 * 16 + 16) + (9 * 16 * 16 + 16) + (9 * 16 * 32 + 32) + (9 * 32 * 32 + 32)
-    assert dimension(layout_of(PatchCNN(16, 16, 60))) == convolutions + 32 * 4 * 4 * 60 + 60 == 47_436
-    module = PatchCNN(16, 16, 60).module()
+    assert (
+        dimension(layout_of(Network(conv_net, (*PATCH, (3, 16, 16), 60))))
+        == convolutions + 32 * 4 * 4 * 60 + 60
+        == 47_436
+    )
+    module = conv_net(*PATCH, (3, 16, 16), 60)
     assert [type(m).__name__ for m in module if list(m.parameters())] == ["Conv2d"] * 4 + ["Linear"]
 
 
@@ -134,7 +141,7 @@ def test_a_stack_is_its_replicas(name, strategy):
     stack = ParameterStack.initial(layout, seed=1, party=2, replicas=(0, 3), dtype=torch.float64, device="cpu")
     inputs = torch.stack([draw(4), draw(4)])
     inputs = inputs.double() if inputs.is_floating_point() else inputs
-    evaluator = evaluator_for(architecture, stack=2, strategy=strategy)
+    evaluator = evaluator_by(strategy, architecture)
     outputs, pullback = evaluator.forward_with_pullback(stack, inputs)
     gradient, _ = pullback(torch.ones_like(outputs), at_inputs=False)
     for place in range(2):
@@ -146,7 +153,7 @@ def test_a_stack_is_its_replicas(name, strategy):
 
 
 def test_norms_start_at_one_and_zero():
-    layout = layout_of(ResNet(3, 1, GROUPS))
+    layout = layout_of(Network(resnet, (1, 3, GROUPS)))
     flat = initial_parameters(layout, stream(0, Purpose.INIT))
     start = 0
     for name, shape in layout:
@@ -157,7 +164,7 @@ def test_norms_start_at_one_and_zero():
 
 
 def test_padding_tokens_count_for_nothing():
-    module = TokenModel(30, 4).module()
+    module = TokenBag(30, 4)
     ids = torch.tensor([[5, 7, 0, 0], [5, 7, 9, 0]])
     with torch.no_grad():
         module.tokens.weight[0] = 100.0
@@ -169,14 +176,14 @@ def test_padding_tokens_count_for_nothing():
 def test_client_models_fit_the_features_or_say_so():
     def kinds(shape, **options):
         clients, _ = default_architectures((shape,), 3, embedding=4, hidden=5, top_model=True, **options)
-        return type(clients[0]).__name__
+        return clients[0]
 
-    assert kinds((16,)) == "MLP"
-    assert kinds((1, 4, 28)) == "StripCNN"
-    assert kinds((3, 16, 16)) == "PatchCNN"
-    assert kinds((3, 16, 16), client_model="resnet18") == "ResNet"
-    assert kinds((3, 16, 16), client_model="mlp") == "MLP"
-    assert kinds((11,), vocabulary=30) == "TokenModel"
+    assert isinstance(kinds((16,)), MLP)
+    assert kinds((1, 4, 28)) == Network(conv_net, (*STRIP, (1, 4, 28), 4))
+    assert kinds((3, 16, 16)) == Network(conv_net, (*PATCH, (3, 16, 16), 4))
+    assert kinds((3, 16, 16), client_model="resnet18") == Network(resnet, (3, 4))
+    assert isinstance(kinds((3, 16, 16), client_model="mlp"), MLP)
+    assert kinds((11,), vocabulary=30) == Network(TokenBag, (30, 4))
     with pytest.raises(InputError, match="client_model is 'resnet18', must be mlp"):
         kinds((16,), client_model="resnet18")
     with pytest.raises(InputError, match="the features are not token ids"):

@@ -7,17 +7,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load
 from torch.func import functional_call
 
-from mechanisms.core.models import MLP, StripCNN, dimension, layout_of
+from mechanisms.core.models import MLP, STRIP, Network, conv_net, dimension, layout_of
 from mechanisms.core.replicas import (
     FusedMLP,
-    ModuleEvaluator,
     ParameterStack,
     evaluator_for,
     to_safetensors,
     views_of,
 )
 
-from ..built_in import module_of
+from ..built_in import evaluator_by, module_of
 
 
 def stack_of(architecture, replicas, *, seed=0, party=1, dtype=torch.float64):
@@ -52,7 +51,7 @@ def check(architecture, strategies, shape, *, stack=3, records=4, seed=0):
     wanted = by_autograd(architecture, parameters, inputs, gradient)
     before = parameters.flat.clone()
     for strategy in strategies:
-        evaluator = evaluator_for(architecture, stack=stack, strategy=strategy)
+        evaluator = evaluator_by(strategy, architecture)
         with torch.no_grad():
             plain = evaluator.forward(parameters, inputs)
             output, pullback = evaluator.forward_with_pullback(parameters, inputs)
@@ -97,22 +96,19 @@ def test_image_inputs_of_an_mlp_are_flattened():
 @settings(derandomize=True, deadline=None, max_examples=8)
 @given(st.integers(4, 9), st.integers(4, 9), st.integers(1, 3), st.integers(1, 3), st.integers(0, 100))
 def test_strip_cnn_strategies_agree_with_autograd(height, width, channels, stack, seed):
-    architecture = StripCNN(height, width, 3, channels=(2, 3), input_channels=channels)
+    architecture = Network(conv_net, ("strip", 1, (2, 3), (channels, height, width), 3))
     check(architecture, ("vmap", "loop"), (channels, height, width), stack=stack, records=2, seed=seed)
 
 
 def test_strategy_is_chosen_by_the_measured_rule():
     assert isinstance(evaluator_for(MLP((2, 2)), stack=1), FusedMLP)
-    cnn = StripCNN(4, 4, 2)
+    cnn = Network(conv_net, (*STRIP, (1, 4, 4), 2))
     chosen = {
-        (stack, device): evaluator_for(cnn, stack=stack, device=device)._strategy
+        (stack, device): evaluator_for(cnn, stack=stack, device=device)._together
         for stack in (1, 16)
         for device in ("cpu", "cuda")
     }
-    assert chosen == {(1, "cpu"): "loop", (16, "cpu"): "loop", (1, "cuda"): "loop", (16, "cuda"): "vmap"}
-    assert isinstance(evaluator_for(MLP((2, 2)), stack=4, strategy="loop"), ModuleEvaluator)
-    with pytest.raises(TypeError, match="StripCNN"):
-        evaluator_for(cnn, stack=1, strategy="fused")
+    assert chosen == {(1, "cpu"): False, (16, "cpu"): False, (1, "cuda"): False, (16, "cuda"): True}
 
 
 def test_views_share_the_flat_storage():
@@ -133,7 +129,9 @@ def test_the_start_of_a_replica_does_not_depend_on_its_stack():
     assert not torch.equal(alone.flat[0], stack_of(MLP((4, 3)), (5,), seed=1).flat[0])
 
 
-@pytest.mark.parametrize(("architecture", "shape"), [(MLP((4, 3, 2)), (4,)), (StripCNN(4, 8, 2), (1, 4, 8))])
+@pytest.mark.parametrize(
+    ("architecture", "shape"), [(MLP((4, 3, 2)), (4,)), (Network(conv_net, (*STRIP, (1, 4, 8), 2)), (1, 4, 8))]
+)
 def test_module_of_is_that_replica_with_parameters_of_its_own(architecture, shape):
     stack = stack_of(architecture, range(3), dtype=torch.float32)
     inputs = torch.randn(3, 5, *shape)

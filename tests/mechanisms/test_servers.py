@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from mechanisms.core.models import MLP, StripCNN
+from mechanisms.core.models import MLP, Network, conv_net
 from mechanisms.core.noise import GRADIENT_BITS, Grid
 from mechanisms.core.replicas import (
     ParameterStack,
@@ -17,7 +17,7 @@ from mechanisms.core.replicas import (
     per_record_gradients,
 )
 
-from ..built_in import module_of
+from ..built_in import evaluator_by, module_of
 
 
 def random(*shape, seed=0):
@@ -79,7 +79,7 @@ def test_a_softmax_server_gives_probabilities_and_their_gradient(stack, records,
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 100), st.sampled_from(["fused", "loop", "vmap"]))
 def test_per_record_gradients_are_each_records_own(stack, records, seed, strategy):
     architecture = MLP((4, 3, 2))
-    server = evaluator_for(architecture, stack=stack, strategy=strategy)
+    server = evaluator_by(strategy, architecture)
     parameters = ParameterStack.initial(
         server.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
     )
@@ -110,7 +110,7 @@ def test_per_record_gradients_are_each_records_own(stack, records, seed, strateg
 def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed, sizes, clip, kind):
     """The fused server's sum against that of the gradients one by one, by which any other server goes."""
     fused = Server(evaluator_for(MLP(sizes), stack=stack))
-    formed = Server(evaluator_for(MLP(sizes), stack=stack, strategy="loop"))
+    formed = Server(evaluator_by("loop", MLP(sizes)))
     parameters = ParameterStack.initial(
         fused.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
     )
@@ -145,7 +145,7 @@ def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed,
 )
 def test_clipped_gradients_in_whole_steps(stack, records, seed, sizes, clip, kind, strategy, dtype):
     """Each record adds whole steps of a norm of at most 2^bits, in exact arithmetic, near its clipped gradient."""
-    server = Server(evaluator_for(MLP(sizes), stack=stack, strategy=strategy))
+    server = Server(evaluator_by(strategy, MLP(sizes)))
     parameters = ParameterStack.initial(
         server.layout, seed=seed, party=0, replicas=range(stack), dtype=dtype, device="cpu"
     )
@@ -180,7 +180,7 @@ def test_clipped_gradients_in_whole_steps(stack, records, seed, sizes, clip, kin
 
 
 def test_per_record_gradients_of_a_convolution():
-    architecture = StripCNN(4, 4, 2, channels=(2, 2))
+    architecture = Network(conv_net, ("strip", 1, (2, 2), (1, 4, 4), 2))
     server = evaluator_for(architecture, stack=2)
     parameters = ParameterStack.initial(
         server.layout, seed=0, party=0, replicas=range(2), dtype=torch.float64, device="cpu"
@@ -239,7 +239,7 @@ def test_moved_logits_are_those_of_rows_with_one_clients_slot_moved(stack, q, re
     servers = [(Server(None, clients=3), ParameterStack(torch.empty(stack, 0), ()))]
     for sizes in ((3 * width, 4, 2), (3 * width, 2)):
         for strategy in ("fused", "loop", "vmap"):
-            top = Server(evaluator_for(MLP(sizes), stack=stack, strategy=strategy))
+            top = Server(evaluator_by(strategy, MLP(sizes)))
             parameters = ParameterStack.initial(
                 top.layout, seed=seed, party=0, replicas=range(stack), dtype=torch.float64, device="cpu"
             )

@@ -17,7 +17,7 @@ from dpzv_audit.data.vertical import Records, VerticalDataset, equal_runs
 from dpzv_audit.errors import InputError
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
-from mechanisms.core.models import TokenModel, TransformerModel, default_architectures
+from mechanisms.core.models import Network, TokenBag, TransformerModel, default_architectures
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
 from ..built_in import module_of, train
@@ -244,7 +244,7 @@ def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
 
 def test_the_embedding_bag_needs_no_download():
     clients, _ = default_architectures(((4,),) * 3, 2, embedding=4, hidden=4, top_model=True, vocabulary=13)
-    assert clients == (TokenModel(13, 4),) * 3
+    assert clients == (Network(TokenBag, (13, 4)),) * 3
 
 
 @pytest.mark.parametrize("method", ["split", "dpzv"])
