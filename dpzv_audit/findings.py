@@ -144,6 +144,8 @@ def to_jsonable(value: Any) -> Any:
         return {str(k): to_jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [to_jsonable(v) for v in value]
+    if hasattr(value, "tolist"):  # an array
+        return value.tolist()
     # Of `dpzv_audit.results`, which the statistics, that stand without pydantic, do not load.
     return to_jsonable(value.to_json()) if hasattr(value, "to_json") else value
 

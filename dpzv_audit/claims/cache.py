@@ -10,12 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from dpzv_audit.errors import AuditError
+from dpzv_audit.evidence.gathering import Block
 from dpzv_audit.evidence.verdict import Evidence, evidence_from_json
 from dpzv_audit.runs import version_of
 from dpzv_audit.store import Store
+
+T = TypeVar("T")
 
 CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
 _CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
@@ -50,6 +53,13 @@ def code_digest() -> str:
 
 
 @dataclass(frozen=True)
+class _Kept:
+    """A block as it is kept."""
+
+    block: Block
+
+
+@dataclass(frozen=True)
 class Cache:
     """Evidence and unfinished blocks under `folder`; with None nothing is read and nothing is kept.
 
@@ -61,7 +71,7 @@ class Cache:
 
     def evidence(self, key: str) -> Evidence | None:
         """The complete evidence stored under `key`."""
-        value = self._read(key, "evidence")
+        value = self._read(key, "evidence", dict)
         if value is None:
             return None
         try:
@@ -80,17 +90,18 @@ class Cache:
             for path in self._place(key).glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
-    def block(self, key: str, pool: str, number: int) -> Mapping[str, object] | None:
+    def block(self, key: str, pool: str, number: int) -> Block | None:
         """Block `number` of the trials of `pool`, of a run that did not end."""
-        return self._read(key, _block_name(pool, number))
+        kept = self._read(key, _block_name(pool, number), _Kept)
+        return None if kept is None else kept.block
 
-    def keep_block(self, key: str, pool: str, number: int, block: Mapping[str, object]) -> None:
+    def keep_block(self, key: str, pool: str, number: int, block: Block) -> None:
         """Store a block, for `resume`."""
-        self._write(key, _block_name(pool, number), block)
+        self._write(key, _block_name(pool, number), _Kept(block))
 
     def drawing(self, key: str) -> str | None:
         """A figure drawn before."""
-        value = self._read(key, "drawing")
+        value = self._read(key, "drawing", dict)
         return str(value["svg"]) if value and isinstance(value.get("svg"), str) else None
 
     def keep_drawing(self, key: str, svg: str) -> None:
@@ -101,12 +112,12 @@ class Cache:
         assert self.folder is not None
         return self.folder / key[:2] / key
 
-    def _read(self, key: str, name: str) -> dict[str, Any] | None:
+    def _read(self, key: str, name: str, kind: type[T]) -> T | None:
         if self.folder is None:
             return None
-        return Store(self._place(key)).read(f"{name}.json", dict, again="what it kept is made again")
+        return Store(self._place(key)).read(f"{name}.json", kind, again="what it kept is made again")
 
-    def _write(self, key: str, name: str, value: Mapping[str, Any]) -> None:
+    def _write(self, key: str, name: str, value: object) -> None:
         if self.folder is not None:
             with suppress(AuditError):
                 Store(self._place(key)).write(f"{name}.json", value, cure="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from dpzv_audit.claims.file import AttackClaim, MechanismClaim, MethodClaim, Pla
 from dpzv_audit.data import DATASETS
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.gathering import FIT_PAIRS, Block, Pool, Stage, Subject, block_from, two_stages
+from dpzv_audit.evidence.gathering import FIT_PAIRS, Pool, Stage, Subject, two_stages
 from dpzv_audit.files import confined_to, data_digest, kind_of, tree_digest
 from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitting import WORDS, FittedScore, fit_score
 from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, code_of, importable, play
+from dpzv_audit.games.scores import GameScores, Given, scored_by, scores_of
 from dpzv_audit.registry import code_digest
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
@@ -140,10 +141,8 @@ def scores_subject(
 ) -> Subject:
     """Return what scores that are there already are about: no further pair can be drawn, so one test takes them all."""
 
-    def draw(number: int) -> Block:
-        inside, outside = read()  # as arrays: such a block is never stored
-        given = {"given": {"probability": 1.0, "vouched": True}} if exactly_gaussian else {}
-        return {"in": inside, "out": outside, **given}
+    def draw(number: int) -> GameScores:
+        return GameScores(*read(), given=Given(vouched=True) if exactly_gaussian else None)
 
     return Subject(
         stages=(Stage(name=SCORES, pool=SCORES, blocks=1, full=1.0),),
@@ -194,10 +193,11 @@ def mechanism_subject(
         kinds = ("linear",) if exactly_gaussian else tuple(WORDS)
         return fit_score(views["in_features"], views["out_features"], kinds=kinds)
 
-    def draw(number: int) -> Block:
+    def draw(number: int) -> GameScores:
         arrays = run(number, number * RUNS_A_BLOCK, (number + 1) * RUNS_A_BLOCK)
-        probability = 1.0 if exactly_gaussian else None
-        return block_from(arrays, lambda: fitted(arrays["in_features"].shape[1]), probability=probability, vouched=True)
+        views = arrays.get("in_features")
+        scores = scores_of(arrays) if views is None else scored_by(fitted(views.shape[1]), arrays)
+        return replace(scores, given=Given(vouched=True) if exactly_gaussian else None)
 
     pool = Pool(draw=draw, pairs=RUNS_A_BLOCK, trials=2 * RUNS_A_BLOCK, gaussian=exactly_gaussian, stored=True)
     return Subject(

@@ -14,7 +14,7 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
-from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Block, Pool, Stage, Subject, block_from, two_stages
+from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
 from dpzv_audit.evidence.verdict import Theory
 from dpzv_audit.files import confined_to
 from dpzv_audit.findings import Interval
@@ -22,6 +22,7 @@ from dpzv_audit.games.fitting import FittedScore, fit_score
 from dpzv_audit.games.outcome import Trials
 from dpzv_audit.games.planted import Planted, planted_named
 from dpzv_audit.games.real import RealTrials
+from dpzv_audit.games.scores import GameScores, scored_by
 from dpzv_audit.games.transcript import DrawnTrials
 from dpzv_audit.training_defaults import defaults_for
 from mechanisms import METHODS, TrainingConfig
@@ -156,7 +157,7 @@ def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
     spec = ATTACKS[claim.attack]
     method, config = _setting(claim, place, records=len(data.train), clients=data.clients)
 
-    def draw(number: int) -> Block:
+    def draw(number: int) -> Success:
         setting = AttackSetting(
             method=method,
             config=config,
@@ -168,11 +169,11 @@ def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
             device=place.device,
         )
         outcome = spec.mount(setting)
-        return {
-            "rate": outcome.success.value,
-            "baselines": {name: _value(found) for name, found in outcome.baselines.items()},
-            "controls": {name: control.value for name, control in outcome.controls.items()},
-        }
+        return Success(
+            rate=outcome.success.value,
+            baselines={name: _value(found) for name, found in outcome.baselines.items()},
+            controls={name: control.value for name, control in outcome.controls.items()},
+        )
 
     return Subject(
         stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=ATTACK_BLOCKS, sequential=1.0, stops=True),),
@@ -235,10 +236,10 @@ def _planted_pool(trials: Trials, pairs: int, blocks: int) -> Pool:
         arrays = trials(blocks * pairs, blocks * pairs + FIT_PAIRS)
         return fit_score(arrays["in_features"], arrays["out_features"])
 
-    def draw(number: int) -> Block:
+    def draw(number: int) -> GameScores:
         first, last = number * pairs, (number + 1) * pairs
         arrays = trials(first, last) if isinstance(trials, DrawnTrials) else {}
-        return block_from(arrays, fitted) if "in_features" in arrays else scored_block(trials, first, last)
+        return scored_by(fitted(), arrays) if "in_features" in arrays else scored_block(trials, first, last)
 
     return Pool(
         draw=draw,

@@ -33,12 +33,13 @@ from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
 from dpzv_audit.files import Undigested
 from dpzv_audit.findings import EmpiricalBound, down
 from dpzv_audit.games.engine import Arrays
-from dpzv_audit.games.fitting import WORDS, fitted_facts
+from dpzv_audit.games.fitting import WORDS
 from dpzv_audit.games.game import CANARIES, SCORES, Game
 from dpzv_audit.games.mechanism import MechanismTrials
-from dpzv_audit.games.outcome import GameScores, GaussianPart, outcome_of, scores_of
+from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials, play_one_run
+from dpzv_audit.games.scores import GameScores, Given, scores_of
 from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials
 from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
@@ -139,7 +140,7 @@ def _outcome(
         forget=found.forget,
         game=_played(_game(game, found.scores, labels), found, audit),
         caveats=_caveats(found, audit),
-        warnings=found.warnings,
+        warnings=found.scores.warnings,
         by_runs=found.by_runs(delta=config.delta, confidence=audit.confidence, seed=facts.seed),
         wealth=wealth,
     )
@@ -209,7 +210,7 @@ def _played(game: dict[str, Plain], found: Bounded, audit: AuditPlan) -> dict[st
         game["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
     stopped = found.done.stopped
     cut: dict[str, Plain] = {"stopped": stopped, "runs_asked": audit.runs} if stopped else {}
-    return {**game, **fitted_facts(scores.fitted), **cut}
+    return {**game, **scores.fitted, **cut}
 
 
 def _caveats(found: Bounded, audit: AuditPlan) -> str:
@@ -250,18 +251,17 @@ def mechanism_outcome(
     audit, not_kept = _kept(trials, audit)
 
     def scored(arrays: Arrays) -> GameScores:
-        inside, outside, fitted = scores_of(arrays, ("linear",) if exactly_gaussian else tuple(WORDS))
-        part = GaussianPart(inside, outside, 0, 1.0, vouched=True) if exactly_gaussian else None
-        return GameScores(outside, inside, "fitted" if fitted else "own", gaussian=part, fitted=fitted)
+        given = Given(vouched=True) if exactly_gaussian else None
+        return replace(scores_of(arrays, ("linear",) if exactly_gaussian else tuple(WORDS)), given=given)
 
     found = bounded(trials, audit, scored, delta=delta, seed=seed, reporter=reporter)
-    scores, warnings = found.scores, found.warnings
+    scores, warnings = found.scores, found.scores.warnings
     game: dict[str, Plain] = {
         "mechanism": path,
         "canary": "as the mechanism has it: the worlds are its own",
         "neighbours": "as the mechanism has it",
         "adversary": "whoever sees what a run answers",
-        "score": SCORES["fitted"] if scores.fitted else "the mechanism's own",
+        "score": SCORES[scores.kind],
         "runs_in": len(scores.in_scores),
         "runs_out": len(scores.out_scores),
     }
@@ -345,7 +345,7 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
         Claimed(config.epsilon, config.delta, adversary, audit.neighbours),
         scalar_release(config, played.plan, case.deployment),
         played.plan,
-        GameScores(outside, inside, "one-run", saturated=played.saturated),
+        GameScores(inside, outside, "one-run", saturated=played.saturated),
         bounds,
         audit,
         provenance(case),
@@ -383,7 +383,7 @@ def planted_row(
         plan = replace(audit, runs=number, chunk=chunk, folder=None, confidence=shared)
         found = bounded(trials, plan, partial(outcome_of, trials), delta=case.delta, seed=seed, reporter=reporter)
         estimators += found.bounds
-        facts = fitted_facts(found.scores.fitted)
+        facts = found.scores.fitted
         games[name or "the game"] = PlantedGame(
             empirical_lower=largest_gating(found.bounds), estimators=list(found.bounds), **facts
         )

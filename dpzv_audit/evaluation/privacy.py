@@ -23,8 +23,9 @@ from dpzv_audit.evidence.verdict import (
 )
 from dpzv_audit.findings import AdversaryName, EmpiricalBound, NeighbourRelation
 from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adversary
-from dpzv_audit.games.outcome import GameScores, outcome_of
+from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.results import Privacy, Tradeoff
 from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.tradeoff import claimed_curve, empirical_tradeoff

@@ -16,12 +16,10 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.execution.executor import Workers
 from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
 from dpzv_audit.games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
-from dpzv_audit.games.fitting import Floats
 from dpzv_audit.games.game import DEFAULT_NORM
-from dpzv_audit.games.outcome import GameScores, GaussianPart
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Wealth
-from dpzv_audit.statistics.assumptions import dependence
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.statistics.sequential import paired, wealth_against
 
@@ -85,12 +83,6 @@ class Bounded:
     store: ChunkStore | None
 
     @property
-    def warnings(self) -> list[str]:
-        """What the scores, in the order of their runs, say against bounds from them."""
-        found = dependence(self.scores.in_scores, self.scores.out_scores)
-        return [found] if found else []
-
-    @property
     def memory(self) -> dict[str, str]:
         """What a result says where memory did not suffice for a chunk; nothing where it did."""
         return shortage(None if self.done.fitted is None else 2 * self.done.fitted)
@@ -105,7 +97,7 @@ class Bounded:
         return [
             BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
             for n in sizes
-            for bound in lower_bounds(_first(self.scores, n / total), delta=delta, confidence=confidence, seed=seed)
+            for bound in lower_bounds(self.scores, delta=delta, confidence=confidence, seed=seed, share=n / total)
         ]
 
     def forget(self) -> None:
@@ -163,40 +155,40 @@ def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
     return f"epsilon >= {down(bound.epsilon_lower)} so far"
 
 
-def lower_bounds(scores: GameScores, *, delta: float, confidence: float, seed: int = 0) -> tuple[EmpiricalBound, ...]:
+def lower_bounds(
+    scores: GameScores, *, delta: float, confidence: float, seed: int = 0, share: float = 1.0
+) -> tuple[EmpiricalBound, ...]:
     """Return the bounds of all estimators that apply; those that may refute the claim share its error (Bonferroni).
 
-    `gaussian` and `curve` take the runs whose scores are Gaussian by construction (see `games.outcome`), where there
-    are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes.
+    `gaussian` and `curve` take the runs whose scores are Gaussian by construction (see `games.scores`), where there
+    are any and delta over their probability is below 1; else `gaussian` takes all runs and says what it assumes. Of the
+    runs each takes the first `share`.
     """
-    part, error = scores.gaussian, 1.0 - confidence
-    on_all = partial(audit_scores, scores.in_scores, scores.out_scores, delta=delta, seed=seed)
-    if part is None or delta / part.probability >= 1.0:
+    found, error = scores.gaussian, 1.0 - confidence
+    whole = scores.first(share)
+    on_all = partial(audit_scores, whole.in_scores, whole.out_scores, delta=delta, seed=seed)
+    if found is None or delta / found[1].probability >= 1.0:
         general = on_all(confidence=1.0 - error / len(GENERAL_TESTS), estimators=GENERAL_TESTS)
         return general + on_all(confidence=confidence, estimators=GAUSSIAN_TESTS[:1])
+    part, given = found[0].first(share), found[1]
     level = 1.0 - error / (len(GENERAL_TESTS) + len(GAUSSIAN_TESTS))
     bounds = audit_scores(
         part.in_scores,
         part.out_scores,
-        delta=delta / part.probability,
+        delta=delta / given.probability,
         confidence=level,
         estimators=GAUSSIAN_TESTS,
         exactly_gaussian=True,
-        built=not part.vouched,
+        built=not given.vouched,
         seed=seed,
     )
-    if part.probability < 1.0:
-        bounds = tuple(_of_the_whole(bound, part, delta) for bound in bounds)
+    if given.count is not None:
+        on = (
+            f"; on the runs with {given.count} participations, which have probability {given.probability:.3g}, "
+            f"at delta {delta:g} / {given.probability:.3g}"
+        )
+        bounds = tuple(replace(bound, delta=delta, threshold_rule=bound.threshold_rule + on) for bound in bounds)
     return on_all(confidence=level, estimators=GENERAL_TESTS) + bounds
-
-
-def _of_the_whole(bound: EmpiricalBound, part: GaussianPart, delta: float) -> EmpiricalBound:
-    """`bound` on the runs with one number of participations as one on all runs, at `delta`."""
-    rule = (
-        f"{bound.threshold_rule}; on the runs with {part.count} participations, which have probability "
-        f"{part.probability:.3g}, at delta {delta:g} / {part.probability:.3g}"
-    )
-    return replace(bound, delta=delta, threshold_rule=rule)
 
 
 def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confidence: float) -> Wealth | None:
@@ -222,23 +214,6 @@ def wealth_by_pairs(scores: GameScores, *, epsilon: float, delta: float, confide
         log10_wealth=path[kept].tolist(),
         goal=goal,
         refuted_at=int(reached[0]) + 1 if reached.size else None,
-    )
-
-
-def _first(scores: GameScores, share: float) -> GameScores:
-    """The first `share` of the runs, rounded up."""
-
-    def cut(values: Floats) -> Floats:
-        return values[: max(1, math.ceil(share * len(values)))]
-
-    part = scores.gaussian
-    return replace(
-        scores,
-        in_scores=cut(scores.in_scores),
-        out_scores=cut(scores.out_scores),
-        gaussian=None
-        if part is None
-        else replace(part, in_scores=cut(part.in_scores), out_scores=cut(part.out_scores)),
     )
 
 

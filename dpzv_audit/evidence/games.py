@@ -9,14 +9,15 @@ from dpzv_audit.accounting import upper_bounds
 from dpzv_audit.accounting.release import Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.gathering import CUT_SHARE, Block, Pool, Stage, Subject, all_at_once, block_of, two_stages
+from dpzv_audit.evidence.gathering import CUT_SHARE, Pool, Stage, Subject, all_at_once, two_stages
 from dpzv_audit.evidence.verdict import NO_NOISE, Theory
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.games.engine import run_chunk
 from dpzv_audit.games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
-from dpzv_audit.games.outcome import GameScores, outcome_of
 from dpzv_audit.games.outcome import Trials as OutcomeTrials
+from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.games.transcript import SimulatedTrials
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment
@@ -38,19 +39,9 @@ _PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 """Adversaries without a game of their own, and those whose game gives lower bounds for them too."""
 
 
-def scored_block(trials: OutcomeTrials, first: int, last: int) -> Block:
-    """Return pairs `first` to `last` (exclusive) of `trials` as a block."""
-    arrays, _ = run_chunk(trials, first, last)
-    scores: GameScores = outcome_of(trials, arrays)
-    part = scores.gaussian
-    if part is None:
-        return block_of(scores.in_scores, scores.out_scores)
-    return block_of(
-        scores.in_scores,
-        scores.out_scores,
-        probability=part.probability,
-        counts=(arrays["in_counts"], arrays["out_counts"], part.count) if part.probability < 1.0 else None,
-    )
+def scored_block(trials: OutcomeTrials, first: int, last: int) -> GameScores:
+    """Return the scores of pairs `first` to `last` (exclusive) of `trials`."""
+    return outcome_of(trials, run_chunk(trials, first, last)[0])
 
 
 def games_of(

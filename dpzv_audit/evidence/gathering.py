@@ -9,11 +9,7 @@ full audit takes all pairs of the same kind, the sequential test's among them. A
 share over its tests, however they depend on each other, so a pair may serve both; leaving out the later test because of
 what the earlier one showed only raises it.
 
-Blocks of trials are plain values, which caches and worker processes pass on. A block of pairs holds "in" and "out",
-scores in the order of the pairs. Where the scores are Gaussian by construction, "given" holds "probability" and, where
-that is so given a number of participations alone, "count", with the counts of the runs under "counts". For an (epsilon,
-delta) mechanism the view given what has probability p in either world is (epsilon, delta / p), so that a test of those
-runs at delta / p is one of the whole view at delta.
+Blocks of trials are data, which caches and worker processes pass on: scores of both worlds, or an attack's success.
 """
 
 from __future__ import annotations
@@ -25,16 +21,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory, combined_p_value
-from dpzv_audit.games.fitting import FittedScore, Floats, fitted_facts
-from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, dependence, gaussian_assumption, orders
+from dpzv_audit.games.scores import GameScores, joined
+from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS
 from dpzv_audit.statistics.fixed import TestName, fixed_test
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of, success_p_value
 
 THEORY = "theory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Success:
+    """The mean success of an attack over a block of trainings, and that of its baselines and controls by name."""
+
+    rate: float
+    baselines: dict[str, float]
+    controls: dict[str, float]
+
+
+Block = GameScores | Success
 Task = tuple[str, int]
 """(`THEORY`, 0) or (pool, number of the block)."""
 
@@ -118,18 +126,19 @@ class Gathering:
     def evidence(self) -> Evidence:
         """Return what was found out so far."""
         last = next((blocks for blocks in reversed(self.pools.values()) if blocks), [])
+        scores = scores_in(last)
         return Evidence(
             p_value=self.p_value,
             theory=self.theory,
             looks=self.looks,
             rates=self.rates,
-            attack=attack_facts(last) if self.rates else {},
-            tradeoff=tradeoff_of(last) if self.looks else None,
-            facts={**self.subject.facts, **score_facts(last), "seed": self.question.seed},
+            attack=attack_facts([block for block in last if isinstance(block, Success)]) if self.rates else {},
+            tradeoff=tradeoff_of(joined(scores)) if self.looks else None,
+            facts={**self.subject.facts, **(scores[0].fitted if scores else {}), "seed": self.question.seed},
             trials=self.trials,
             missing=self.missing,
             unaudited=self.subject.unaudited,
-            warnings=warnings_of(last) if self.looks else (),
+            warnings=tuple(joined(scores).warnings) if self.looks else (),
             split=split_of(self.subject.stages),
             scores=scores_digest(self.pools),
         )
@@ -188,7 +197,8 @@ class Gathering:
             if share and asked.success_at_most is None:
                 name = f"{stage.words}, cut off" if cut else stage.words
                 gaussian = self.subject.gaussian_tests if pool.gaussian else ()
-                self.looks += tuple(full_looks(blocks, asked, stage=name, share=share, on_gaussian=gaussian))
+                scores = joined(scores_in(blocks))
+                self.looks += tuple(full_looks(scores, asked, stage=name, share=share, on_gaussian=gaussian))
         return cut
 
     def _bet(self, stage: Stage, *, bound: bool = True) -> None:
@@ -198,7 +208,7 @@ class Gathering:
         """
         blocks, pool = self.pools[stage.pool], self.subject.pools[stage.pool]
         if self.question.success_at_most is not None:
-            self.rates = tuple(float(block["rate"]) for block in blocks)
+            self.rates = tuple(block.rate for block in blocks if isinstance(block, Success))
             return
         planned = [other for other in self.subject.stages if other.pool == stage.pool]
         share = sum(other.sequential for other in planned)
@@ -206,7 +216,7 @@ class Gathering:
             return
         name = f"sequential, {stage.pool}"
         looks = sequential_looks(
-            blocks,
+            scores_in(blocks),
             self.question,
             stage=name,
             share=share,
@@ -218,7 +228,7 @@ class Gathering:
 
 
 def sequential_looks(
-    blocks: Sequence[Block],
+    blocks: Sequence[GameScores],
     asked: Question,
     *,
     stage: str,
@@ -232,55 +242,52 @@ def sequential_looks(
     `most_pairs` are planned in all: the betting test is left out where they could not refute the claim. Without `bound`
     the looks have p-values alone. Each side of each block is read in a random order that follows from the seed.
     """
-    blocks = permuted_blocks(blocks, asked.seed)
+    scores = joined([block.permuted(asked.seed, number) for number, block in enumerate(blocks)])
     general = 0.5 * share if gaussian else share
     looks = []
-    sides = all_sides(blocks)
-    bets = bet_on(
-        sides.inside, sides.outside, epsilon=asked.epsilon, delta=asked.delta, most_pairs=most_pairs, bound=bound
-    )
+    inside, outside = scores.in_scores, scores.out_scores
+    bets = bet_on(inside, outside, epsilon=asked.epsilon, delta=asked.delta, most_pairs=most_pairs, bound=bound)
     if bets is not None:
         looks.append(Look(stage=stage, weight=general, test=bets, p_value=bets.least_p_value))
     if gaussian:
-        sides, delta, assumes = _for_gaussian(blocks, asked.delta)
+        part, delta, assumes = _for_gaussian(scores, asked.delta)
         if delta < 1.0:
-            ratio = likelihood_of(sides.inside, sides.outside, epsilon=asked.epsilon, delta=delta, bound=bound)
+            ratio = likelihood_of(part.in_scores, part.out_scores, epsilon=asked.epsilon, delta=delta, bound=bound)
             weight = 0.0 if assumes else share - general
             looks.append(Look(stage=stage, weight=weight, test=ratio, p_value=ratio.least_p_value, assumes=assumes))
     return looks
 
 
 def full_looks(
-    blocks: Sequence[Block], asked: Question, *, stage: str, share: float, on_gaussian: Sequence[TestName] = ()
+    scores: GameScores, asked: Question, *, stage: str, share: float, on_gaussian: Sequence[TestName] = ()
 ) -> list[Look]:
-    """Return the looks of the full test at all `blocks` of a pool, which spend `share` of alpha together.
+    """Return the looks of the full test at all `scores` of a pool, which spend `share` of alpha together.
 
     They are the tests of `audit` on the same scores, score files or those of a game, and share the error as there;
     those of `on_gaussian` take the scores that are Gaussian by construction.
     """
     each = share / (len(GENERAL_TESTS) + len(on_gaussian))
 
-    def look(name: TestName, sides: Sides, delta: float, assumes: str = "") -> Look:
+    def look(name: TestName, part: GameScores, delta: float, assumes: str = "") -> Look:
         error = asked.alpha * each
-        test = fixed_test(sides.inside, sides.outside, name=name, delta=delta, design_error=error, seed=asked.seed)
+        test = fixed_test(part.in_scores, part.out_scores, name=name, delta=delta, design_error=error, seed=asked.seed)
         weight = 0.0 if assumes else each
         return Look(stage=stage, weight=weight, test=test, p_value=test.p_value(asked.epsilon), assumes=assumes)
 
-    looks = [look(name, all_sides(blocks), asked.delta) for name in GENERAL_TESTS]
+    looks = [look(name, scores, asked.delta) for name in GENERAL_TESTS]
     if on_gaussian:
-        sides, delta, assumes = _for_gaussian(blocks, asked.delta)
+        part, delta, assumes = _for_gaussian(scores, asked.delta)
         if delta < 1.0:
-            looks += [look(name, sides, delta, assumes) for name in on_gaussian]
+            looks += [look(name, part, delta, assumes) for name in on_gaussian]
     return looks
 
 
-def _for_gaussian(blocks: Sequence[Block], delta: float) -> tuple[Sides, float, str]:
+def _for_gaussian(scores: GameScores, delta: float) -> tuple[GameScores, float, str]:
     """Return the scores for a test of mu, their delta, and what it rests on; all scores where none are Gaussian."""
-    sides = gaussian_sides(blocks)
-    if sides is None:
-        return all_sides(blocks), delta, GAUSSIAN_ASSUMPTION
-    assumes = gaussian_assumption(sides.inside, sides.outside, vouched=sides.vouched)
-    return sides, delta / sides.probability, assumes
+    if scores.gaussian is None:
+        return scores, delta, GAUSSIAN_ASSUMPTION
+    part, given = scores.gaussian
+    return part, delta / given.probability, gaussian_assumption(part.in_scores, part.out_scores, vouched=given.vouched)
 
 
 CUT_SHARE = 0.1
@@ -356,6 +363,11 @@ def all_at_once(pool: str, *, blocks: int, share: float = 1.0) -> tuple[Stage, .
     return (Stage(name=pool, pool=pool, blocks=blocks, sequential=0.2 * share, full=0.8 * share),)
 
 
+def scores_in(blocks: Sequence[Block]) -> list[GameScores]:
+    """Return the blocks that hold scores."""
+    return [block for block in blocks if isinstance(block, GameScores)]
+
+
 def split_of(stages: Sequence[Stage]) -> dict[str, float]:
     """Return the share of alpha of every planned test, by name; with what is kept back for a stage cut off."""
     shares: dict[str, float] = {}
@@ -368,62 +380,8 @@ def split_of(stages: Sequence[Stage]) -> dict[str, float]:
     return shares
 
 
-Block = Mapping[str, Any]
-
 FIT_PAIRS = 400
 """Runs in each world that a score is fitted to, where a mechanism answers with views; they are not tested."""
-
-
-@dataclass(frozen=True)
-class Sides:
-    """Scores of both worlds, (n,) and (m,), in the order of the pairs, which something of this `probability` gives.
-
-    `vouched`: that they are Gaussian is the word of a user, not of a game of the tool's own.
-    """
-
-    inside: Floats
-    outside: Floats
-    probability: float = 1.0
-    vouched: bool = False
-
-
-def block_of(
-    inside: Floats,
-    outside: Floats,
-    *,
-    probability: float | None = None,
-    vouched: bool = False,
-    counts: tuple[NDArray[Any], NDArray[Any], int] | None = None,
-    fitted: FittedScore | None = None,
-) -> Block:
-    """Return a block of scores; `probability` where they are Gaussian, given a count of `counts` (in, out, count).
-
-    `fitted` is the score that was fitted, where one was: the evidence names it.
-    `vouched` where they are so on the word of a user.
-    """
-    block: dict[str, Any] = {"in": inside.tolist(), "out": outside.tolist()}
-    if probability is not None:
-        block["given"] = {"probability": probability, **({"vouched": True} if vouched else {})}
-        if counts is not None and probability < 1.0:
-            block["given"]["count"] = counts[2]
-            block["counts"] = {"in": counts[0].tolist(), "out": counts[1].tolist()}
-    if fitted is not None:
-        block["score"] = fitted_facts(fitted)
-    return block
-
-
-def block_from(arrays: Mapping[str, NDArray[Any]], fitted: Callable[[], FittedScore], **given: Any) -> Block:
-    """Return a block of what a mechanism answered: its scores, or views (n, d) scored by what `fitted` returns."""
-    model = fitted() if "in_features" in arrays else None
-    inside, outside = (
-        arrays[f"{side}_scores"] if model is None else model.score(arrays[f"{side}_features"]) for side in ("in", "out")
-    )
-    return block_of(inside, outside, fitted=model, **given)
-
-
-def score_facts(blocks: Sequence[Block]) -> dict[str, str]:
-    """Return how the scores of all blocks were fitted; nothing where they were not."""
-    return dict(blocks[0].get("score") or {}) if blocks else {}
 
 
 def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
@@ -431,87 +389,45 @@ def scores_digest(pools: Mapping[str, Sequence[Block]]) -> str:
     digest = hashlib.sha256()
     for pool in sorted(pools):
         for block in pools[pool]:
-            counts = block.get("counts") or {}
-            digest.update(json.dumps([pool, block.get("given"), sorted(counts)], sort_keys=True).encode())
-            for numbers in (block.get("in"), block.get("out"), block.get("rate"), *map(counts.get, sorted(counts))):
-                if numbers is not None:
-                    array = np.ascontiguousarray(numbers, dtype="<f8")
-                    digest.update(str(array.shape).encode())
-                    digest.update(array.data)
+            columns: list[ArrayLike] = []
+            given, named = None, []
+            if isinstance(block, Success):
+                columns.append(block.rate)
+            else:
+                columns += [block.in_scores, block.out_scores]
+                if block.given is not None:
+                    given = {name: value for name, value in vars(block.given).items() if value}
+                if block.given is not None and block.given.count is not None:
+                    named = ["in", "out"]
+                    columns += block.counts or ()
+            digest.update(json.dumps([pool, given, named], sort_keys=True).encode())
+            for numbers in columns:
+                array = np.ascontiguousarray(numbers, dtype="<f8")
+                digest.update(str(array.shape).encode())
+                digest.update(array.data)
     return digest.hexdigest()
 
 
-def permuted_blocks(blocks: Sequence[Block], seed: int) -> list[Block]:
-    """Return blocks whose sides are each in a random order of their own, whatever order the scores came in.
-
-    Block k is read in the same order however many blocks follow.
-    """
-    found: list[Block] = []
-    for number, block in enumerate(blocks):
-        order = dict(zip(("in", "out"), orders(len(block["in"]), len(block["out"]), seed, number), strict=True))
-
-        def side(name: str, values: Any, order: Mapping[str, Any] = order) -> NDArray[Any]:
-            moved: NDArray[Any] = np.asarray(values)[order[name]]
-            return moved
-
-        sides: dict[str, Any] = {name: side(name, block[name]) for name in order}
-        if "counts" in block:
-            sides["counts"] = {name: side(name, block["counts"][name]) for name in order}
-        found.append({**block, **sides})
-    return found
-
-
-def all_sides(blocks: Sequence[Block]) -> Sides:
-    """Return the scores of both worlds of all blocks."""
-    inside, outside = (
-        np.concatenate([np.asarray(block[side], dtype=np.float64) for block in blocks]) for side in ("in", "out")
-    )
-    return Sides(inside, outside)
-
-
-def gaussian_sides(blocks: Sequence[Block]) -> Sides | None:
-    """Return those scores that are Gaussian by construction; None where a block has none or the blocks disagree."""
-    given = [dict(block.get("given") or {}) for block in blocks]
-    if not given or not given[0] or any(one != given[0] for one in given):
-        return None
-    sides = all_sides(blocks)
-    probability, count = float(given[0]["probability"]), given[0].get("count")
-    if count is None:
-        return Sides(sides.inside, sides.outside, probability, bool(given[0].get("vouched")))
-    kept = [np.concatenate([np.asarray(block["counts"][side]) == count for block in blocks]) for side in ("in", "out")]
-    if not (kept[0].any() and kept[1].any()):
-        return None
-    return Sides(sides.inside[kept[0]], sides.outside[kept[1]], probability)
-
-
-def warnings_of(blocks: Sequence[Block]) -> tuple[str, ...]:
-    """Return what the scores of `blocks`, in the order in which they came, say against the tests of them."""
-    sides = all_sides(blocks)
-    found = dependence(sides.inside, sides.outside)
-    return (found,) if found else ()
-
-
-def tradeoff_of(blocks: Sequence[Block], confidence: float = 0.95) -> dict[str, object]:
+def tradeoff_of(scores: GameScores, confidence: float = 0.95) -> dict[str, object]:
     """Return the empirical trade-off curve of the scores with its 95% band, for the picture alone."""
     from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 
-    sides = all_sides(blocks)
     curve = empirical_tradeoff(
-        sides.inside,
-        sides.outside,
+        scores.in_scores,
+        scores.out_scores,
         confidence=confidence,
         points=51,
-        in_is_high=bool(np.median(sides.inside) >= np.median(sides.outside)),
+        in_is_high=bool(np.median(scores.in_scores) >= np.median(scores.out_scores)),
     )
     return vars(curve)
 
 
-def attack_facts(blocks: Sequence[Block]) -> dict[str, object]:
+def attack_facts(blocks: Sequence[Success]) -> dict[str, object]:
     """Return the mean success of an attack, of its baselines and of its controls over all blocks."""
     return {
-        "success": float(np.mean([block["rate"] for block in blocks])),
-        "baselines": _means([block["baselines"] for block in blocks]),
-        "controls": _means([block["controls"] for block in blocks]),
+        "success": float(np.mean([block.rate for block in blocks])),
+        "baselines": _means([block.baselines for block in blocks]),
+        "controls": _means([block.controls for block in blocks]),
     }
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpzv_audit.errors import InputError
-
 Floats = NDArray[np.float64]
 
 LEAST_FIT = 20
@@ -48,6 +46,14 @@ class FittedScore:
     held_out_loss: Mapping[str, float]
     pairs: int
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a result says of it: its kind in words, what it was fitted on, and what it was chosen by."""
+        losses = ", ".join(f"{kind} {loss:.3f}" for kind, loss in self.held_out_loss.items())
+        chosen = {"chosen_by": f"cross-validated log loss: {losses} (a guess: 0.693)"} if losses else {}
+        words = f"{self.kind}: {WORDS[self.kind]}"
+        return {"fitted_score": words, "fitted_on": f"{self.pairs} further runs in each world", **chosen}
+
 
 def fit_score(in_views: Floats, out_views: Floats, *, kinds: Sequence[str] = tuple(WORDS)) -> FittedScore:
     """Choose a score among `kinds` by cross-validation on equally many views (n, d) of either world, and fit it.
@@ -70,36 +76,6 @@ def fit_score(in_views: Floats, out_views: Floats, *, kinds: Sequence[str] = tup
                 chosen = kind
         score = _fitted(chosen, views, truth)
     return FittedScore(chosen, score, {kind: float(loss.mean()) for kind, loss in losses.items()}, pairs=len(in_views))
-
-
-def fitted_scores(
-    in_features: Floats, out_features: Floats, *, kinds: Sequence[str] = tuple(WORDS)
-) -> tuple[Floats, Floats, FittedScore]:
-    """Fit on the first pairs and score the rest: log odds of "in" for each of the other runs, both (n - fit,).
-
-    Raises `InputError` where there are too few pairs to leave any to score.
-    """
-    pairs = len(in_features)
-    cut = fit_size(pairs)
-    if pairs <= cut:
-        raise InputError(f"must be above {LEAST_FIT}: a fitted score takes so many for its fit", "runs", pairs)
-    found = fit_score(in_features[:cut], out_features[:cut], kinds=kinds)
-    return found.score(in_features[cut:]), found.score(out_features[cut:]), found
-
-
-def fitted_facts(found: FittedScore | None) -> dict[str, str]:
-    """Return what a result says of a fitted score: its kind in words, what it was fitted on, and what it was chosen by.
-
-    Nothing where no score was fitted.
-    """
-    if found is None:
-        return {}
-    losses = ", ".join(f"{kind} {loss:.3f}" for kind, loss in found.held_out_loss.items())
-    return {
-        "fitted_score": f"{found.kind}: {WORDS[found.kind]}",
-        "fitted_on": f"{found.pairs} further runs in each world",
-        **({"chosen_by": f"cross-validated log loss: {losses} (a guess: 0.693)"} if losses else {}),
-    }
 
 
 def _held_out(kind: str, views: Floats, truth: NDArray[np.int_], folds: NDArray[np.int_]) -> Floats:

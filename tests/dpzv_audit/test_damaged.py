@@ -8,6 +8,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import LastUsed, NewestState
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.gathering import Success
 from dpzv_audit.games.engine import ChunkStore
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
@@ -26,7 +27,7 @@ DAMAGE = {
 def test_damaged_evidence_is_named_and_made_again(tmp_path, caplog, what):
     content, says = DAMAGE[what]
     cache = Cache(tmp_path)
-    cache.keep_block("ab12", "runs", 3, {"in": [1.0]})
+    cache.keep_block("ab12", "runs", 3, Success(rate=1.0, baselines={}, controls={}))
     (path,) = tmp_path.rglob("*.json")
     path.write_bytes(content)
     assert cache.block("ab12", "runs", 3) is None

@@ -12,6 +12,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Entry, Ledger, append_entry
 from dpzv_audit.cli import main
 from dpzv_audit.games.engine import ChunkStore
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.runs import write_run
 from dpzv_audit.store import private_folder, write_atomically
@@ -56,7 +57,9 @@ WRITERS = {
     "a run folder": run_folder,
     "a checkpoint": lambda folder: FileCheckpoints(folder / "checkpoints", "k", resume=False).save(None, []),
     "scores of an audit": lambda folder: ChunkStore(folder / "audits", resume=True).save(0, 1, {"in": np.zeros(1)}),
-    "cached blocks": lambda folder: Cache(folder / "cache").keep_block("aakey", "main", 0, {"in": [0.5]}),
+    "cached blocks": lambda folder: Cache(folder / "cache").keep_block(
+        "aakey", "main", 0, GameScores(np.ones(1), np.zeros(1))
+    ),
     "parts of a table": lambda folder: TableParts(folder / "unfinished").part({"a": 1}, lambda _: {"accuracy": 0.5}),
 }
 

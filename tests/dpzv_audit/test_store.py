@@ -14,6 +14,7 @@ from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.ledger import Decision, Entry, Ledger, append_entry
 from dpzv_audit.errors import AuditError
 from dpzv_audit.games.engine import ChunkStore
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.store import checksummed, verified, write_atomically
 
 
@@ -53,7 +54,7 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_else(kind, tmp_path, full
         "checkpoint": lambda: saves(monkeypatch)(tmp_path),
         "chunk": lambda: ChunkStore(tmp_path, resume=True).save(0, 2, {"in_scores": np.zeros(2)}),
         "ledger": lambda: append_entry(tmp_path / "a", Ledger(1e-3), ENTRY),
-        "cache": lambda: Cache(tmp_path).keep_block("aakey", "main", 0, {"in": []}),
+        "cache": lambda: Cache(tmp_path).keep_block("aakey", "main", 0, GameScores(np.zeros(0), np.zeros(0))),
     }
     (tmp_path / "a").write_text("old")
     if kind == "cache":

@@ -17,6 +17,7 @@ from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
+from dpzv_audit.evidence.gathering import Success
 from dpzv_audit.games.engine import ChunkStore, npz_bytes
 from dpzv_audit.reproduce.table import TableParts
 from dpzv_audit.results import Cell
@@ -138,13 +139,14 @@ def test_parts_of_a_table(withstands):
 
 def test_cached_evidence_counts_as_absent_where_it_is_damaged(withstands, tmp_path):
     cache = Cache(tmp_path)
-    cache.keep_block("aakey", "main", 3, {"in": [1.0, 2.0], "out": [0.0, 1.0], "gaussian": True})
+    block = Success(rate=0.5, baselines={"majority": 0.25}, controls={})
+    cache.keep_block("aakey", "main", 3, block)
     (stored,) = (tmp_path / "aa" / "aakey").iterdir()
     content = stored.read_bytes()
 
     def read(path):
         found = cache.block("aakey", "main", 3)
-        assert found is None or found == {"in": [1.0, 2.0], "out": [0.0, 1.0], "gaussian": True}
+        assert found is None or found == block
 
     withstands(read, content, name=stored.relative_to(tmp_path).as_posix(), share=2)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.evidence.bounding import wealth_by_pairs
-from dpzv_audit.games.outcome import GameScores
+from dpzv_audit.games.scores import GameScores
 from dpzv_audit.results import AuditResult, Wealth
 from reports.content import report_content
 from reports.curves import wealth_figure

@@ -1,22 +1,18 @@
 """The sequential test inside a claim: what it says, what it may be asked, and the runs that it is given."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
-from dpzv_audit.evidence.gathering import (
-    Question,
-    Sides,
-    all_sides,
-    block_of,
-    full_looks,
-    gaussian_sides,
-    sequential_looks,
-)
+from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
 from dpzv_audit.evidence.verdict import Evidence, Look, Theory, evidence_from_json
+from dpzv_audit.findings import to_jsonable
+from dpzv_audit.games.scores import GameScores, Given, joined
 from dpzv_audit.statistics.assumptions import gaussian_assumption
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.sequential import bet_on, evidence_against, likelihood_of
@@ -26,15 +22,15 @@ DELTA = 1e-5
 
 def gaussian(mu, pairs, seed=0):
     rng = np.random.default_rng(seed)
-    return Sides(rng.normal(mu, 1.0, pairs), rng.normal(0.0, 1.0, pairs))
+    return GameScores(rng.normal(mu, 1.0, pairs), rng.normal(0.0, 1.0, pairs), given=Given())
 
 
 def bet(sides, **options):
-    return bet_on(sides.inside, sides.outside, **options)
+    return bet_on(sides.in_scores, sides.out_scores, **options)
 
 
 def likelihood(sides, **options):
-    return likelihood_of(sides.inside, sides.outside, **options)
+    return likelihood_of(sides.in_scores, sides.out_scores, **options)
 
 
 def claim(epsilon):
@@ -77,10 +73,7 @@ def test_looks_over_time_err_no_more_than_one_look():
     wrong = 0
     for seed in range(50):
         sides = gaussian(0.5, 1000, seed)
-        blocks = [
-            block_of(sides.inside[k : k + 125], sides.outside[k : k + 125], probability=1.0)
-            for k in range(0, 1000, 125)
-        ]
+        blocks = [sides.rows(slice(k, k + 125), slice(k, k + 125)) for k in range(0, 1000, 125)]
         options = {"stage": "s", "share": 1.0, "gaussian": True, "most_pairs": 1000, "bound": False}
         p_values = [
             min(look.p_value / look.weight for look in sequential_looks(blocks[:n], claim(truth), **options))
@@ -94,13 +87,13 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
     rng = np.random.default_rng(0)
     counts = rng.integers(1, 3, (2, 400))
     inside, outside = counts[0] + rng.normal(size=400), -counts[1] + rng.normal(size=400)
-    block = block_of(inside, outside, probability=0.5, counts=(counts[0], counts[1], 2))
-    part = gaussian_sides([json.loads(json.dumps(block))])
-    assert part.probability == 0.5
-    assert (part.inside == inside[counts[0] == 2]).all()
-    assert (part.outside == outside[counts[1] == 2]).all()
-    assert gaussian_assumption(part.inside, part.outside, vouched=False) == ""
-    looks = full_looks([block], claim(1.0), stage="s", share=1.0, on_gaussian=GAUSSIAN_TESTS)
+    block = GameScores(inside, outside, counts=(counts[0], counts[1]), given=Given(probability=0.5, count=2))
+    part, given = TypeAdapter(GameScores).validate_python(json.loads(json.dumps(to_jsonable(block)))).gaussian
+    assert given == block.given
+    assert (part.in_scores == inside[counts[0] == 2]).all()
+    assert (part.out_scores == outside[counts[1] == 2]).all()
+    assert gaussian_assumption(part.in_scores, part.out_scores, vouched=False) == ""
+    looks = full_looks(block, claim(1.0), stage="s", share=1.0, on_gaussian=GAUSSIAN_TESTS)
     assert [(look.test.name, look.test.delta) for look in looks] == [
         ("joint", DELTA),
         ("gaussian", 2 * DELTA),
@@ -109,18 +102,17 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
     assert looks[1].test.n_in < looks[0].test.n_in / 1.5
     bets = sequential_looks([block], claim(1.0), stage="s", share=1.0, gaussian=True, most_pairs=400)
     assert [look.test.delta for look in bets] == [DELTA, 2 * DELTA]
-    assert all_sides([block, block]).inside.size == 800
-    other = block_of(inside, outside, probability=0.4, counts=(counts[0], counts[1], 2))
-    assert gaussian_sides([block, other]) is None, "blocks that disagree are not one sample"
-    assert gaussian_sides([block_of(inside, outside)]) is None
+    assert joined([block, block]).gaussian[0].in_scores.size == 2 * part.in_scores.size
+    other = replace(block, given=Given(probability=0.4, count=2))
+    assert joined([block, other]).gaussian is None, "blocks that disagree are not one sample"
+    assert joined([replace(block, given=None)]).gaussian is None
 
 
 def test_evidence_with_both_kinds_of_test_reads_back_from_json():
     sides = gaussian(2.0, 300)
-    blocks = [block_of(sides.inside, sides.outside, probability=1.0)]
     looks = [
-        *sequential_looks(blocks, claim(1.0), stage="a", share=0.3, gaussian=True, most_pairs=300),
-        *full_looks(blocks, claim(1.0), stage="b", share=0.6, on_gaussian=GAUSSIAN_TESTS),
+        *sequential_looks([sides], claim(1.0), stage="a", share=0.3, gaussian=True, most_pairs=300),
+        *full_looks(sides, claim(1.0), stage="b", share=0.6, on_gaussian=GAUSSIAN_TESTS),
     ]
     assert all(isinstance(look, Look) for look in looks)
     evidence = Evidence(p_value=0.1, theory=Theory(), looks=tuple(looks), split={"a": 0.3, "b": 0.6})
@@ -133,4 +125,6 @@ def test_evidence_with_both_kinds_of_test_reads_back_from_json():
 def test_a_likelihood_ratio_agrees_with_the_test_that_it_wraps():
     sides = gaussian(0.8, 500)
     found = likelihood(sides, epsilon=2.0, delta=DELTA)
-    assert list(found.evidence) == evidence_against(np.asarray(found.claims), sides.inside, sides.outside).tolist()
+    assert (
+        list(found.evidence) == evidence_against(np.asarray(found.claims), sides.in_scores, sides.out_scores).tolist()
+    )

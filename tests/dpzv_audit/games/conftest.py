@@ -48,4 +48,4 @@ def play():
 @pytest.fixture(scope="session")
 def exactly_gaussian():
     """A function that says whether all scores of a game are Gaussian by construction."""
-    return lambda scores: scores.gaussian is not None and scores.gaussian.probability == 1.0
+    return lambda scores: scores.gaussian is not None and scores.gaussian[1].probability == 1.0

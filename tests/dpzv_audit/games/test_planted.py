@@ -1,7 +1,6 @@
 """Every planted mechanism gets the verdict that it must get, computed from its bounds."""
 
 import pytest
-import torch
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.evaluation.auditing import planted_result, planted_row, planted_sentence
@@ -43,14 +42,6 @@ _TABLE = {
     "paper calibration, secret ids, epsilon 1, replace": "overclaimed or supported",
 }
 """What the specification asks for."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_the_registry_holds_every_row_with_its_verdict():

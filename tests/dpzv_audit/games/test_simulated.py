@@ -111,16 +111,16 @@ def test_a_bound_on_one_count_of_participations_pays_for_it():
     """Runs with n participations are (epsilon, delta / p_n): the bound says so and is that of those runs alone."""
     trials = simulated(DPZVConfig(batch_size=3), 10, 21, 1, 5.0, adversary="client")
     scores = outcome_of(trials, trials(0, 4000))
-    part = scores.gaussian
-    assert 0 < part.probability < 1
-    assert len(part.in_scores) == pytest.approx(4000 * part.probability, rel=0.2)
+    part, given = scores.gaussian
+    assert 0 < given.probability < 1
+    assert len(part.in_scores) == pytest.approx(4000 * given.probability, rel=0.2)
     bound = next(b for b in lower_bounds(scores, delta=1e-3, confidence=0.85) if b.name == "gaussian")
     assert bound.delta == 1e-3
-    assert f"{part.count} participations" in bound.threshold_rule
+    assert f"{given.count} participations" in bound.threshold_rule
     alone = audit_scores(
         part.in_scores,
         part.out_scores,
-        delta=1e-3 / part.probability,
+        delta=1e-3 / given.probability,
         confidence=0.95,
         estimators=("gaussian",),
         exactly_gaussian=True,

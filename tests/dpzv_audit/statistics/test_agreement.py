@@ -11,8 +11,8 @@ from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, mu_
 from dpzv_audit.cli import main
 from dpzv_audit.evaluation.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
-from dpzv_audit.evidence.gathering import Question, block_of, full_looks
-from dpzv_audit.games.outcome import GameScores, GaussianPart
+from dpzv_audit.evidence.gathering import Question, full_looks
+from dpzv_audit.games.scores import GameScores, Given
 from dpzv_audit.statistics.assumptions import permuted
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.fixed import fixed_test
@@ -75,11 +75,10 @@ def test_a_gate_shows_the_bounds_of_score_files(scores, vouched, tmp_path, capsy
 
 @pytest.mark.parametrize("vouched", [False, True])
 def test_a_gate_shows_the_bounds_of_a_game(scores, vouched):
-    part = GaussianPart(*scores, 0, 1.0, vouched=True) if vouched else None
-    bounds = lower_bounds(GameScores(scores[1], scores[0], "own", gaussian=part), delta=DELTA, confidence=0.95, seed=3)
+    played = GameScores(*scores, given=Given(vouched=True) if vouched else None)
+    bounds = lower_bounds(played, delta=DELTA, confidence=0.95, seed=3)
     asked = Question(epsilon=2.0, delta=DELTA, alpha=0.05, stop=1e-6, seed=3)
-    block = block_of(*scores, probability=1.0 if vouched else None, vouched=vouched)
-    looks = full_looks([block], asked, stage="s", share=1.0, on_gaussian=GAUSSIAN_TESTS if vouched else ())
+    looks = full_looks(played, asked, stage="s", share=1.0, on_gaussian=GAUSSIAN_TESTS if vouched else ())
     shown = [
         SimpleNamespace(
             estimator=look.test.name,

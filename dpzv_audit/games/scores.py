@@ -1,0 +1,130 @@
+"""Scores of both worlds of a game, and those of them that are Gaussian: what tests and bounds are made of.
+
+Where a game's scores are Gaussian given a number of participations alone, that number is part of the view, has one law
+in both worlds, and has a probability p. For an (epsilon, delta) mechanism P(S, n) <= e^epsilon Q(S, n) + delta, so the
+view given n is (epsilon, delta / p): a test of those runs at delta / p is one of the whole view at delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import PlainValidator
+
+from dpzv_audit.errors import InputError
+from dpzv_audit.games.fitting import LEAST_FIT, WORDS, FittedScore, Floats, fit_score, fit_size
+from dpzv_audit.statistics.assumptions import dependence, orders
+
+Column = Annotated[Floats, PlainValidator(lambda values: np.asarray(values, dtype=np.float64))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What makes scores Gaussian: the game, where need be given a `count` of participations of this `probability`.
+
+    `vouched`: that they are Gaussian is the word of a user, not of a game of the tool's own.
+    """
+
+    probability: float = 1.0
+    count: int | None = None
+    vouched: bool = False
+
+
+@dataclass(frozen=True)
+class GameScores:
+    """Scores (n,) and (m,) of the worlds "in" and "out", in the order of their runs, and what is known about them.
+
+    `kind` is a key of `dpzv_audit.games.game.SCORES`. `counts` are the adversary's own rounds with the canary in each
+    run, None where it does not know. `given` says what makes the scores Gaussian, None where nothing does. `saturated`
+    says whether a worst-case canary on the real path still saturated the clip after every pass of every run (None: not
+    asked); where it does not, the bound is weaker than the mechanism allows. `fitted` is what results say of a score
+    that was fitted: its pairs are not among the scores.
+    """
+
+    in_scores: Column
+    out_scores: Column
+    kind: str = "own"
+    counts: tuple[Column, Column] | None = None
+    given: Given | None = None
+    saturated: bool | None = None
+    fitted: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def participations(self) -> tuple[int, int] | None:
+        """The smallest and the largest of the counts."""
+        if self.counts is None:
+            return None
+        both = np.concatenate(self.counts)
+        return int(both.min()), int(both.max())
+
+    @property
+    def gaussian(self) -> tuple[GameScores, Given] | None:
+        """The scores that are Gaussian, and what makes them so; None where there are none on a side."""
+        if self.given is None or self.given.count is None or self.counts is None:
+            return None if self.given is None else (self, self.given)
+        kept = [side == self.given.count for side in self.counts]
+        return (self.rows(*kept), self.given) if kept[0].any() and kept[1].any() else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the scores, in the order of their runs, say against tests of them."""
+        found = dependence(self.in_scores, self.out_scores)
+        return [found] if found else []
+
+    def rows(self, inside: Any, outside: Any) -> GameScores:
+        """Return the runs of either world at an index, a mask or a slice."""
+        counts = None if self.counts is None else (self.counts[0][inside], self.counts[1][outside])
+        return replace(self, in_scores=self.in_scores[inside], out_scores=self.out_scores[outside], counts=counts)
+
+    def first(self, share: float) -> GameScores:
+        """Return the first `share` of the runs of either world, rounded up."""
+        return self.rows(*(slice(max(1, math.ceil(share * len(side)))) for side in (self.in_scores, self.out_scores)))
+
+    def permuted(self, seed: int, number: int) -> GameScores:
+        """Return each side in a random order of its own, which follows from the seed and the number of the block."""
+        return self.rows(*orders(len(self.in_scores), len(self.out_scores), seed, number))
+
+
+def joined(blocks: Sequence[GameScores]) -> GameScores:
+    """Return the scores of all blocks as one; nothing makes them Gaussian where the blocks disagree on what does."""
+    first = blocks[0]
+    agreed = all(block.given == first.given for block in blocks)
+    counts = [block.counts for block in blocks if block.counts is not None]
+    return replace(
+        first,
+        in_scores=np.concatenate([block.in_scores for block in blocks]),
+        out_scores=np.concatenate([block.out_scores for block in blocks]),
+        counts=(np.concatenate([c[0] for c in counts]), np.concatenate([c[1] for c in counts])) if counts else None,
+        given=first.given if agreed else None,
+    )
+
+
+def side_pair(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[Floats, Floats]:
+    """Return the rows `name` of the worlds "in" and "out"."""
+    inside, outside = (np.asarray(arrays[f"{side}_{name}"], dtype=np.float64) for side in ("in", "out"))
+    return inside, outside
+
+
+def scored_by(model: FittedScore, arrays: Mapping[str, NDArray[Any]], *, first: int = 0) -> GameScores:
+    """Return the scores that a fitted score gives to the views (n, d) in `arrays`, from the `first` pair on."""
+    inside, outside = (model.score(views[first:]) for views in side_pair(arrays, "features"))
+    return GameScores(inside, outside, "fitted", fitted=model.facts)
+
+
+def scores_of(arrays: Mapping[str, NDArray[Any]], kinds: Sequence[str] = tuple(WORDS)) -> GameScores:
+    """Return the scores in `arrays`; of views those of a score that is fitted to the first of them.
+
+    Raises `InputError` where there are too few views to leave any to score.
+    """
+    if "in_features" not in arrays:
+        return GameScores(*side_pair(arrays, "scores"))
+    inside, outside = side_pair(arrays, "features")
+    pairs, cut = len(inside), fit_size(len(inside))
+    if pairs <= cut:
+        raise InputError(f"must be above {LEAST_FIT}: a fitted score takes so many for its fit", "runs", pairs)
+    return scored_by(fit_score(inside[:cut], outside[:cut], kinds=kinds), arrays, first=cut)
