@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from dpzv_audit.claims.api import ClaimVerdict, verify_claim
     from dpzv_audit.data import load as load_dataset
     from dpzv_audit.errors import AuditError, InputError
-    from dpzv_audit.evaluation import attack_result, audit_result, train_result
+    from dpzv_audit.evidence.auditing import audit_result
+    from dpzv_audit.evidence.training import attack_result, train_result
     from dpzv_audit.findings import EmpiricalBound, EpsilonRange, Interval, UpperBound
     from dpzv_audit.statistics.estimators import audit_scores
 
@@ -60,7 +61,8 @@ _HOMES = {
     "dpzv_audit.statistics.estimators": "audit_scores",
     "dpzv_audit.claims.api": "ClaimVerdict verify_claim",
     "dpzv_audit.errors": "AuditError InputError",
-    "dpzv_audit.evaluation": "attack_result audit_result train_result",
+    "dpzv_audit.evidence.auditing": "audit_result",
+    "dpzv_audit.evidence.training": "attack_result train_result",
     "dpzv_audit.findings": "EmpiricalBound EpsilonRange Interval UpperBound",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

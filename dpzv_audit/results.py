@@ -426,7 +426,7 @@ class ScoresResult(Result):
 
 
 class Cell(Part):
-    """One cell of a matrix, as `dpzv_audit.evaluation.matrix.measured_cell` says, or why there is none."""
+    """One cell of a matrix, as `dpzv_audit.evidence.matrix.measured_cell` says, or why there is none."""
 
     attack: str = ""
     adversary: str = ""

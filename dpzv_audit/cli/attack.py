@@ -61,7 +61,8 @@ def attack(
         confidence X: Confidence of every interval and bound, between 0 and 1.
     """
     from attacks import ATTACKS, AttackSetting, attack_named
-    from dpzv_audit.evaluation import AuditPlan, attack_result
+    from dpzv_audit.evidence.bounding import AuditPlan
+    from dpzv_audit.evidence.training import attack_result
 
     if self_check:
         unused = [flag for flag in flags_given(ctx) if flag in ("--runs", "--chunk", "--confidence", "--out")]

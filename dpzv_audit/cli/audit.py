@@ -34,8 +34,8 @@ from dpzv_audit.runs import run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 
 if TYPE_CHECKING:
-    from dpzv_audit.evaluation import AuditPlan
-    from dpzv_audit.evaluation.auditing import AuditOutcome
+    from dpzv_audit.evidence.auditing import AuditOutcome
+    from dpzv_audit.evidence.bounding import AuditPlan
 
 
 DEFAULT_RUNS = 2000
@@ -73,7 +73,7 @@ class GameFlags:
 
     def plan(self, workers: WorkerFlags, out: Path, **game: Any) -> AuditPlan:
         """Return the plan of an audit whose chunks are kept under `out`; `game` are further fields of it."""
-        from dpzv_audit.evaluation import AuditPlan
+        from dpzv_audit.evidence.bounding import AuditPlan
 
         return AuditPlan(
             runs=DEFAULT_RUNS if self.runs is None else self.runs,
@@ -167,8 +167,8 @@ def audit_method(
         dataset_size D: With --simulate: number of records.
         rounds T: With --simulate: rounds, all clients together.
     """
-    from dpzv_audit.evaluation.auditing import audit_outcome, one_run_outcome, simulated_outcome
-    from dpzv_audit.evaluation.sections import Case
+    from dpzv_audit.evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
+    from dpzv_audit.evidence.sections import Case
     from mechanisms.core.context import Deployment
 
     given = flags_set(ctx)
@@ -253,7 +253,7 @@ def audit_mechanism(
             raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
         _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
         return
-    from dpzv_audit.evaluation.auditing import mechanism_outcome
+    from dpzv_audit.evidence.auditing import mechanism_outcome
     from dpzv_audit.games.mechanism import mechanism_from
 
     mechanism_from(mechanism)  # here, so that one that cannot be imported is one line before anything starts
@@ -276,7 +276,7 @@ def audit_mechanism(
 
 def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
-    from dpzv_audit.evaluation.auditing import planted_result
+    from dpzv_audit.evidence.auditing import planted_result
     from dpzv_audit.games.planted import PLANTED, planted_named
 
     every = name == "all"

@@ -149,7 +149,7 @@ def _epsilons(given: str) -> list[float]:
 
 
 def _finish(output: Output, folder: Path, found: Sequence[Outcome], shared: Mapping[str, Any]) -> None:
-    from dpzv_audit.evaluation.matrix import matrix_result
+    from dpzv_audit.evidence.matrix import matrix_result
 
     cells = [one.cell for one in found if one.check is None]
     facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}

@@ -15,8 +15,9 @@ from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.flags import TrainingFlags, flag
 from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evaluation import AuditPlan, attack_result
-from dpzv_audit.evaluation.matrix import measured_cell
+from dpzv_audit.evidence.bounding import AuditPlan
+from dpzv_audit.evidence.matrix import measured_cell
+from dpzv_audit.evidence.training import attack_result
 from dpzv_audit.execution.executor import carry_out, workers_from
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import Cell, SelfCheck

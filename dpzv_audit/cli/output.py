@@ -34,8 +34,7 @@ from reports.render import write_report
 from reports.verification import Drawings
 
 if TYPE_CHECKING:
-    from dpzv_audit.evaluation import Reporter
-    from dpzv_audit.evidence.bounding import Stage
+    from dpzv_audit.evidence.bounding import Reporter, Stage
 
 R = TypeVar("R", bound=Result)
 
@@ -106,7 +105,7 @@ class Output:
     @contextmanager
     def progress(self) -> Iterator[Reporter]:
         """Show stages of work as bars while the block runs."""
-        from dpzv_audit.evaluation import Reporter
+        from dpzv_audit.evidence.bounding import Reporter
 
         columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
         with progress_bars(*columns, quiet=self.quiet) as bars:

@@ -142,7 +142,7 @@ class ReleaseFlags(TrainingFlags, _Numbers):  # type: ignore[misc]
         A `dataset_size` takes the place of the data set's, which then is not loaded. Raises `InputError` for a flag
         that the method decides itself, and for a method that adds no noise.
         """
-        from dpzv_audit.evaluation.privacy import check_noise, noised
+        from dpzv_audit.evidence.privacy import check_noise, noised
         from mechanisms.core.context import Deployment
         from mechanisms.methods.dpzv import scalar_config
 

@@ -54,7 +54,7 @@ def train(
     choice = choose(training, data, claims=("epsilon", "delta", "calibration"), quiet=output.quiet)
     where = choose_device(run.device)
     from dpzv_audit.checkpoints import FileCheckpoints, run_key
-    from dpzv_audit.evaluation import train_result
+    from dpzv_audit.evidence.training import train_result
     from mechanisms.core.replicas import to_safetensors
 
     facts = {

@@ -1,1 +1,1 @@
-"""Theory and games to evidence, evidence to a verdict: what every command that judges a claim rests on."""
+"""Theory and games to evidence, evidence to a verdict; and the results of the commands that train and play."""

@@ -16,7 +16,7 @@ from attacks.core.contract import AttackSetting
 from attacks.core.metrics import betting_limits, rates_difference
 from attacks.core.run import continuous
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.evaluation.sentences import compared
+from dpzv_audit.evidence.comparison import compared
 from dpzv_audit.findings import LEAST_TRAININGS, Interval, to_jsonable
 from dpzv_audit.reproduce.table import Item, Row, Setting, interval_of
 from dpzv_audit.reproduce.training import controls_part, training_part

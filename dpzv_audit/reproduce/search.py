@@ -21,10 +21,10 @@ import torch
 from attacks.core.metrics import shared_rate
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.evaluation.auditing import simulated_outcome
-from dpzv_audit.evaluation.privacy import noised
-from dpzv_audit.evaluation.sentences import compared
+from dpzv_audit.evidence.auditing import simulated_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
+from dpzv_audit.evidence.comparison import compared
+from dpzv_audit.evidence.privacy import noised
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce.table import Item, Row, Setting, counted, interval_of
 from dpzv_audit.reproduce.training import MEGABYTE

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 LONGEST_PATH = 14
-STOPS = re.compile(r"dpzv_audit/(claims|evidence|evaluation|execution)/|dpzv_audit/cli/verify|reports/(ci|sarif|junit)")
+STOPS = re.compile(r"dpzv_audit/(claims|evidence|execution)/|dpzv_audit/cli/verify|reports/(ci|sarif|junit)")
 """Files that a claim passes; all commands share the others."""
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attacks.core.contract import AttackOutcome
-from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
+from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import NO_NOISE
-from dpzv_audit.findings import Control, Interval, OverTrainings
+from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval, OverTrainings
 from dpzv_audit.results import Accuracy, Privacy
 
 PRIVACY = Privacy(gap=NO_NOISE)
@@ -33,8 +33,8 @@ def outcome(success, baselines, *, metric, chance, trainings=3):
     )
 
 
-def said(*args, **rest):
-    return attack_sentence("it", "client", outcome(*args, **rest), None, PRIVACY)
+def attacked(*args, **rest):
+    return said("attack", "it", "client", outcome(*args, **rest), None, LEAST_TRAININGS, PRIVACY)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def said(*args, **rest):
 )
 def test_labels_found_are_no_better_or_worse_only_where_intervals_are_apart(low, high, words):
     value = (low + high) / 2
-    found = said(
+    found = attacked(
         interval(value, low, high),
         {"majority": 0.107, "b": interval(0.213, 0.02, 0.407)},
         metric="labels found",
@@ -61,7 +61,7 @@ def test_labels_found_are_no_better_or_worse_only_where_intervals_are_apart(low,
 
 def test_an_area_stands_beside_what_the_attack_finds_where_nothing_was_learnt():
     """A bottom model that was never trained, with rates of 0: above knowing nothing is not above the baseline."""
-    found = said(
+    found = attacked(
         interval(0.967, 0.95, 0.98),
         {"a constant score": 0.5, "the same on an untrained bottom model": interval(0.967, 0.95, 0.98)},
         metric="area under the ROC curve",
@@ -121,13 +121,13 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
 def test_what_few_trainings_say_is_kept_apart_from_what_they_say_of_others(success, words):
     limits = (0.5, 0.9) if success.over_trainings.low else (None, None)
     beside = trained(0.78, 0.77, 0.79, success.over_trainings.count, 0.77, 0.8, limits)
-    assert words in said(success, {"b": beside}, metric="labels found", chance=0.107)
+    assert words in attacked(success, {"b": beside}, metric="labels found", chance=0.107)
 
 
 def test_one_training_says_nothing_of_others():
-    found = said(trained(0.5, 0.4, 0.6, 1, 0.5, 0.5), {}, metric="area under the ROC curve", chance=0.5)
+    found = attacked(trained(0.5, 0.4, 0.6, 1, 0.5, 0.5), {}, metric="area under the ROC curve", chance=0.5)
     assert "by too few trainings to be told from the 0.500 of knowing nothing; one training is too few" in found
     one, two = (Accuracy(value=0.9, low=0.8, high=0.95, n=50, trainings=count) for count in (1, 2))
-    text = train_sentence("m", one, None, PRIVACY, diverged=False)
+    text = said("train", "m", one, None, False, PRIVACY)
     assert text.startswith("m reaches 90.0% test accuracy in this one training. ")
-    assert "one training" not in train_sentence("m", two, None, PRIVACY, diverged=False)
+    assert "one training" not in said("train", "m", two, None, False, PRIVACY)

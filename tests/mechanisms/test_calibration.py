@@ -11,7 +11,7 @@ from dpzv_audit.accounting import gaps_of, mu_from_epsilon, tightest_sound, uppe
 from dpzv_audit.cli.releases import ReleaseFlags
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation import train_result
+from dpzv_audit.evidence.training import train_result
 from mechanisms import METHODS, ProtectedConfig
 from mechanisms.core.baselines import calibrated, channel_release
 from mechanisms.core.channel import SERVER, Channel

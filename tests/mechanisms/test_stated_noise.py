@@ -8,10 +8,10 @@ import torch
 from dpzv_audit.claims import trained
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation import train_result
-from dpzv_audit.evaluation.privacy import noised, privacy_sections
-from dpzv_audit.evaluation.sections import Case
 from dpzv_audit.evidence.bounding import AuditPlan
+from dpzv_audit.evidence.privacy import noised, privacy_sections
+from dpzv_audit.evidence.sections import Case
+from dpzv_audit.evidence.training import train_result
 from dpzv_audit.registry import Registry
 from dpzv_audit.seeds import Purpose
 from mechanisms import METHODS

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation import train_result
+from dpzv_audit.evidence.training import train_result
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.config import AsyncConfig, BaselineConfig, TrainingConfig

@@ -8,7 +8,7 @@ import pytest
 from dpzv_audit.cli import main
 from dpzv_audit.cli.matrix_cells import Cells, CellTask
 from dpzv_audit.cli.options import DataFlags
-from dpzv_audit.evaluation.matrix import matrix_sentence, measured_cell, negative_controls
+from dpzv_audit.evidence.matrix import matrix_result, measured_cell, negative_controls
 from dpzv_audit.findings import Control, Interval, OverTrainings
 from dpzv_audit.results import AttackResult, Cell, Utility
 
@@ -247,7 +247,8 @@ def test_a_cell_is_clear_in_all_its_trainings_or_over_further_ones():
 
 
 def sentence(cells, seeds):
-    return matrix_sentence([Cell(**cell) for cell in cells], seeds)
+    found = [Cell(**cell) for cell in cells]
+    return matrix_result(found, (), dataset="d", seeds=seeds, seed=0, facts={}).sentence
 
 
 def controls_of(cells):
@@ -304,7 +305,7 @@ def test_negative_controls_are_one_test_of_all_together():
 
 
 def test_a_matrix_whose_controls_are_off_fails(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("dpzv_audit.evaluation.matrix.FALSE_ALARM", 1.01)
+    monkeypatch.setattr("dpzv_audit.evidence.matrix.FALSE_ALARM", 1.01)
     code, _, error = run(capsys, *SMALL, "--no-self-check", "--out", tmp_path)
     assert code == 3
     assert "the negative controls are not at chance, p = " in error

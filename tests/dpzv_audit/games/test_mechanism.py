@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.auditing import mechanism_outcome
+from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.engine import ChunkStore, Effort, MechanismFailed, collect
 from dpzv_audit.games.mechanism import MechanismTrials, mechanism_from

@@ -3,8 +3,9 @@
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.auditing import planted_result, planted_row, planted_sentence
+from dpzv_audit.evidence.auditing import planted_result, planted_row
 from dpzv_audit.evidence.bounding import AuditPlan
+from dpzv_audit.evidence.sentences import said
 from dpzv_audit.games.planted import PLANTED, planted_named
 from dpzv_audit.results import PlantedRow
 
@@ -93,7 +94,7 @@ def test_numbers_follow_from_the_seed():
 
 def test_the_sentence_names_what_went_wrong():
     rows = [PlantedRow.model_construct(name=name, as_expected=right) for name, right in (("a", True), ("b", False))]
-    assert planted_sentence(rows) == "1 of 2 mechanisms got the verdict they must get: not b."
+    assert said("planted", rows) == "1 of 2 mechanisms got the verdict they must get: not b."
 
 
 def test_an_unknown_name_is_one_line():

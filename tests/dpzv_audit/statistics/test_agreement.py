@@ -9,7 +9,7 @@ import pytest
 from dpzv_audit import audit_scores, verify_claim
 from dpzv_audit.accounting import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
 from dpzv_audit.cli import main
-from dpzv_audit.evaluation.auditing import mechanism_outcome
+from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
 from dpzv_audit.evidence.gathering import Question, full_looks
 from dpzv_audit.games.scores import GameScores, Given

@@ -13,8 +13,9 @@ from attacks.core.run import continuous
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.privacy import privacy_sections
-from dpzv_audit.evaluation.sections import (
+from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
+from dpzv_audit.evidence.privacy import privacy_sections
+from dpzv_audit.evidence.sections import (
     Case,
     bytes_of,
     control_section,
@@ -23,8 +24,8 @@ from dpzv_audit.evaluation.sections import (
     published_by_training,
     utility_section,
 )
-from dpzv_audit.evaluation.sentences import attack_sentence, train_sentence
-from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
+from dpzv_audit.evidence.sentences import said
+from dpzv_audit.findings import LEAST_TRAININGS
 from dpzv_audit.results import (
     Accuracy,
     AttackResult,
@@ -138,7 +139,7 @@ def train_result(
         utility=utility,
         privacy=privacy,
         published=published_by_training(privacy, trainings=trials, sampler=sampler),
-        sentence=train_sentence(method.name, accuracy, tuned_control, privacy, diverged=utility.final_loss is None),
+        sentence=said("train", method.name, accuracy, tuned_control, utility.final_loss is None, privacy),
         tradeoff=tradeoff,
         staleness=staleness[0].summary(),
         bytes=bytes_of(trained),
@@ -193,7 +194,7 @@ def attack_result(
         curves=dict(outcome.curves),
         certified=certified,
         privacy=privacy,
-        sentence=attack_sentence(spec.name, setting.adversary, outcome, certified, privacy),
+        sentence=said("attack", spec.name, setting.adversary, outcome, certified, LEAST_TRAININGS, privacy),
         tradeoff=tradeoff,
         utility=utility_section(outcome.trained, setting.dataset, frozen, setting.confidence),
         bytes=bytes_of(outcome.trained),

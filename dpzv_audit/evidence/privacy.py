@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from dpzv_audit.accounting import Release, gaps_of
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.sections import Case
 from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Reporter, bounded
 from dpzv_audit.evidence.games import account
+from dpzv_audit.evidence.sections import Case
 from dpzv_audit.evidence.verdict import (
     NO_NOISE,
     Theory,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,16 +10,6 @@ from typing import Any
 from dpzv_audit.accounting import Release
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.evaluation.privacy import Claimed, check_noise, game_of, noised, privacy_of, section, tradeoff_of
-from dpzv_audit.evaluation.sections import (
-    Case,
-    Provenance,
-    noise_section,
-    provenance,
-    published_by_simulation,
-    versions,
-)
-from dpzv_audit.evaluation.sentences import privacy_sentence
 from dpzv_audit.evidence.bounding import (
     AuditPlan,
     Bounded,
@@ -29,9 +19,19 @@ from dpzv_audit.evidence.bounding import (
     silent,
     wealth_by_pairs,
 )
+from dpzv_audit.evidence.privacy import Claimed, check_noise, game_of, noised, privacy_of, section, tradeoff_of
+from dpzv_audit.evidence.sections import (
+    Case,
+    Provenance,
+    noise_section,
+    provenance,
+    published_by_simulation,
+    versions,
+)
+from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
 from dpzv_audit.files import Undigested
-from dpzv_audit.findings import EmpiricalBound, down
+from dpzv_audit.findings import EmpiricalBound
 from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitting import WORDS
 from dpzv_audit.games.game import CANARIES, SCORES, Game
@@ -41,12 +41,11 @@ from dpzv_audit.games.planted import Planted
 from dpzv_audit.games.real import RealTrials, play_one_run
 from dpzv_audit.games.scores import GameScores, Given, scores_of
 from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials
-from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
+from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 from mechanisms.methods.dpzv import scalar_release
-from reports.text import percent
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def _outcome(
         replace(facts, compute=compute),
         forget=found.forget,
         game=_played(_game(game, found.scores, labels), found, audit),
-        caveats=_caveats(found, audit),
+        caveats=said("caveats", found.scores.saturated, found.done.stopped, found.done.pairs, audit.runs),
         warnings=found.scores.warnings,
         by_runs=found.by_runs(delta=config.delta, confidence=audit.confidence, seed=facts.seed),
         wealth=wealth,
@@ -165,7 +164,7 @@ def _judged(
     result = AuditResult(
         adversary=claim.adversary,
         privacy=privacy,
-        sentence=_warned(privacy_sentence(privacy) + caveats, parts.get("warnings", [])),
+        sentence=_warned(f"{said('privacy', privacy)} {caveats}".strip(), parts.get("warnings", [])),
         tradeoff=tradeoff if curves else None,
         **parts,
         **vars(facts),
@@ -213,19 +212,6 @@ def _played(game: dict[str, Plain], found: Bounded, audit: AuditPlan) -> dict[st
     return {**game, **scores.fitted, **cut}
 
 
-def _caveats(found: Bounded, audit: AuditPlan) -> str:
-    text = ""
-    if found.scores.saturated is False:
-        text += (
-            " The canary did not saturate the clip throughout (saturated: no), "
-            "so this audit sees less than the mechanism leaks."
-        )
-    if found.done.stopped:
-        done = f"{found.done.pairs:,} of {audit.runs:,} runs in each world"
-        text += f" The time limit ended it after {done}; it goes on where it is resumed."
-    return text
-
-
 def mechanism_outcome(
     path: str,
     audit: AuditPlan,
@@ -267,6 +253,7 @@ def mechanism_outcome(
     }
     claim, theory = Claimed(epsilon, delta, "whoever sees the view", "its own"), Theory()
     privacy = section(theory, claim, found.bounds, confidence=audit.confidence)
+    ceiling = max(bound.ceiling for bound in found.bounds if can_refute(bound))
     note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
     workers = {"workers": audit.workers.words(), **found.memory}
     unkept = {"not_kept": not_kept} if not_kept else {}
@@ -277,7 +264,7 @@ def mechanism_outcome(
         game=_played(game, found, audit),
         privacy=privacy,
         exactly_gaussian=exactly_gaussian,
-        sentence=_warned(_sentence(path, privacy, audit), warnings),
+        sentence=_warned(said("mechanism", path, privacy, ceiling), warnings),
         warnings=warnings,
         tradeoff=tradeoff_of(scores, claim, theory, of_method=False, confidence=audit.confidence, note=note),
         by_runs=found.by_runs(delta=delta, confidence=audit.confidence, seed=seed),
@@ -297,18 +284,6 @@ def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
             raise InputError(f"‹resume›: what the mechanism depends on cannot be told: {why}") from None
         return replace(audit, folder=None), str(why)
     return audit, ""
-
-
-def _sentence(path: str, privacy: Privacy, audit: AuditPlan) -> str:
-    lower, epsilon = privacy.empirical_lower or 0.0, privacy.claimed
-    ceiling = max(bound.ceiling for bound in privacy.estimators if can_refute(bound))
-    rests = f", {privacy.given}" if privacy.given and lower > 0.0 else ""
-    text = f"The audit certifies epsilon of at least {down(lower)} for {path} at {percent(audit.confidence)}{rests}"
-    if epsilon is not None:
-        refutes = lower > epsilon
-        text += f"{',' if rests else ''} and {'refutes' if refutes else 'does not refute'} the claimed epsilon of "
-        text += f"{epsilon:g}{'' if refutes else ', which confirms nothing'}"
-    return f"{text}; so many runs could certify at most {down(ceiling)}."
 
 
 ESTIMATORS = ("one-run", "one-run-fdp")
@@ -421,16 +396,8 @@ def planted_result(
     return PlantedResult(
         method="planted",
         rows=rows,
-        sentence=planted_sentence(rows),
+        sentence=said("planted", rows),
         confidence=audit.confidence,
         seed=seed,
         versions=versions(),
     )
-
-
-def planted_sentence(rows: Iterable[PlantedRow]) -> str:
-    """How many verdicts are right, and which are not."""
-    rows = list(rows)
-    wrong = [row.name for row in rows if not row.as_expected]
-    right = f"{len(rows) - len(wrong)} of {len(rows)} mechanisms got the verdict they must get"
-    return f"{right}{': not ' + ', '.join(wrong) if wrong else ''}."

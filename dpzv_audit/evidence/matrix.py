@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpzv_audit.evaluation.sentences import compared, of_these_trainings
+from dpzv_audit.evidence.comparison import compared, of_these_trainings
+from dpzv_audit.evidence.sentences import said
 from dpzv_audit.findings import LEAST_TRAININGS, Control, Interval
 from dpzv_audit.results import AttackResult, Cell, MatrixResult, NegativeControls, Noise, SelfCheck
 
@@ -94,55 +95,16 @@ def matrix_result(
 ) -> MatrixResult:
     """All cells as one result; schema `dpzv-audit/matrix/1`."""
     noised = any(cell.epsilon is not None for cell in cells)
+    controls = negative_controls(cells)
+    measured = [cell for cell in cells if cell.state == "measured"]
+    worst = max(measured, key=lambda cell: (bool(cell.clear), cell.damage or 0.0), default=None)
     return MatrixResult(
         dataset=dataset,
-        sentence=matrix_sentence(cells, seeds),
+        sentence=said("matrix", cells, measured, worst, seeds, controls, LEAST_TRAININGS),
         noise=Noise.of_simulation(seed) if noised else None,
-        negative_controls=negative_controls(cells),
+        negative_controls=controls,
         cells=list(cells),
         self_checks=list(self_checks),
         attack_setting={"seeds": seeds, **facts},
         seed=seed,
     )
-
-
-def matrix_sentence(cells: Sequence[Cell], seeds: int) -> str:
-    """The worst cell, how many leak for certain, how many failed, and whether controls are at chance, in words."""
-    measured = [c for c in cells if c.state == "measured"]
-    failed = sum(c.state == "failed" for c in cells)
-    text = f"{len(measured)} cells measured, {sum(c.state == 'does not apply' for c in cells)} do not apply"
-    text += f", {failed} FAILED" if failed else ", none failed"
-    controls = negative_controls(measured)
-    if controls is not None:
-        words = "are at chance" if controls.hold else f"are NOT at chance (worst: {controls.worst})"
-        untested = len(measured) - controls.tests
-        some = f" of {len(measured)}" if untested else ""
-        text += f"; the {controls.tests}{some} negative controls"
-        text += " that so many trainings allow to test" if untested else ""
-        text += f" together {words}, p = {controls.together_p:.2g}"
-    if measured:
-        worst = max(measured, key=lambda c: (bool(c.clear), c.damage or 0.0))
-        on = worst.method + ("" if worst.epsilon is None else f" at epsilon {worst.epsilon:g}")
-        few = seeds < LEAST_TRAININGS
-        these = "this training" if seeds == 1 else f"all {seeds} trainings and by their records"
-        these += "" if few else " or on average over trainings"
-        clear = sum(bool(c.clear) for c in measured)
-        text += (
-            f". In {clear} of them the attack finds more than all that needs no attack, in "
-            f"{these}. The worst is {worst.attack} by the {worst.adversary} on {on}: {worst.success:.3f} "
-            f"({_interval(worst)}), "
-            f"where {worst.reference:.3f} needs no attack"
-        )
-        if few:
-            some = "One training a cell is" if seeds == 1 else f"{seeds} trainings a cell are"
-            text += f". {some} too few to tell of others: give {LEAST_TRAININGS} trials"
-    return text + "."
-
-
-def _interval(cell: Cell) -> str:
-    text = f"{cell.low:.3f} to {cell.high:.3f} by records"
-    if cell.trainings not in (None, 1):
-        text += f", {cell.least:.3f} to {cell.most:.3f} by training"
-    if cell.over_low is not None:
-        text += f", {cell.over_low:.3f} to {cell.over_high:.3f} over {cell.trainings} trainings"
-    return text

@@ -1,0 +1,60 @@
+"""Compares measurements by their intervals: of the trainings that were made, and over further ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dpzv_audit.findings import Interval
+
+Side = Literal["above", "below"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Where a measurement lies beside another: on one `side` of it, or on neither (None).
+
+    `of_these` says that this is about the trainings that were made; else it is about further trainings too.
+    """
+
+    side: Side | None
+    of_these: bool
+
+
+def compared(found: Interval, other: Interval | float) -> Comparison:
+    """Return on which side of `other` the measurement `found` lies; intervals that overlap show neither.
+
+    Compares first all of these trainings, each of them and by their records; where that shows neither side and both
+    have intervals over further trainings, compares those.
+    """
+    side = _side(of_these_trainings(found), of_these_trainings(other))
+    if side is not None or found.over_trainings is None:
+        return Comparison(side=side, of_these=found.over_trainings is not None)
+    further, others = over_further_trainings(found), over_further_trainings(other)
+    return Comparison(side=_side(further, others) if further and others else None, of_these=False)
+
+
+def of_these_trainings(found: Interval | float) -> tuple[float, float]:
+    """Return the limits of a measurement by its trainings' records and by each of these trainings, the wider ones."""
+    if not isinstance(found, Interval):
+        return found, found
+    trainings = found.over_trainings
+    if trainings is None:
+        return found.low, found.high
+    return min(found.low, trainings.least), max(found.high, trainings.most)
+
+
+def over_further_trainings(found: Interval | float) -> tuple[float, float] | None:
+    """Return the limits of a measurement over further trainings; None where its trainings are too few to tell."""
+    if not isinstance(found, Interval):
+        return found, found
+    trainings = found.over_trainings
+    if trainings is None:
+        return found.low, found.high
+    return None if trainings.low is None or trainings.high is None else (trainings.low, trainings.high)
+
+
+def _side(ours: tuple[float, float], theirs: tuple[float, float]) -> Side | None:
+    if ours[0] > theirs[1]:
+        return "above"
+    return "below" if ours[1] < theirs[0] else None

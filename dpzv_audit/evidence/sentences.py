@@ -1,0 +1,42 @@
+"""Says in words what the numbers of a result mean: the texts are those of the template `sentences.jinja`."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from dpzv_audit.evidence.comparison import compared
+from dpzv_audit.findings import Interval, down, up
+from reports.text import percent
+
+
+@cache
+def _macros() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters |= {"down": down, "up": up, "percent": percent}
+    found.globals |= {"side": lambda one, other: compared(one, other).side, "beside_words": _beside}
+    return found.get_template("sentences.jinja").module
+
+
+def said(macro: str, *facts: object) -> str:
+    """Return what a macro of the template says of `facts`, as one line."""
+    text = " ".join(getattr(_macros(), macro)(*facts).split())
+    return re.sub(r" ([,;:.])(?= |$)", r"\1", text)
+
+
+def _beside(success: Interval, other: float | Interval) -> str:
+    """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
+    found, over = compared(success, other), success.over_trainings
+    if found.side is None:
+        few = over is not None and over.low is None
+        return "by too few trainings to be told from" if few else "not to be told from"
+    if over is None:
+        return found.side
+    if not found.of_these:
+        return f"on average over trainings {found.side}"
+    return f"in this training {found.side}" if over.count == 1 else f"in each of these trainings {found.side}"
