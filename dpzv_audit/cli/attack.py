@@ -83,13 +83,11 @@ def attack(
     if own.get("estimator", "ridge") != "ridge" and choice.method.downlink == "gradient":
         why = f"but {training.method} sends gradients: there is nothing to estimate"
         raise InputError(why, "estimator", own["estimator"])
-    asks = adversary == "client" and choice.method.downlink != "gradient"
+    asks = choice.asks(adversary)
     if queries is not None and queries > 1 and not asks:
         raise InputError("must be 1: only a curious client of a method that sends scalars asks", "queries", queries)
     setting = AttackSetting(
-        method=choice.method,
-        config=choice.config,
-        dataset=choice.dataset,
+        **vars(choice),
         adversary=adversary,
         queries=queries or (spec.queries if asks else 1),
         trials=trials or spec.trials,

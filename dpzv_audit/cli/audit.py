@@ -190,14 +190,7 @@ def audit_method(
     else:
         _refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
         choice = choose(training, data, quiet=output.quiet)
-        case = Case(
-            method=choice.method,
-            config=choice.config,
-            dataset=choice.dataset,
-            adversary=adversary,
-            seed=run.seed,
-            device=choose_device(run.device),
-        )
+        case = Case(**vars(choice), adversary=adversary, seed=run.seed, device=choose_device(run.device))
         play = partial(audit_outcome, case)
         if canaries is not None:
             play = partial(one_run_outcome, case, canaries=canaries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from dpzv_audit.store import hold, private_folder, write_atomically
 from reports.render import write_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from dpzv_audit.cli.matrix_cells import Outcome
     from mechanisms import MethodSpec
@@ -28,6 +29,28 @@ NAMED_FAILURES = 5
 """Failed cells that the terminal names; the report names all."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CellFlags(RunFlags):
+    """What every cell of a matrix takes.
+
+    Options:
+        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
+        batch_size B: Records in a batch; by default the method's own.
+        seeds N: Trainings with different seeds for each cell, run together.
+        confidence X: Confidence of every interval and bound, between 0 and 1.
+    """
+
+    epochs: Count | None = None
+    batch_size: Count | None = None
+    seeds: Annotated[Count, "--trials"] = 3
+    confidence: Probability = 0.95
+
+    def facts(self, data: object) -> dict[str, object]:
+        """Return all that numbers of cells on `data` depend on."""
+        names = ("epochs", "batch_size", "seeds", "seed", "confidence", "device")
+        return {"data": data, **{name: getattr(self, name) for name in names}}
+
+
 @takes
 def matrix(
     *,
@@ -36,14 +59,10 @@ def matrix(
     epsilons: str = "1",
     protect: str | None = None,
     data: DataFlags,
-    epochs: Count | None = None,
-    batch_size: Count | None = None,
-    seeds: Annotated[Count, "--trials"] = 3,
+    flags: CellFlags,
     jobs: Count = 1,
     resume: bool = False,
     no_self_check: bool = False,
-    confidence: Probability = 0.95,
-    run: RunFlags,
     output: Output,
 ) -> None:
     """Mount every attack on every method, as one table and heat map.
@@ -63,13 +82,9 @@ def matrix(
         epsilons X,Y: Claimed epsilons, separated by commas, for methods that claim one.
         protect A,B: Channels on which baselines get noise for every epsilon, beside a run without: gradient, embedding,
             embedding-batch.
-        epochs N: Epochs of D/B rounds, over all clients together; by default the method's own.
-        batch_size B: Records in a batch; by default the method's own.
-        seeds N: Trainings with different seeds for each cell, run together.
         jobs N: Worker processes on this machine, each of which takes the next cell.
         resume: Keep the cells that the same command has finished, and do the rest.
         no_self_check: Leave out the positive control of each attack.
-        confidence X: Confidence of every interval and bound, between 0 and 1.
     """
     from attacks import ATTACKS
     from dpzv_audit.checkpoints import run_key
@@ -80,32 +95,22 @@ def matrix(
     chosen_attacks = _names("attacks", attacks, ATTACKS)
     claimed = _epsilons(epsilons)
     channels = [] if protect is None else _names("protect", protect, CHANNELS)
-    shared: dict[str, Any] = {
-        "data": data,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "seeds": seeds,
-        "seed": run.seed,
-        "confidence": confidence,
-        "device": choose_device(run.device),
-    }
-    facts = {key: str(value) for key, value in shared.items()} | {
-        "arrays": load_data(data, quiet=output.quiet).fingerprint
-    }
-    folder = run.out / f"matrix-{data.name}-seed{run.seed}-{run_key(facts)}"
-    tasks = [
-        CellTask(method=m, noise=on, epsilon=e, attack=a, adversary=by, folder=str(folder / "cells"), **shared)
+    flags = replace(flags, device=choose_device(flags.device))
+    facts = {key: str(value) for key, value in flags.facts(data).items()}
+    key = run_key(facts | {"arrays": load_data(data, quiet=output.quiet).fingerprint})
+    folder = flags.out / f"matrix-{data.name}-seed{flags.seed}-{key}"
+    cells = [
+        (Cell(attack=a, adversary=by, method=m, noise=on, epsilon=e), False)
         for m in chosen_methods
         for on, e in _claims(METHODS[m], claimed, channels)
         for a in chosen_attacks
         for by in ATTACKS[a].adversaries
     ]
-    if not no_self_check:
-        tasks += [
-            CellTask(method="dpzv", epsilon=None, attack=a, adversary=ATTACKS[a].adversaries[0], positive=True,
-                     folder=str(folder / "cells"), **shared)
-            for a in chosen_attacks
-        ]  # fmt: skip
+    for a in () if no_self_check else chosen_attacks:
+        by = ATTACKS[a].adversaries[0]
+        cells.append((Cell(attack=a, adversary=by, method="dpzv", noise=None, epsilon=None), True))
+    where = folder / "cells"
+    tasks = [CellTask(cell=cell, data=data, flags=flags, folder=where, positive=own) for cell, own in cells]
     check_task(tasks[0])
     lock = folder.with_name(f".{folder.name}.lock")
     with hold(lock, f"the matrix in {folder}", cure="or give another --out DIR", shared=True):
@@ -115,7 +120,7 @@ def matrix(
             done = reporter.stage("cells", len(tasks))
             with kept_for_resume(folder, CELL_FILE):
                 found = Cells(tasks, done).carried_out(jobs)
-        _finish(output, folder, found, shared)
+        _finish(output, folder, found, data.name, flags)
 
 
 def _claims(method: MethodSpec, claimed: list[float], channels: list[str]) -> list[tuple[str | None, float | None]]:
@@ -148,19 +153,14 @@ def _epsilons(given: str) -> list[float]:
     return list(dict.fromkeys(values))
 
 
-def _finish(output: Output, folder: Path, found: Sequence[Outcome], shared: Mapping[str, Any]) -> None:
+def _finish(output: Output, folder: Path, found: Sequence[Outcome], dataset: str, flags: CellFlags) -> None:
     from dpzv_audit.evidence.matrix import matrix_result
 
     cells = [one.cell for one in found if one.check is None]
-    facts = {key: shared[key] for key in ("epochs", "batch_size", "confidence") if shared[key] is not None}
-    result = matrix_result(
-        cells,
-        [one.check for one in found if one.check is not None],
-        dataset=shared["data"].name,
-        seeds=shared["seeds"],
-        seed=shared["seed"],
-        facts=facts,
-    )
+    checks = [one.check for one in found if one.check is not None]
+    facts = {"epochs": flags.epochs, "batch_size": flags.batch_size, "confidence": flags.confidence}
+    facts = {key: value for key, value in facts.items() if value is not None}
+    result = matrix_result(cells, checks, dataset=dataset, seeds=flags.seeds, seed=flags.seed, facts=facts)
     stored = result.with_command_line(repeatable_command_line())
     private_folder(folder)  # cells that failed leave no folder, and all may have
     write_atomically(folder / "result.json", json_text(stored))
@@ -175,10 +175,8 @@ def _finish(output: Output, folder: Path, found: Sequence[Outcome], shared: Mapp
         output.say(f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}")
     output.path(folder)
     if failed:
-        raise AuditError(
-            f"{len(failed)} of {len(found)} cells and self-checks failed, each with its reason in "
-            f"{folder / 'report.html'}"
-        )
+        where = folder / "report.html"
+        raise AuditError(f"{len(failed)} of {len(found)} cells and self-checks failed, each with its reason in {where}")
     controls = result.negative_controls
     if controls is not None and not controls.hold:
         raise AuditError(

@@ -9,10 +9,13 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from attacks import AttackSetting, attack_named
 from attacks.core.contract import DoesNotApply
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.cli.flags import TrainingFlags, flag
+from dpzv_audit.cli.matrix import CellFlags
 from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.bounding import AuditPlan
@@ -39,58 +42,35 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class CellTask:
-    """Everything that a cell depends on, so that it can be done by any process.
+    """Everything that a cell depends on, so that it can be done by any process: the `cell` with nothing found yet.
 
-    `noise` is the channel on which a baseline gets the noise of `epsilon`; `positive`: the attack's control.
+    Its `noise` is the channel on which a baseline gets the noise of `epsilon`; `positive`: the attack's control.
     """
 
-    method: str
-    epsilon: float | None
-    attack: str
-    adversary: str
+    cell: Cell
     data: DataFlags
-    epochs: int | None
-    batch_size: int | None
-    seeds: int
-    seed: int
-    confidence: float
-    device: str
-    folder: str
-    noise: str | None = None
+    flags: CellFlags
+    folder: Path
     positive: bool = False
 
     @property
     def name(self) -> str:
         """The cell's folder: readable, and different for different tasks."""
-        parts = [self.attack, self.adversary, self.method, *([] if self.noise is None else [self.noise])]
-        parts += [] if self.epsilon is None else [f"eps{self.epsilon:g}"]
-        facts = {key: str(value) for key, value in asdict(self).items() if key != "folder"}
-        return slug("-".join([*parts, "control"] if self.positive else parts), limit=80) + "-" + run_key(facts)[:6]
-
-    @property
-    def named(self) -> Cell:
-        """The cell without what is to be found."""
-        return Cell(
-            attack=self.attack,
-            adversary=self.adversary,
-            method=self.method,
-            noise=self.noise,
-            epsilon=self.epsilon,
-        )
-
-    def check(
-        self, what: str, holds: bool | None, value: float | None = None, expected: float | None = None
-    ) -> SelfCheck | None:
-        """Return the self-check that this is, where it is one."""
-        if not self.positive:
-            return None
-        return SelfCheck(attack=self.attack, what=what, value=value, expected=expected, holds=holds)
+        cell, control = self.cell, "control" if self.positive else None
+        epsilon = None if cell.epsilon is None else f"eps{cell.epsilon:g}"
+        parts = (cell.attack, cell.adversary, cell.method, cell.noise, epsilon, control)
+        named = {name: getattr(cell, name) for name in ("method", "epsilon", "attack", "adversary")}
+        facts = {**named, **self.flags.facts(asdict(self.data)), "noise": cell.noise, "positive": self.positive}
+        key = run_key({key: str(value) for key, value in facts.items()})
+        return f"{slug('-'.join(part for part in parts if part is not None), limit=80)}-{key[:6]}"
 
     def unmeasured(self, state: str, reason: str) -> Outcome:
         """Return a cell without a number: the attack `does not apply`, or something `failed`, and why."""
         words = " ".join(reason.split())
-        cell = self.named.model_copy(update={"state": state, "reason": words})
-        return Outcome(cell, self.check(words, False if state == "failed" else None))
+        holds = False if state == "failed" else None
+        check = SelfCheck(attack=self.cell.attack, what=words, value=None, expected=None, holds=holds)
+        cell = self.cell.model_copy(update={"state": state, "reason": words})
+        return Outcome(cell, check if self.positive else None)
 
 
 class Cells:
@@ -131,7 +111,7 @@ class Cells:
         try:
             carry_out(self, workers_from(jobs, None, None), run_cell)
         finally:
-            remove_abandoned(Path(self._tasks[0].folder))  # workers that were ended in the middle of a cell left it
+            remove_abandoned(self._tasks[0].folder)  # workers that were ended in the middle of a cell left it
         return [self._found[task] for task in range(len(self._tasks))]
 
 
@@ -146,21 +126,22 @@ def run_cell(task: CellTask) -> Outcome:
 
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """
-    folder = Path(task.folder)
-    kept = stored_cell(folder / task.name / CELL_FILE, task.named)
+    folder = task.folder
+    kept = stored_cell(folder / task.name / CELL_FILE, task.cell)
     if kept is not None:
         return kept
     clear_cell(task)
     result = None
     try:
-        spec, setting = attack_named(task.attack), _setting(task)
+        spec, setting = attack_named(task.cell.attack), _setting(task)
         if task.positive:
             found = spec.positive_control(setting)
-            check = task.check(found.what, found.holds, found.value, found.expected)
-            outcome = Outcome(task.named.model_copy(update={"state": "measured"}), check)
+            values = {name: getattr(found, name) for name in ("what", "value", "expected", "holds")}
+            check = SelfCheck(attack=spec.name, **values)
+            outcome = Outcome(task.cell.model_copy(update={"state": "measured"}), check)
         else:
-            result = attack_result(spec, setting, AuditPlan(runs=0, confidence=task.confidence))
-            outcome = Outcome(measured_cell(task.named, result, f"{folder.name}/{task.name}/report.html"))
+            result = attack_result(spec, setting, AuditPlan(runs=0, confidence=setting.confidence))
+            outcome = Outcome(measured_cell(task.cell, result, f"{folder.name}/{task.name}/report.html"))
     except DoesNotApply as error:
         outcome = task.unmeasured("does not apply", error.said(str, flag))
     except AuditError as error:
@@ -189,41 +170,33 @@ def stored_cell(path: Path, named: Cell) -> Outcome | None:
 
 def clear_cell(task: CellTask) -> None:
     """Remove what is left of the cell of `task`, finished or not."""
-    folder = Path(task.folder)
-    for left in (folder / task.name, *folder.glob(f".{task.name}-*.partial")):
+    for left in (task.folder / task.name, *task.folder.glob(f".{task.name}-*.partial")):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _setting(task: CellTask) -> AttackSetting:
-    import torch
-
     torch.set_num_threads(1)
-    spec = attack_named(task.attack)
-    if task.noise is not None:
-        _check_channel(task.method, task.noise)
-    choice = choose(
-        TrainingFlags(
-            method=task.method,
-            epochs=task.epochs,
-            batch_size=task.batch_size,
-            epsilon=task.epsilon,
-            settings=None if task.noise is None else [f"dp={task.noise}"],
-        ),
-        task.data,
-        quiet=True,
-        require=partial(spec.check, task.adversary),
+    cell, flags = task.cell, task.flags
+    spec, settings = attack_named(cell.attack), None
+    if cell.noise is not None:
+        _check_channel(cell.method, cell.noise)
+        settings = [f"dp={cell.noise}"]
+    training = TrainingFlags(
+        method=cell.method,
+        epochs=flags.epochs,
+        batch_size=flags.batch_size,
+        epsilon=cell.epsilon,
+        settings=settings,
     )
-    asks = task.adversary == "client" and choice.method.downlink != "gradient"
+    choice = choose(training, task.data, quiet=True, require=partial(spec.check, cell.adversary))
     return AttackSetting(
-        method=choice.method,
-        config=choice.config,
-        dataset=choice.dataset,
-        adversary=task.adversary,
-        queries=spec.queries if asks else 1,
-        trials=task.seeds,
-        seed=task.seed,
-        device=task.device,
-        confidence=task.confidence,
+        **vars(choice),
+        adversary=cell.adversary,
+        queries=spec.queries if choice.asks(cell.adversary) else 1,
+        trials=flags.seeds,
+        seed=flags.seed,
+        device=flags.device,
+        confidence=flags.confidence,
         with_positive=False,
     )
 

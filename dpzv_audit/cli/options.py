@@ -219,6 +219,10 @@ class TrainingChoice:
     config: TrainingConfig
     dataset: VerticalDataset
 
+    def asks(self, adversary: str) -> bool:
+        """Return whether this adversary may ask about a batch again: a client of a method that sends scalars."""
+        return adversary == "client" and self.method.downlink != "gradient"
+
 
 def choose(
     training: TrainingFlags,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.box import HEAVY_HEAD, SIMPLE_HEAD
@@ -177,7 +177,7 @@ def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
         raise InputError(f"{other} does not go with {flag}, which {does}")
 
 
-def choose_device(name: str) -> str:
+def choose_device(name: str) -> Literal["cpu", "cuda"]:
     """Return the torch device for `--device` (`auto`: cuda where there is one); `InputError` where torch finds none."""
     if name == "cpu":
         return "cpu"

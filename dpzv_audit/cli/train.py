@@ -73,9 +73,7 @@ def train(
         started = time.monotonic()
         with output.progress() as reporter, _kept(checkpoints, choice.config.epochs):
             result, trained = train_result(
-                choice.method,
-                choice.config,
-                choice.dataset,
+                **vars(choice),
                 seed=run.seed,
                 trials=trials,
                 controls=not no_controls,

@@ -6,6 +6,7 @@ from concurrent.futures import BrokenExecutor
 import pytest
 
 from dpzv_audit.cli import main
+from dpzv_audit.cli.matrix import CellFlags
 from dpzv_audit.cli.matrix_cells import Cells, CellTask
 from dpzv_audit.cli.options import DataFlags
 from dpzv_audit.evidence.matrix import matrix_result, measured_cell, negative_controls
@@ -131,16 +132,8 @@ def test_a_matrix_of_which_every_cell_failed_says_so_in_its_report(tmp_path, cap
 
 
 def test_a_cell_on_which_workers_die_is_one_that_failed(tmp_path):
-    shared = {"epochs": 1, "batch_size": None, "seeds": 1, "seed": 0, "confidence": 0.95, "device": "cpu"}
-    task = CellTask(
-        method="dpzv",
-        epsilon=1.0,
-        attack="label_direct",
-        adversary="client",
-        data=DataFlags(),
-        folder=str(tmp_path),
-        **shared,
-    )
+    cell = Cell(attack="label_direct", adversary="client", method="dpzv", noise=None, epsilon=1.0)
+    task = CellTask(cell=cell, data=DataFlags(), flags=CellFlags(epochs=1, seeds=1), folder=tmp_path)
     counts = []
     cells = Cells([task, task], counts.append)
     number = cells.take()
