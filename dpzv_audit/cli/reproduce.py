@@ -46,7 +46,7 @@ def reproduce(
         resume: Go on where the same command was interrupted: finished rows, then epochs, are kept.
     """
     from dpzv_audit.checkpoints import run_key
-    from dpzv_audit.reproduce import TableParts, table_named, to_markdown, with_rows
+    from dpzv_audit.reproduce import Setting, TableParts, table_named, to_markdown, with_rows
     from dpzv_audit.reproduce import reproduce as run_table
 
     table = with_rows(table_named(name), row or ())
@@ -65,9 +65,8 @@ def reproduce(
         hold(lock, f"the unfinished {name} in {run.out / 'unfinished'}", cure="or give another --out DIR"),
     ):
         with output.progress() as reporter:
-            result = run_table(
-                table,
-                lambda keywords: loaded(tuple(keywords.items())),
+            setting = Setting(
+                load=lambda keywords: loaded(tuple(keywords.items())),
                 epochs=table.epochs if epochs is None else epochs,
                 seeds=count,
                 records=records,
@@ -76,6 +75,7 @@ def reproduce(
                 kept=kept,
                 stage=reporter.stage,
             )
+            result = run_table(table, setting)
         text = to_markdown(table, result)
         with write_run(run.out, run_name("reproduce", name, seed=run.seed)) as folder:
             folder.write("result.json", result)

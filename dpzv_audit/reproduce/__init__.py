@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from dpzv_audit.data.vertical import VerticalDataset, sample_of_training
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce import attacks, figures, memory, search, training
 from dpzv_audit.reproduce.implicit import ImplicitNoise
-from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, Stage, TableParts, no_stage
+from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, TableParts
 from dpzv_audit.reproduce.words import data, filled, page
 
-__all__ = ["TABLES", "PaperTable", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
+__all__ = ["TABLES", "PaperTable", "Setting", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
 
 FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness")
 """The papers, in the order in which their tables are listed."""
@@ -118,44 +117,14 @@ def with_rows(table: PaperTable, wanted: Sequence[str]) -> PaperTable:
     return replace(table, items=tuple(item for item in table.items if item.label in chosen))
 
 
-def reproduce(
-    table: PaperTable,
-    load: Callable[[Row], VerticalDataset],
-    *,
-    epochs: int,
-    seeds: int,
-    records: int | None = None,
-    seed: int = 0,
-    device: str = "cpu",
-    kept: TableParts | None = None,
-    stage: Stage = no_stage,
-) -> Row:
-    """Compute every row of `table`; a JSON-ready result, a function of its arguments alone.
+def reproduce(table: PaperTable, setting: Setting) -> Row:
+    """Compute every row of `table` under `setting`; a JSON-ready result, a function of its arguments alone.
 
     Rows whose data cannot be cut among so many clients are skipped, and the result says why.
-
-    Args:
-        table: What to compute.
-        load: Data set of the keywords of `dpzv_audit.data.load`.
-        epochs: Epochs as the paper counts them.
-        seeds: Trainings a row, run as one stack.
-        records: Records of each data set to train on, the same for every seed; None for all.
-        seed: Seed of every stream.
-        device: `cpu` or `cuda`.
-        kept: Where finished parts go, and come from when a run is taken up again.
-        stage: Starts a stage of progress.
 
     Raises:
         InputError: The data are absent, a kept part is damaged, or every row is skipped.
     """
-
-    def loaded(keywords: Row) -> VerticalDataset:
-        dataset = load(keywords)
-        return dataset if records is None else sample_of_training(dataset, records)
-
-    setting = Setting(
-        epochs=epochs, seeds=seeds, seed=seed, load=loaded, kept=kept or TableParts(), device=device, stage=stage
-    )
     rows: list[Row] = []
     skipped: dict[str, str] = {}
     for item in table.items:
@@ -171,11 +140,11 @@ def reproduce(
         "schema": "dpzv-audit/reproduce/1",
         "table": table.name,
         "source": table.source,
-        "epochs": epochs,
+        "epochs": setting.epochs,
         "paper_epochs": table.epochs,
-        "seeds": seeds,
-        "records": records,
-        "seed": seed,
+        "seeds": setting.seeds,
+        "records": setting.records,
+        "seed": setting.seed,
         "rows": rows,
         **({"skipped": skipped} if skipped else {}),
         "notes": list(table.notes),

@@ -50,7 +50,7 @@ class ImplicitNoise(Item):
 
     def run(self, setting: Setting) -> Row:
         """Train one replica; measure the estimates after every epoch, and claim what the paper claims."""
-        dataset = setting.load(self.dataset)
+        dataset = setting.dataset(self.dataset)
         config = CZOFOConfig.model_validate({**self.options, "epochs": setting.epochs * self.passes})
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
         records = len(dataset.train)

@@ -20,7 +20,6 @@ import torch
 
 from attacks.core.metrics import shared_rate
 from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
-from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.evidence.auditing import simulated_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.evidence.comparison import compared
@@ -47,25 +46,39 @@ class Searched(Item):
 
     def run(self, setting: Setting) -> Row:
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
-        dataset = setting.load(self.dataset)
+        dataset = setting.dataset(self.dataset)
         data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
         kept_back = held_out(data)
+        alone = replace(setting, seeds=1)  # a replica is the same whatever the number of others
+
+        def trained(options: Row, replica: int | None = None) -> Row:
+            """Train on all records, or without a `replica` once on those that are not held out."""
+            used, number = (kept_back, 0) if replica is None else (data, replica)
+
+            def compute(_: object) -> Row:
+                correct, own = self.trainer.train(
+                    used, options, seed=setting.seed, replica=number, device=setting.device
+                )
+                return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
+
+            return alone.part(
+                dataset,
+                compute,
+                trainer=type(self.trainer).__name__,
+                claim=to_jsonable(self.trainer),
+                options=options,
+                part="search" if replica is None else "whole",
+                replica=number,
+            )
+
         tried = distinct(capped(options, setting.epochs) for options in self.tried)
-        outcomes = [
-            self._trained(setting, dataset, kept_back, options, "search", 0)
-            for options in counted(tried, setting.stage(f"{self.label}: settings", len(tried)))
-        ]
+        settings = counted(tried, setting.stage(f"{self.label}: settings", len(tried)))
+        outcomes = [trained(options) for options in settings]
         best, chosen = max(zip(outcomes, tried, strict=True), key=lambda found: found[0]["accuracy"])
         further = self.trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
-        variants = {
-            name: self._trained(setting, dataset, kept_back, options, "search", 0)["accuracy"]
-            for name, options in counted(further.items(), done)
-        }
-        finals = [
-            self._trained(setting, dataset, data, chosen, "whole", replica)
-            for replica in counted(range(setting.seeds), done, start=len(variants))
-        ]
+        variants = {name: trained(options)["accuracy"] for name, options in counted(further.items(), done)}
+        finals = [trained(chosen, replica) for replica in counted(range(setting.seeds), done, start=len(variants))]
         guarantee = after_search(self.trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried))
         # Of each run the number of right records is kept: the interval needs no more.
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
@@ -81,24 +94,6 @@ class Searched(Item):
             "facts": {key: value for key, value in finals[0].items() if key not in ("right", "records", "accuracy")},
             "guarantee": guarantee,
         }
-
-    def _trained(
-        self, setting: Setting, dataset: VerticalDataset, data: TrainingData, options: Row, part: str, replica: int
-    ) -> Row:
-        facts = {
-            "trainer": type(self.trainer).__name__,
-            "claim": to_jsonable(self.trainer),
-            "options": options,
-            "part": part,
-            "replica": replica,
-        }
-        alone = replace(setting, seeds=1)  # a replica is the same whatever the number of others
-
-        def compute(_: object) -> Row:
-            correct, own = self.trainer.train(data, options, seed=setting.seed, replica=replica, device=setting.device)
-            return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
-
-        return alone.part(dataset, compute, **facts)
 
 
 def after_search(guarantee: Row, *, tried: int) -> Row:

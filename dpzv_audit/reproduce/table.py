@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from dpzv_audit.checkpoints import FileCheckpoints, run_key
-from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.data.vertical import VerticalDataset, sample_of_training
 from dpzv_audit.findings import Interval
 from dpzv_audit.store import Store
 from mechanisms import MethodSpec, TrainingConfig, method_named
@@ -82,17 +82,32 @@ class TableParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a whole table runs under: its length, its seeds, where its data and finished parts come from."""
+    """What a whole table runs under: its length, its seeds, where its data and finished parts come from.
 
-    epochs: int
-    """As the paper counts them."""
-    seeds: int
-    seed: int
+    Args:
+        load: Data set of the keywords of `dpzv_audit.data.load`; the same one for the same keywords.
+        epochs: Epochs as the paper counts them.
+        seeds: Trainings a row, run as one stack.
+        records: Records of each data set to train on, the same for every seed; None for all.
+        seed: Seed of every stream.
+        device: `cpu` or `cuda`.
+        kept: Where finished parts go, and come from when a run is taken up again.
+        stage: Starts a stage of progress.
+    """
+
     load: Callable[[Row], VerticalDataset]
-    """Data set of the keywords of `dpzv_audit.data.load`; the same one for the same keywords."""
-    kept: TableParts = field(default_factory=TableParts)
+    epochs: int
+    seeds: int
+    records: int | None = None
+    seed: int = 0
     device: str = "cpu"
+    kept: TableParts = field(default_factory=TableParts)
     stage: Stage = no_stage
+
+    def dataset(self, keywords: Row) -> VerticalDataset:
+        """Return the data set of `keywords`, or as many of its training records as are wanted."""
+        whole = self.load(keywords)
+        return whole if self.records is None else sample_of_training(whole, self.records)
 
     def part(self, dataset: VerticalDataset, compute: Callable[[FileCheckpoints | None], Row], **facts: object) -> Row:
         """Return the part that follows from `facts`, the data and the seeds, by `compute` where it is not kept."""
@@ -129,7 +144,7 @@ class Item:
 
     def start(self, setting: Setting) -> tuple[MethodSpec, TrainingConfig, VerticalDataset]:
         """Return the method, its configuration for the epochs asked for, and the data."""
-        method, dataset = method_named(self.method), setting.load(self.dataset)
+        method, dataset = method_named(self.method), setting.dataset(self.dataset)
         return method, method.configure(**{**self.options, "epochs": setting.epochs * self.passes}), dataset
 
 

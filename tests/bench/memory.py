@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ratios import Row
 
-from dpzv_audit.reproduce import TABLES, reproduce, to_markdown
+from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown
 from dpzv_audit.reproduce.memory import BATCH_SIZE, IMAGE_SIZE, PeakMemory
 
 FIGURE_4 = TABLES["dpzv-figure4-memory"]
@@ -52,7 +52,7 @@ def main() -> None:
     def no_data(keywords: object) -> None:
         raise AssertionError("memory is measured on random images")
 
-    print(to_markdown(table, reproduce(table, no_data, epochs=1, seeds=1)))
+    print(to_markdown(table, reproduce(table, Setting(load=no_data, epochs=1, seeds=1))))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from attacks.label.completion import RAW, UNTRAINED
-from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
+from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked, gains, remarks, verdict
 
 
@@ -24,7 +24,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def result(table, digits):
-    return reproduce(table, digits, epochs=2, seeds=2)
+    return reproduce(table, Setting(load=digits, epochs=2, seeds=2))
 
 
 def test_a_row_holds_the_attack_both_baselines_and_the_accuracy_with_its_controls(result, table):
@@ -115,7 +115,9 @@ def test_the_protocol_runs_on_samples_of_both_real_data_sets(real):
     table = with_rows(TABLES["fu-completion"], ("MNIST, split learning", "CIFAR-10, split learning, 4 labels a class"))
     items = [dataclasses.replace(with_steps(item, 300), passes=1) for item in table.items]
     table = dataclasses.replace(table, items=tuple(items))
-    result = reproduce(table, lambda keywords: load(**keywords, data_dir=real), epochs=2, seeds=2, records=1280)
+    result = reproduce(
+        table, Setting(load=lambda keywords: load(**keywords, data_dir=real), epochs=2, seeds=2, records=1280)
+    )
     digits, photographs = result["rows"]
     assert digits["success"]["value"] > 0.3  # far above 0.1 and its luck
     assert photographs["notes"][-1] == "a sample: 1,280 of 10,000 training records"

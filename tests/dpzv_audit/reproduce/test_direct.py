@@ -8,7 +8,7 @@ import pytest
 
 from attacks.core.metrics import betting_limits
 from dpzv_audit.cli import main
-from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
+from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import EXACT, FALSE_ALARM, SCALARS, judged, verdicts
 from mechanisms import METHODS
 
@@ -28,7 +28,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def result(table, digits):
-    return reproduce(table, digits, epochs=1, seeds=3)
+    return reproduce(table, Setting(load=digits, epochs=1, seeds=3))
 
 
 def test_gradients_lose_every_label_and_scalars_hardly_any(result):

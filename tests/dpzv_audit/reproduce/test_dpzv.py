@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dpzv_audit.reproduce import TABLES, reproduce, to_markdown, with_rows
+from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.training import epochs_to_target, megabytes_to_target
 
 
@@ -33,7 +33,7 @@ def on_digits(digits):
             for item in table.items
         )
         table = dataclasses.replace(table, items=items)
-        return table, reproduce(table, digits, epochs=2, seeds=1)
+        return table, reproduce(table, Setting(load=digits, epochs=2, seeds=1))
 
     return run
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce import TABLES, TableParts, implicit, reproduce
+from dpzv_audit.reproduce import TABLES, Setting, TableParts, implicit, reproduce
 from dpzv_audit.reproduce.implicit import DELTA, claimed_epsilon, composed_epsilon, gaussian_sigma
 from mechanisms.core.replicas import loss_gradient
 
@@ -50,7 +50,7 @@ def measured(digits, monkeypatch):
     monkeypatch.setattr(implicit._Measures, "_estimates", spy)
     table = TABLES["czofo-table2"]
     table = dataclasses.replace(table, items=(table.items[0],))
-    row = reproduce(table, digits, epochs=1, seeds=1)["rows"][0]
+    row = reproduce(table, Setting(load=digits, epochs=1, seeds=1))["rows"][0]
     return row, seen
 
 
@@ -83,15 +83,15 @@ def interrupted(digits, tmp_path):
         return done
 
     with pytest.raises(KeyboardInterrupt):
-        reproduce(table, digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts"), stage=stage)
+        reproduce(table, Setting(load=digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts"), stage=stage))
     return table, stage, calls
 
 
 def test_measures_survive_an_interruption(digits, tmp_path, interrupted):
     table, stage, calls = interrupted
-    whole = reproduce(table, digits, epochs=2, seeds=1)
+    whole = reproduce(table, Setting(load=digits, epochs=2, seeds=1))
     kept = TableParts(tmp_path / "parts", resume=True)
-    assert reproduce(table, digits, epochs=2, seeds=1, kept=kept, stage=stage) == whole
+    assert reproduce(table, Setting(load=digits, epochs=2, seeds=1, kept=kept, stage=stage)) == whole
     assert len(calls) == 4
     kept.remove()
     assert not (tmp_path / "parts").exists()
@@ -114,5 +114,8 @@ def test_measures_that_are_damaged_are_one_line(digits, tmp_path, interrupted, s
     for path in (tmp_path / "parts").glob("*.json"):
         spoil(path)
     with pytest.raises(InputError, match=message) as caught:
-        reproduce(table, digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts", resume=True), stage=stage)
+        reproduce(
+            table,
+            Setting(load=digits, epochs=2, seeds=1, kept=TableParts(tmp_path / "parts", resume=True), stage=stage),
+        )
     assert "\n" not in str(caught.value)

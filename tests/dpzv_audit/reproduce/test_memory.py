@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from dpzv_audit.reproduce import TABLES, reproduce, with_rows
+from dpzv_audit.reproduce import TABLES, Setting, reproduce, with_rows
 from dpzv_audit.reproduce.memory import LiveBytes
 
 
@@ -30,7 +30,7 @@ def result():
     table = with_rows(TABLES["dpzv-figure4-memory"], ("MeZO", "VAFL"))
     items = tuple(dataclasses.replace(item, batch_size=2, image_size=8) for item in table.items)
     table = dataclasses.replace(table, items=items)
-    return table, reproduce(table, lambda keywords: pytest.fail("no data are needed"), epochs=1, seeds=1)
+    return table, reproduce(table, Setting(load=lambda keywords: pytest.fail("no data are needed"), epochs=1, seeds=1))
 
 
 def test_in_place_takes_about_its_model_and_first_order_several(result):

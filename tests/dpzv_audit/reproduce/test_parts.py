@@ -3,7 +3,7 @@
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce import TableParts, reproduce
+from dpzv_audit.reproduce import Setting, TableParts, reproduce
 
 
 def test_a_part_is_computed_once_and_read_back_only_to_resume(tmp_path):
@@ -70,14 +70,17 @@ class Interrupting:
 
 
 def test_an_interrupted_table_ends_as_an_uninterrupted_one(small_table, digits, tmp_path):
-    whole = reproduce(small_table, digits, epochs=2, seeds=2)
+    whole = reproduce(small_table, Setting(load=digits, epochs=2, seeds=2))
     folder = tmp_path / "unfinished"
     with pytest.raises(KeyboardInterrupt):
-        reproduce(small_table, digits, epochs=2, seeds=2, kept=TableParts(folder), stage=Interrupting("q = 10", 3))
+        reproduce(
+            small_table,
+            Setting(load=digits, epochs=2, seeds=2, kept=TableParts(folder), stage=Interrupting("q = 10", 3)),
+        )
     assert list(folder.glob("*.safetensors"))
     again = Interrupting("", 0)
     kept = TableParts(folder, resume=True)
-    assert reproduce(small_table, digits, epochs=2, seeds=2, kept=kept, stage=again) == whole
+    assert reproduce(small_table, Setting(load=digits, epochs=2, seeds=2, kept=kept, stage=again)) == whole
     assert "first order (VAFL)" not in again.seen  # a finished row does not train again
     assert again.seen["q = 10"] == 1  # the third of four epochs was saved before the interrupt
     kept.remove()
@@ -86,7 +89,9 @@ def test_an_interrupted_table_ends_as_an_uninterrupted_one(small_table, digits, 
 
 def test_parts_of_other_seeds_are_other_parts(small_table, digits, tmp_path):
     folder = tmp_path / "unfinished"
-    reproduce(small_table, digits, epochs=1, seeds=1, kept=TableParts(folder))
+    reproduce(small_table, Setting(load=digits, epochs=1, seeds=1, kept=TableParts(folder)))
     again = Interrupting("", 0)
-    reproduce(small_table, digits, epochs=1, seeds=1, seed=1, kept=TableParts(folder, resume=True), stage=again)
+    reproduce(
+        small_table, Setting(load=digits, epochs=1, seeds=1, seed=1, kept=TableParts(folder, resume=True), stage=again)
+    )
     assert again.seen["q = 10"] == 2

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dpzv_audit.accounting import mu_from_epsilon
-from dpzv_audit.reproduce import TABLES, reproduce, search, to_markdown
+from dpzv_audit.reproduce import TABLES, Setting, reproduce, search, to_markdown
 from dpzv_audit.reproduce.search import Federated, capped, distinct, held_out
 from dpzv_audit.runs import json_text
 from mechanisms.core.context import Deployment, TrainingData
@@ -34,7 +34,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def result(table, digits):
-    return reproduce(table, digits, epochs=3, seeds=2)
+    return reproduce(table, Setting(load=digits, epochs=3, seeds=2))
 
 
 def test_held_out_records_are_training_records_that_are_not_trained_on(digits):
@@ -105,7 +105,9 @@ def test_settings_chosen_by_accuracy_leave_no_bound_sound(result, table):
 
 def test_a_setting_that_nobody_chose_among_others_keeps_its_bound(table, digits):
     alone = dataclasses.replace(table.items[0], tried=table.items[0].tried[:1])
-    found = reproduce(dataclasses.replace(table, items=(alone,)), digits, epochs=3, seeds=1)["rows"][0]["guarantee"]
+    found = reproduce(dataclasses.replace(table, items=(alone,)), Setting(load=digits, epochs=3, seeds=1))["rows"][0][
+        "guarantee"
+    ]
     assert found["sound"]
     assert found["gap"] is None
     assert 0.99 < found["epsilon"] <= 1.0
@@ -124,7 +126,7 @@ def test_the_setting_is_chosen_by_held_out_records_and_its_trainings_are_reporte
 
 def test_the_result_is_plain_json_and_the_same_again(result, table, digits):
     assert json.loads(json_text(result)) == result
-    again = reproduce(dataclasses.replace(table, items=table.items[:2]), digits, epochs=3, seeds=2)
+    again = reproduce(dataclasses.replace(table, items=table.items[:2]), Setting(load=digits, epochs=3, seeds=2))
     assert again["rows"] == result["rows"][:2]
 
 

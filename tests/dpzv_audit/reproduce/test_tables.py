@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.reproduce import FILES, TABLES, reproduce, table_named, to_markdown, with_rows
+from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
@@ -115,7 +115,7 @@ def test_rows_are_chosen_by_part_of_their_label_and_whole_labels_stand_for_thems
 
 @pytest.fixture(scope="module")
 def result(small_table, digits):
-    return reproduce(small_table, digits, epochs=2, seeds=2)
+    return reproduce(small_table, Setting(load=digits, epochs=2, seeds=2))
 
 
 def test_costs_are_those_of_the_messages_without_the_first_table(result):
@@ -158,8 +158,8 @@ def test_rows_that_frozen_clients_match_are_named(result, small_table):
 
 def test_a_result_is_plain_json_and_the_same_for_the_same_seed(result, small_table, digits):
     assert json.loads(json_text(result)) == result
-    assert reproduce(small_table, digits, epochs=2, seeds=2) == result
-    other = reproduce(small_table, digits, epochs=2, seeds=2, seed=1)
+    assert reproduce(small_table, Setting(load=digits, epochs=2, seeds=2)) == result
+    other = reproduce(small_table, Setting(load=digits, epochs=2, seeds=2, seed=1))
     assert other["rows"][0]["by_seed"] != result["rows"][0]["by_seed"]
 
 
@@ -167,13 +167,13 @@ def test_a_row_whose_data_cannot_be_cut_is_skipped_and_named(small_table, digits
     first, second = small_table.items
     six = dataclasses.replace(first, dataset={"clients": 6})
     table = dataclasses.replace(small_table, items=(six, second))
-    result = reproduce(table, digits, epochs=1, seeds=1)
+    result = reproduce(table, Setting(load=digits, epochs=1, seeds=1))
     assert [row["label"] for row in result["rows"]] == [second.label]
     reason = "clients is 6, must divide the 8 image columns: one of 1, 2, 4, 8"
     assert result["skipped"] == {first.label: reason}
     assert f"- skipped: {first.label}: {reason}\n" in to_markdown(table, result)
     with pytest.raises(InputError, match=f"{re.escape(first.label)}: {reason}"):
-        reproduce(dataclasses.replace(small_table, items=(six,)), digits, epochs=1, seeds=1)
+        reproduce(dataclasses.replace(small_table, items=(six,)), Setting(load=digits, epochs=1, seeds=1))
 
 
 def test_a_figure_names_every_row_and_its_last_value(result, small_table):
