@@ -7,7 +7,7 @@ model does not grant: the truth is used by the metric alone (attacks.md, rules 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -19,14 +19,17 @@ from attacks.core.controls import reaches
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError, NotFinite, unknown_name
 from dpzv_audit.findings import Control, Interval
-from mechanisms import METHODS, MethodSpec, TrainingConfig
-from mechanisms.core.channel import View
+from dpzv_audit.halving import as_share, in_pieces
+from mechanisms import METHODS, MethodSpec, TrainingConfig, train
+from mechanisms.core.channel import Adversary, View
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Behaviour, Plan, TrainedStack
+from mechanisms.core.context import Behaviour, Deployment, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import Evaluator, ParameterStack
 
 T = TypeVar("T")
+Progress = Callable[[int], None]
+StackWork = Callable[[slice, Progress], T]
 # The client that is curious; which one makes no difference to a server that sums.
 ADVERSARY_CLIENT = 1
 
@@ -56,7 +59,60 @@ class AttackSetting:
     confidence: float = 0.95
     options: Mapping[str, Any] = field(default_factory=dict)
     with_positive: bool = True
-    progress: Callable[[int], None] | None = None
+    progress: Progress | None = None
+
+    @property
+    def looks(self) -> Adversary:
+        """Return who looks: the curious client where it is one."""
+        plays = self.adversary in ("client", "malicious-client")
+        return Adversary(self.adversary, (ADVERSARY_CLIENT,) if plays else (), self.public_ids)
+
+    @property
+    def rounds(self) -> int:
+        """Return the rounds of a training."""
+        return rounds_of(self.config, len(self.dataset.train))
+
+    def plan(self, behaviours: Mapping[int, Behaviour] | None = None) -> Plan | None:
+        """Return schedule and noise of the scalars where some clients deviate; None for methods without scalars."""
+        records, clients = len(self.dataset.train), self.dataset.clients
+        repeats = repeats_of(behaviours or {})
+        deployment = Deployment(records=records, clients=clients, seed=self.seed, repeats=repeats)
+        return self.method.plan(self.config, deployment)
+
+    def data(self, labels: np.ndarray | None = None) -> TrainingData:
+        """Return the data as trainings take them, with `labels` (N,) or (K, N) in the place of the true ones."""
+        return TrainingData.of(self.dataset, dtype=dtype_of(self.config), device=self.device, labels=labels)
+
+    def train(self, data: TrainingData, replicas: Sequence[int], **options: Any) -> TrainedStack:
+        """Return the `replicas`, trained on `data` as one stack with further `options` of `mechanisms.train`."""
+        own: dict[str, Any] = {"seed": self.seed, "device": self.device}
+        return train(self.method, data, self.config, replicas=replicas, **own, **options)
+
+    def in_stacks(
+        self, work: StackWork[T], count: int, rounds: int, *, at_once: int | None = None, whole: bool = False
+    ) -> tuple[list[T], int | None]:
+        """Do `work` for all of `count` trainings at once or, where memory runs out, for ever fewer at a time.
+
+        Args:
+            work: Gets the places of the trainings of a stack, and what hears of its progress, 0 to `rounds`.
+            count: How many trainings there are.
+            rounds: Rounds that the work on a stack counts.
+            at_once: How many at a time are known to fit, None where nothing is known.
+            whole: Whether they must be one stack, whatever memory there is.
+
+        Returns:
+            What `work` gave for each stack, and how many at a time memory sufficed for, None where for all.
+        """
+
+        def piece(first: int, last: int) -> T:
+            progress = as_share(self.progress, (first, last), of=count, rounds=rounds)
+            progress(0)
+            return work(slice(first, last), progress)
+
+        if whole:
+            return [piece(0, count)], None
+        found = list(in_pieces(piece, 0, count, at_once))
+        return [one for one, _ in found], found[-1][1]
 
     def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> AttackSetting:
         """Return this setting on another `method` with its `options`, and with `changes` of other fields."""
@@ -66,9 +122,8 @@ class AttackSetting:
 
 @dataclass(frozen=True)
 class OwnParty:
-    """What one client has of its own: its feature block, its model before and after training, and how to run it."""
+    """What a client has of its own: its feature block, its model before and after training, and how to run it."""
 
-    number: int
     features: Tensor
     held_out: Tensor
     evaluator: Evaluator
@@ -126,7 +181,7 @@ class AllButOne:
     records: np.ndarray
     candidates: np.ndarray
     unit: float | None = None
-    progress: Callable[[int], None] = lambda done: None
+    progress: Progress = lambda done: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +203,7 @@ class Knowledge:
     seed: int
     queries: int
     options: Mapping[str, Any]
-    client: int
+    client: int = ADVERSARY_CLIENT
     rarer: int = 0
     share_of_ones: float = 0.5
     own: OwnParty | None = None
@@ -274,7 +329,7 @@ class Positive:
 
 def attack_and_control(spec: AttackSpec, setting: AttackSetting) -> int:
     """Return the rounds of an attacked training and of its control."""
-    return 2 * rounds_of(setting.config, len(setting.dataset.train))
+    return 2 * setting.rounds
 
 
 @dataclass(frozen=True, kw_only=True)

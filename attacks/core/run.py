@@ -19,21 +19,17 @@ from attacks.core.contract import (
     FewLabels,
     Knowledge,
     OwnParty,
+    Progress,
     SomeFeatures,
 )
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import train
-from mechanisms.core.channel import Adversary, BatchLog, Observer, View, ViewRecorder
-from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
+from mechanisms.core.channel import BatchLog, Observer, View, ViewRecorder
+from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import architectures_of, pretrained
-from mechanisms.core.joining import Known, joined
+from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
-
-_CONTROLS_CLIENT = ("client", "malicious-client")
 
 
 @dataclass(frozen=True)
@@ -55,20 +51,9 @@ class AttackedRun:
     at_once: int | None = None
 
 
-def public_knowledge(
-    spec: AttackSpec,
-    setting: AttackSetting,
-    plan: Plan | None,
-    *,
-    records: int,
-    replicas: Sequence[int] = (),
-    client: int = 0,
-    queries: int = 1,
-) -> Knowledge:
-    """Return the public parameters of trainings on `records` records each, with `client` the adversary's own (0: none).
-
-    `plan` is that of the scalars, None for methods without; `replicas` are the trainings' numbers.
-    """
+def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None, replicas: Sequence[int]) -> Knowledge:
+    """Return the public parameters of trainings; `plan` is that of the scalars, None for methods without."""
+    records = len(setting.dataset.train)
     return Knowledge(
         method=setting.method,
         config=setting.config,
@@ -78,9 +63,8 @@ def public_knowledge(
         sigma=plan.sigma if plan else 0.0,
         replicas=tuple(replicas),
         seed=setting.seed,
-        queries=queries,
+        queries=setting.queries,
         options=spec.own_options(setting),
-        client=client,
     )
 
 
@@ -122,92 +106,65 @@ def attacked_run(
     """
     check_count("trials", setting.trials)
     check_count("queries", setting.queries)
-    config, dataset = setting.config, setting.dataset
-    rounds = rounds_of(config, len(dataset.train))
+    config, dataset, rounds, looks = setting.config, setting.dataset, setting.rounds, setting.looks
     # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
     batches = max(1, rounds // dataset.clients // setting.queries)
     check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
-    data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device, labels=labels)
-    plays = setting.adversary in _CONTROLS_CLIENT
-    adversary = Adversary(setting.adversary, (ADVERSARY_CLIENT,) if plays else (), setting.public_ids)
-    attacked = (ADVERSARY_CLIENT,) if plays or setting.method.downlink == "gradient" else None
+    data = setting.data(labels)
+    attacked = (ADVERSARY_CLIENT,) if looks.clients or setting.method.downlink == "gradient" else None
     replicas = range(first_replica, first_replica + setting.trials)
     behaviours = spec.behave(setting, replicas)
-    the_plan = _plan(setting, behaviours)
+    plan = _plan(setting, behaviours)
     options = spec.own_options(setting)
     if spec.few_labels and granted is None:
         granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
 
-    def part(first: int, last: int) -> tuple[View, BatchLog, TrainedStack, Any]:
-        recorder, log = ViewRecorder(adversary, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
-        some = data.of_replicas(first, last)
+    def part(places: slice, progress: Progress) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
+        recorder, log = ViewRecorder(looks, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
+        some = data.of_replicas(places.start, places.stop)
         watching = None if watch is None else watch(some.labels)
-        progress = as_share(setting.progress, (first, last), of=setting.trials, rounds=rounds)
-        progress(0)
-        trained = train(
-            setting.method,
+        trained = setting.train(
             some,
-            config,
-            seed=setting.seed,
-            replicas=replicas[first:last],
-            behaviours=spec.behave(setting, replicas[first:last]) or None,
+            replicas[places],
+            behaviours=spec.behave(setting, replicas[places]),
             observers=(recorder, log) if watching is None else (recorder, log, watching),
-            device=setting.device,
             progress=progress,
         )
         if watching is not None:
             watching.finish()
-        return recorder.view, log, trained, watching
+        return (recorder.view, log, trained), watching
 
     # What adversaries see of batches that differ in size cannot be put side by side.
-    sizes_differ = config.sampler == "poisson"
-    found = [(part(0, setting.trials), None)] if sizes_differ else list(in_pieces(part, 0, setting.trials, at_once))
-    views, logs, stacks, watched = zip(*(one for one, _ in found), strict=True)
-    trained = TrainedStack.joined(stacks)
+    alone = config.sampler == "poisson"
+    found, fitted = setting.in_stacks(part, setting.trials, rounds, at_once=at_once, whole=alone)
+    view, log, trained = joined([parts for parts, _ in found])
     known = replace(
-        public_knowledge(
-            spec,
-            setting,
-            the_plan,
-            records=len(dataset.train),
-            replicas=replicas,
-            client=ADVERSARY_CLIENT,
-            queries=setting.queries,
-        ),
+        public_knowledge(spec, setting, plan, replicas),
         rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
         share_of_ones=float((dataset.train.labels == 1).mean()),
-        own=own_party(data, setting, trained, replicas) if plays else None,
+        own=own_party(data, setting, trained, replicas) if looks.clients else None,
         few=granted,
         some=some_features(data, setting, options["known_records"]) if setting.adversary == "server" else None,
     )
-    together: Known = {}
     return AttackedRun(
-        view=joined(views, together),
+        view=view,
         known=known,
-        log=joined(logs, together),
+        log=log,
         trained=trained,
-        plan=the_plan,
-        repeats=behaviours[ADVERSARY_CLIENT].first_pass_repeats if ADVERSARY_CLIENT in behaviours else 1,
-        watched=watched,
-        at_once=found[-1][1],
+        plan=plan,
+        repeats=repeats_of(behaviours).get(ADVERSARY_CLIENT, 1),
+        watched=tuple(watching for _, watching in found),
+        at_once=fitted,
     )
 
 
-def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
+def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan | None:
     """Schedule and noise of DPZV with the adversary in place; `InputError` where its rounds are too few for it."""
-    found = setting.method.plan(
-        setting.config,
-        Deployment(
-            records=len(setting.dataset.train),
-            clients=setting.dataset.clients,
-            seed=setting.seed,
-            repeats=repeats_of(behaviours),
-        ),
-    )
-    if found is None:
-        return None
+    found = setting.plan(behaviours)
+    if found is None or not behaviours:
+        return found
     rounds = found.rounds_by_client[ADVERSARY_CLIENT - 1]
-    if behaviours and rounds < setting.queries:
+    if rounds < setting.queries:
         raise InputError(
             f"‹epochs› {setting.config.epochs} gives client {ADVERSARY_CLIENT} "
             f"{rounds} rounds, too few for ‹queries› {setting.queries}"
@@ -217,22 +174,20 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Any]) -> Plan | None:
 
 def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack, replicas: Sequence[int]) -> OwnParty:
     """What the adversary's client owns: its block of features and its model, before and after training."""
-    config, place = setting.config, ADVERSARY_CLIENT - 1
-    models, _ = architectures_of(data, config)
-    evaluator = evaluator_for(models[place], stack=len(replicas), device=setting.device)
+    place = ADVERSARY_CLIENT - 1
+    model = architectures_of(data, setting.config)[0][place]
+    evaluator = evaluator_for(model, stack=len(replicas), device=setting.device)
     start = partial(
         ParameterStack.initial,
         evaluator.layout,
         seed=setting.seed,
         party=ADVERSARY_CLIENT,
         replicas=replicas,
-        dtype=dtype_of(config),
+        dtype=dtype_of(setting.config),
         device=setting.device,
-        given=pretrained(models[place]),
+        given=pretrained(model),
     )
-    return OwnParty(
-        ADVERSARY_CLIENT, data.features[place], data.test_features[place], evaluator, trained.clients[place], start
-    )
+    return OwnParty(data.features[place], data.test_features[place], evaluator, trained.clients[place], start)
 
 
 def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas: Sequence[int]) -> FewLabels:
@@ -243,7 +198,8 @@ def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas:
     """
     rows = labels.cpu().numpy()
     rows = np.broadcast_to(rows, (len(replicas), rows.shape[-1]))
-    least = min(int((row == c).sum()) for row in rows[:1] for c in range(setting.dataset.classes))
+    classes = range(setting.dataset.classes)
+    least = int(np.bincount(rows[0], minlength=len(classes)).min())
     if per_class > least:
         raise DoesNotApply(
             f"option labels_per_class is {per_class}, must be at most {least}: a class has no more records"
@@ -251,8 +207,8 @@ def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas:
     drawn = []
     for row, replica in zip(rows, replicas, strict=True):
         generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
-        wanted = [np.flatnonzero(row == c) for c in range(setting.dataset.classes)]
-        drawn.append(np.concatenate([generator.choice(ids, per_class, replace=False) for ids in wanted]))
+        of_classes = [generator.choice(np.flatnonzero(row == c), per_class, replace=False) for c in classes]
+        drawn.append(np.concatenate(of_classes))
     ids = np.stack(drawn)
     of = np.take_along_axis(rows, ids, axis=1)
     return FewLabels(torch.from_numpy(ids).to(setting.device), torch.from_numpy(of).to(setting.device))

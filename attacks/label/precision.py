@@ -9,6 +9,7 @@ float that does: then the label is impossible, whatever the standard deviation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,21 +24,20 @@ from attacks.core.contract import (
     CoinGame,
     Knowledge,
     Positive,
+    Progress,
     granted,
 )
 from attacks.core.controls import CERTAIN, at_chance, by_fair_coins, labels_by_heart, reaches
 from attacks.core.metrics import rate_interval
 from attacks.core.run import public_knowledge
 from attacks.label.mount import NO_COINS
-from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import check_count
 from dpzv_audit.findings import Control
-from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import TrainingConfig, train
-from mechanisms.core.channel import Adversary, View, ViewRecorder
-from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
+from mechanisms import TrainingConfig
+from mechanisms.core.channel import View, ViewRecorder
+from mechanisms.core.context import Plan, RunContext, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.joining import joined
 from mechanisms.methods.dpzv import ScalarChannel, scalar_config
 
 
@@ -104,7 +104,8 @@ def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
         return sums
 
     again = replace(context, noised=asked, released=lambda scalars: released[run.round])
-    data = _data(given.dataset, known.config, context.device, labels_under(given, which))
+    labels = labels_under(given, which)
+    data = TrainingData.of(given.dataset, dtype=dtype_of(known.config), device=context.device, labels=labels)
     run = known.method.start(data, known.config, again)
     for played in range(1, len(released) + 1):
         run.step()
@@ -116,10 +117,6 @@ def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
 def _unit(channel: ScalarChannel, config: TrainingConfig) -> float:
     """Return what one step of whole noise stands for in the released mean."""
     return granted(channel.grid, "noise on a grid").step / config.batch_size
-
-
-def _data(dataset: VerticalDataset, config: TrainingConfig, device: str, labels: np.ndarray) -> TrainingData:
-    return TrainingData.of(dataset, dtype=dtype_of(config), device=device, labels=labels)
 
 
 def replayable(setting: AttackSetting) -> str | None:
@@ -144,24 +141,26 @@ _COIN, _TIE = 2, 3
 
 @dataclass(frozen=True)
 class _Played:
-    """Trainings that were attacked: coins (K,), which labels are possible (K, 2), and guessed coins (K,)."""
+    """Trainings that were attacked: coins (K,), which labels are possible (K, 2), and guessed coins (K,).
 
-    trained: TrainedStack | None
+    `trained` is empty where a fault is planted.
+    """
+
+    trained: list[TrainedStack]
     coins: np.ndarray
     possible: np.ndarray
     guesses: np.ndarray
     at_once: int | None
 
-    @property
-    def right(self) -> np.ndarray:
-        """Which guesses are right, (K, 1)."""
-        right: np.ndarray = (self.guesses == self.coins)[:, None]
+    def right(self, coins: np.ndarray) -> np.ndarray:
+        """Which guesses are right (K, 1) of `coins` (K,)."""
+        right: np.ndarray = (self.guesses == coins)[:, None]
         return right
 
 
 def precision_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
     """Rounds of the attacked trainings and of the control's, each played again under either label."""
-    return 2 * 3 * rounds_of(setting.config, len(setting.dataset.train))
+    return 2 * 3 * setting.rounds
 
 
 def labels_under(given: AllButOne, which: int | np.ndarray) -> np.ndarray:
@@ -177,7 +176,7 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     check_count("trials", setting.trials)
     run = _play(spec, setting, first=0)
     control = _play(spec, setting, first=setting.trials, at_once=run.at_once)
-    unrelated = (control.guesses == run.coins)[:, None]
+    right, unrelated = run.right(run.coins), control.right(run.coins)
     controls = {
         "other_coins": at_chance(
             rate_interval(unrelated, setting.confidence),
@@ -189,24 +188,24 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     if setting.with_positive:
         controls["positive"] = spec.positive_control(setting)
         controls["rounded_after_the_sum"] = rounded_after_the_sum(spec, setting)
-    one = run.possible.sum(1) == 1
-    wrong = ~run.possible[np.arange(setting.trials), run.coins]
+    one = run.possible.sum(1, keepdims=True) == 1
+    wrong = ~np.take_along_axis(run.possible, run.coins[:, None], 1)
     game = _game(run)
     return AttackOutcome(
-        success=rate_interval(run.right, setting.confidence),
+        success=rate_interval(right, setting.confidence),
         baselines={"a fair coin": 0.5},
         controls=controls,
-        trained=granted(run.trained, "trainings that were attacked"),
-        plan=_plan(setting),
+        trained=joined(run.trained),
+        plan=setting.plan(),
         metric="trainings whose label is guessed",
         chance=0.5,
         measures={
-            "proven": rate_interval(one[:, None], setting.confidence),
-            "wrongly_proven": rate_interval(wrong[:, None], setting.confidence),
+            "proven": rate_interval(one, setting.confidence),
+            "wrongly_proven": rate_interval(wrong, setting.confidence),
         },
         game=game,
         no_game="" if game else NO_COINS,
-        by_trial={"success": tuple(run.right[:, 0].astype(float)), "other_coins": tuple(unrelated[:, 0].astype(float))},
+        by_trial={"success": tuple(right[:, 0].astype(float)), "other_coins": tuple(unrelated[:, 0].astype(float))},
         at_once=control.at_once,
     )
 
@@ -217,7 +216,7 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
     config = planted.config.model_copy(update={"dtype": "float64"})
     found = _play(spec, replace(planted, config=config), first=0, planted=True)
     return reaches(
-        rate_interval(found.right, setting.confidence),
+        rate_interval(found.right(found.coins), setting.confidence),
         what="noise in whole steps on sums of records that are not: must be 1",
         least=CERTAIN,
     )
@@ -231,12 +230,6 @@ def _game(run: _Played) -> CoinGame | None:
         "them is impossible"
     )
     return CoinGame.of(scores, run.coins == 1, "replace-label", words)
-
-
-def _plan(setting: AttackSetting) -> Plan:
-    dataset = setting.dataset
-    deployment = Deployment(records=len(dataset.train), clients=dataset.clients, seed=setting.seed)
-    return setting.method.scalar_plan(setting.config, deployment)
 
 
 def _deal(setting: AttackSetting, replicas: range) -> tuple[AllButOne, np.ndarray]:
@@ -262,67 +255,52 @@ def _play(
     A stack is played again as it was trained, replica by replica in the same places: matrix products of another shape
     may round otherwise.
     """
-    plan, rounds = _plan(setting), rounds_of(setting.config, len(setting.dataset.train))
+    plan, rounds = granted(setting.plan(), "scalars of DPZV"), setting.rounds
     replicas = range(first, first + setting.trials)
     given, coins = _deal(setting, replicas)
 
-    def part(start: int, stop: int) -> tuple[TrainedStack | None, np.ndarray]:
-        share = as_share(setting.progress, (start, stop), of=setting.trials, rounds=3 * rounds)
-        share(0)
-        recorder = ViewRecorder(Adversary(setting.adversary), kinds=("scalar",))
-        context = RunContext(
-            seed=setting.seed, replicas=replicas[start:stop], observers=(recorder,), device=setting.device, plan=plan
-        )
+    def part(places: slice, progress: Progress) -> tuple[np.ndarray, list[TrainedStack]]:
+        recorder = ViewRecorder(setting.looks, kinds=("scalar",))
         own = replace(
             given,
-            records=given.records[start:stop],
-            candidates=given.candidates[start:stop],
-            progress=lambda done: share(rounds + done),
+            records=given.records[places],
+            candidates=given.candidates[places],
+            progress=lambda done: progress(rounds + done),
         )
-        data = _data(setting.dataset, setting.config, setting.device, labels_under(own, coins[start:stop]))
-        trained = None
+        data = setting.data(labels_under(own, coins[places]))
+        trained = []
         if planted:
-            own = replace(own, unit=_round_too_late(setting, data, context, plan))
+            own = replace(own, unit=_round_too_late(setting, data, replicas[places], recorder, plan))
         else:
-            trained = train(
-                setting.method,
-                data,
-                setting.config,
-                seed=setting.seed,
-                replicas=context.replicas,
-                observers=(recorder,),
-                device=setting.device,
-                progress=share,
-            )
-        known = public_knowledge(spec, setting, plan, records=len(setting.dataset.train), replicas=context.replicas)
-        return trained, spec.infer(recorder.view, replace(known, but_one=own))
+            trained.append(setting.train(data, replicas[places], observers=(recorder,), progress=progress))
+        known = replace(public_knowledge(spec, setting, plan, replicas[places]), but_one=own)
+        return spec.infer(recorder.view, known), trained
 
-    found = list(in_pieces(part, 0, setting.trials, at_once))
-    possible = np.concatenate([one[1] for one, _ in found])
+    found, fitted = setting.in_stacks(part, setting.trials, 3 * rounds, at_once=at_once)
+    possible = np.concatenate([one for one, _ in found])
     ties = np.array([int(stream(setting.seed, Purpose.ATTACK, k, _TIE).integers(2)) for k in replicas])
-    return _Played(
-        trained=None if planted else TrainedStack.joined([one[0] for one, _ in found if one[0] is not None]),
-        coins=coins,
-        possible=possible,
-        guesses=np.where(possible.sum(1) == 1, possible.argmax(1), ties),
-        at_once=found[-1][1],
-    )
+    guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)
+    trained = [stack for _, stacks in found for stack in stacks]
+    return _Played(trained, coins, possible, guesses, fitted)
 
 
 @torch.no_grad()
-def _round_too_late(setting: AttackSetting, data: TrainingData, context: RunContext, plan: Plan) -> float:
+def _round_too_late(
+    setting: AttackSetting, data: TrainingData, replicas: Sequence[int], recorder: ViewRecorder, plan: Plan
+) -> float:
     """Train with whole steps of noise on the mean of float differences: each round is rounded too late.
 
     Returns what a step stands for.
     """
     config = granted(scalar_config(setting.method, setting.config), "scalars of DPZV")
-    whole = ScalarChannel(config.model_copy(update={"noise": "grid"}), plan.sigma, replace(context, observers=()))
+    context = RunContext(seed=setting.seed, replicas=replicas, device=setting.device, plan=plan)
+    whole = ScalarChannel(config.model_copy(update={"noise": "grid"}), plan.sigma, context)
     unit = _unit(whole, config)
 
     def noised(means: Tensor) -> Tensor:
         return means + whole.noise.next().to(means.dtype) * unit
 
-    run = setting.method.start(data, setting.config, replace(context, noised=noised))
+    run = setting.method.start(data, setting.config, replace(context, observers=(recorder,), noised=noised))
     for _ in plan.active:
         run.step()
     return unit

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from attacks.core.contract import (
     ADVERSARY_CLIENT,
@@ -19,6 +20,7 @@ from attacks.core.contract import (
     AttackSpec,
     CoinGame,
     Population,
+    Progress,
 )
 from attacks.core.controls import at_chance, by_coins, labels_by_heart
 from attacks.core.metrics import auc_interval, low_rates
@@ -27,39 +29,36 @@ from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError, check_count
-from dpzv_audit.halving import as_share, in_pieces
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms import TrainingConfig, train
-from mechanisms.core.channel import Adversary, View
+from mechanisms.core.channel import View
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
+from mechanisms.core.context import TrainedStack, TrainingData
 from mechanisms.core.federation import logits_of
+from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack
 
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
     """Rounds that targets and shadow models, one stack, take together."""
-    return rounds_on_half(setting, spec.own_options(setting)["pool"])
+    return rounds_of(setting.config, _pool_size(setting, spec.own_options(setting)["pool"]) // 2)
 
 
 def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train targets, control targets and shadow models as one stack; score who was a member of which target."""
     check_count("trials", setting.trials)
     own = spec.own_options(setting)
-    targets, shadows = setting.trials, own["shadows"]
+    targets = setting.trials
     pool = pool_of(setting, own["pool"])
     if setting.adversary == "client":
         pool = sharing_own_block(pool, ADVERSARY_CLIENT)
-    deployment = Deployment(records=len(pool.train) // 2, clients=pool.clients, seed=setting.seed)
-    the_plan = setting.method.plan(setting.config, deployment)
-    coins = coins_of(setting.seed, range(2 * targets + shadows), len(pool.train) // 2)
+    coins = coins_of(setting.seed, range(2 * targets + own["shadows"]), len(pool.train) // 2)
     run, at_once = train_all(pool, setting, coins, kept=targets)
     members = run.members[:targets]
-    by_mail = setting.adversary == "client"
+    one = replace(setting, dataset=trained_on(pool, coins[0]))
+    plan = one.plan()
+    public = public_knowledge(spec, one, plan, range(targets))
     # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
-    view = View(Adversary(setting.adversary, (ADVERSARY_CLIENT,) if by_mail else ()))
-    client = ADVERSARY_CLIENT if by_mail else 0
-    public = public_knowledge(spec, setting, the_plan, records=deployment.records, client=client)
+    view = View(setting.looks)
 
     def scores_of(asked: slice) -> np.ndarray:
         population = Population(
@@ -88,13 +87,13 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         baselines={"a constant score": 0.5},
         controls=controls,
         trained=run.trained,
-        plan=the_plan,
+        plan=plan,
         metric="area under the ROC curve",
         chance=0.5,
         measures=low_rates(scores, members, setting.confidence),
         curves={"receiver operating characteristic": roc(scores, members)},
         game=pair_game(scores, coins[:targets]),
-        dataset=trained_on(pool, coins[0]),
+        dataset=one.dataset,
         at_once=at_once,
     )
 
@@ -164,11 +163,6 @@ def _pool_size(setting: AttackSetting, size: int) -> int:
     return min(size, len(setting.dataset.train)) // 2 * 2
 
 
-def rounds_on_half(setting: AttackSetting, size: int) -> int:
-    """Rounds of a training on half of a pool of `size` records: all replicas take them together."""
-    return rounds_of(setting.config, _pool_size(setting, size) // 2)
-
-
 def _rows(records: Records, rows: np.ndarray) -> Records:
     return Records(
         features=tuple(np.ascontiguousarray(block[rows]) for block in records.features), labels=records.labels[rows]
@@ -199,29 +193,18 @@ def train_on_coins(
     pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
 ) -> ShadowRun:
     """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
-    config = setting.config
     rows = chosen_rows(coins)
-    data = TrainingData.of(pool, dtype=dtype_of(config), device=setting.device, labels=pool.train.labels[rows])
+    data = replace(setting, dataset=pool).data(pool.train.labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
     mail = MailReader(ADVERSARY_CLIENT, pool.train.labels.reshape(-1, 2), pool.classes)
-    trained = train(
-        setting.method,
-        selected,
-        config,
-        seed=setting.seed,
-        replicas=replicas,
-        observers=(mail,) if setting.adversary == "client" else (),
-        device=setting.device,
-        progress=setting.progress,
-    )
+    by_mail = setting.adversary == "client"
+    trained = setting.train(selected, replicas, observers=(mail,) if by_mail else (), progress=setting.progress)
     members = np.zeros((len(coins), len(pool.train)), dtype=bool)
     np.put_along_axis(members, rows, True, axis=1)
-    if setting.adversary == "client":
+    if by_mail:
         return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
-    confidence, outside = (
-        confidences(trained, data, config, blocks, labels, device=setting.device)
-        for blocks, labels in ((data.features, pool.train.labels), (data.test_features, pool.test.labels))
-    )
+    confidence = confidences(trained, data, setting, data.features, pool.train.labels)
+    outside = confidences(trained, data, setting, data.test_features, pool.test.labels)
     return ShadowRun(confidence, outside, members, trained)
 
 
@@ -233,38 +216,27 @@ def train_all(
     Of what was trained the first `kept` replicas stay. Also returns how many memory sufficed for at a time, None where
     for all.
     """
-    rounds = rounds_of(setting.config, coins.shape[1])
 
-    def piece(first: int, last: int) -> ShadowRun:
-        shown = as_share(setting.progress, (first, last), of=len(coins), rounds=rounds)
-        part = replace(setting, progress=shown)
-        return train_on_coins(pool, part, coins[first:last], replicas=range(first, last))
+    def part(places: slice, progress: Progress) -> ShadowRun:
+        replicas = range(places.start, places.stop)
+        return train_on_coins(pool, replace(setting, progress=progress), coins[places], replicas=replicas)
 
-    pieces = list(in_pieces(piece, 0, len(coins)))
-    runs = [run for run, _ in pieces]
-    confidence, outside, members = (
-        np.concatenate([getattr(run, name) for run in runs]) for name in ("confidence", "outside", "members")
-    )
-    trained = only(TrainedStack.joined([run.trained for run in runs]), kept)
-    return ShadowRun(confidence, outside, members, trained), pieces[-1][1]
+    runs, at_once = setting.in_stacks(part, len(coins), rounds_of(setting.config, coins.shape[1]))
+    run = joined(runs)
+    return replace(run, trained=only(run.trained, kept)), at_once
 
 
 @torch.no_grad()
 def confidences(
-    trained: TrainedStack,
-    data: TrainingData,
-    config: TrainingConfig,
-    blocks: Sequence[torch.Tensor],
-    labels: np.ndarray,
-    *,
-    device: str,
+    trained: TrainedStack, data: TrainingData, setting: AttackSetting, blocks: tuple[Tensor, ...], labels: np.ndarray
 ) -> np.ndarray:
     """log(p / (1 - p)) of the probability p of each record's label, (K, n): what released models say (LiRA, eq. 4).
 
     `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-`LARGEST` where a model
     has no finite answer.
     """
-    logits = logits_of(trained, data, config, blocks, device=device).double()
+    device = setting.device
+    logits = logits_of(trained, data, setting.config, blocks, device=device).double()
     place = torch.from_numpy(labels).to(device).expand(len(logits), -1).unsqueeze(2)
     own = logits.gather(2, place).squeeze(2)
     others = logits.scatter(2, place, -torch.inf).logsumexp(2)

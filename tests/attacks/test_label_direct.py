@@ -32,7 +32,8 @@ setting = partial(small_setting, attack_named("label_direct"))
 
 def known_of(of, client, queries=1):
     """What one client of 48 records knows beside its view."""
-    return public_knowledge(attack_named("label_direct"), of, None, records=48, client=client, queries=queries)
+    public = public_knowledge(attack_named("label_direct"), replace(of, queries=queries), None, ())
+    return replace(public, client=client)
 
 
 GRADIENT = [name for name, spec in METHODS.items() if spec.downlink == "gradient"]

@@ -9,8 +9,8 @@ import torch
 from scipy.stats import norm
 
 from attacks import ATTACKS
+from attacks.core import contract
 from attacks.core.contract import AttackSetting, DoesNotApply
-from attacks.membership import mount
 from attacks.membership.inference import PSEUDO_COUNT, by_likelihood, fits, shares_beaten
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from attacks.membership.mount import (
@@ -150,14 +150,14 @@ def test_where_memory_runs_out_trainings_are_done_in_halves_to_the_same_numbers(
     pool, coins = pool_of(setting, 20), coins_of(0, range(11), 10)
     whole, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once is None
-    train = mount.train
+    train = contract.train
 
     def too_small(*arguments, replicas, **options):
         if len(replicas) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return train(*arguments, replicas=replicas, **options)
 
-    monkeypatch.setattr(mount, "train", too_small)
+    monkeypatch.setattr(contract, "train", too_small)
     halved, at_once = train_all(pool, setting, coins, kept=7)
     assert at_once == 2
     assert np.allclose(halved.confidence, whole.confidence, rtol=1e-4, atol=1e-4)

@@ -92,10 +92,10 @@ def test_a_process_uses_one_thread_unless_the_user_says_otherwise(monkeypatch, s
 
 def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_once(monkeypatch, capsys, tmp_path):
     """Planted: neither nine trainings nor four fit."""
-    from attacks.membership import mount
+    from attacks.core import contract
     from mechanisms import controls
 
-    train, asked = mount.train, []
+    train, asked = contract.train, []
     federation, frozen = controls.Federation, []
 
     def too_small(*arguments, replicas, **options):
@@ -108,7 +108,7 @@ def test_an_attack_says_once_that_memory_did_not_suffice_for_all_trainings_at_on
         frozen.append(len(context.replicas))
         return federation(data, config, context)
 
-    monkeypatch.setattr(mount, "train", too_small)
+    monkeypatch.setattr(contract, "train", too_small)
     monkeypatch.setattr(controls, "Federation", watched)
     size = ("--attack-set", "pool=128", "--attack-set", "shadows=1", "--trials", "4", "--epochs", "1", "--runs", "0")
     assert main(["attack", "--method", "split", "--attack", "membership_loss", *size, "--out", str(tmp_path)]) == 0
