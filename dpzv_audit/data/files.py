@@ -24,9 +24,11 @@ from dpzv_audit.files import data_digest, open_plain
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the block into an `InputError` that names `path`."""
+    """Turn an `OSError`, or a `ValueError` that says what is wrong, of the block into an `InputError` naming `path`."""
     try:
         yield
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); it must be a readable file") from error
 
@@ -58,12 +60,12 @@ def check_size(path: Path, limit: int, *, advice: str = "") -> int:
     return size
 
 
-def bounded_lines(path: Path, file: IO[AnyStr], limit: int, units: str) -> Iterator[AnyStr]:
-    """Yield the lines of `file`, which is the one at `path`; `InputError` for one of more than `limit` `units`."""
+def bounded_lines(file: IO[AnyStr], limit: int, units: str) -> Iterator[AnyStr]:
+    """Yield the lines of `file`; `ValueError` for one of more than `limit` `units`."""
     for number in count(1):
         line = file.readline(limit + 1)
         if len(line) > limit:
-            raise InputError(f"{path}: line {number} has more than {limit} {units}, must have {limit} at most")
+            raise ValueError(f"line {number} has more than {limit} {units}, must have {limit} at most")
         if not line:
             return
         yield line
@@ -109,28 +111,26 @@ def check_memory(needed: int, what: str) -> None:
 
 
 def _kernel_available(path: Path) -> int | None:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return None
+    return 1024 * found if (found := _numbers(path).get("MemAvailable:")) is not None else None
 
 
 def _group_available(folder: Path) -> int | None:
     try:
-        most, used = ((folder / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
-        # Pages of files count as used, and are given up as soon as anybody needs the room.
-        return max(0, int(most) - int(used) + _group_reclaimable(folder))
+        most, used = (int((folder / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
     except (OSError, ValueError):  # no such group, or one without a limit ("max")
         return None
+    pages = _numbers(folder / "memory.stat")
+    # Pages of files count as used, and are given up as soon as anybody needs the room.
+    return max(0, most - used + pages.get("inactive_file", 0) + pages.get("active_file", 0))
 
 
-def _group_reclaimable(folder: Path) -> int:
+def _numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file of lines `NAME NUMBER ...`; none where it is absent or holds others."""
     try:
-        lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith(("inactive_file ", "active_file ")))
-    except (OSError, ValueError, IndexError):
-        return 0
+        lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
+        return {name: int(number) for name, number, *_ in lines}
+    except (OSError, ValueError):
+        return {}
 
 
 PLAIN_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
@@ -152,64 +152,57 @@ def read_tar_members(path: Path, wanted: Callable[[str], bool], limits: TarLimit
     anything refused above and for an archive that is corrupted, truncated or cannot be read. Members that are
     not wanted are passed over unread, but held to the same rules.
     """
-    with reading(path):
+    with reading(path), open_plain(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
         try:
-            with open_plain(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
-                stream = _BoundedStream(unpacked, path, limits)
-                with tarfile.open(fileobj=stream, mode="r:") as archive:  # type: ignore[call-overload]
-                    yield from _members(path, archive, wanted, limits)
+            stream = _BoundedStream(unpacked, limits)
+            with tarfile.open(fileobj=stream, mode="r:") as archive:  # type: ignore[call-overload]
+                yield from _members(archive, wanted, limits)
+        except InputError as error:
+            raise error.placed(f"{path}: ") from error
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{path}: is truncated or no tar.gz archive ({reason})") from error
+            raise ValueError(f"is truncated or no tar.gz archive ({reason})") from error
 
 
-def _members(
-    path: Path, archive: tarfile.TarFile, wanted: Callable[[str], bool], limits: TarLimits
-) -> Iterator[tuple[str, bytes]]:
+def _members(archive: tarfile.TarFile, wanted: Callable[[str], bool], limits: TarLimits) -> Iterator[tuple[str, bytes]]:
+    """Yield what `read_tar_members` does; here and below errors do not name the archive."""
     seen: set[str] = set()
     for number, member in enumerate(archive, start=1):
         if number > limits.members:
-            raise InputError(f"{path}: has more than {limits.members} members, must have {limits.members} at most")
-        name = member.name.removeprefix("./")
-        _check_member(path, member)
+            raise InputError(f"has more than {limits.members} members, must have {limits.members} at most")
+        name = PurePosixPath(member.name)
+        if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:
+            raise InputError(f"member {member.name!r} points outside the archive, must be a relative path within")
         if member.isdir():
             continue
-        if name in seen:
-            raise InputError(f"{path}: holds {name!r} twice, must hold it once")
-        seen.add(name)
-        if not wanted(name):
+        if member.type not in PLAIN_FILES or member.issparse():
+            raise InputError(f"member {member.name!r} is a link or a special file, must be a plain file or folder")
+        plain = member.name.removeprefix("./")
+        if plain in seen:
+            raise InputError(f"holds {plain!r} twice, must hold it once")
+        seen.add(plain)
+        if not wanted(plain):
             continue
         if member.size > limits.member_bytes:
-            most = f"must have {limits.member_bytes} at most"
-            raise InputError(f"{path}: {name!r} has {member.size} bytes, {most}")
+            raise InputError(f"{plain!r} has {member.size} bytes, must have {limits.member_bytes} at most")
         file = archive.extractfile(member)
         content = b"" if file is None else file.read()
         if len(content) != member.size:
-            raise InputError(f"{path}: is truncated within {name!r}: {len(content)} bytes, must be {member.size}")
-        yield name, content
-
-
-def _check_member(path: Path, member: tarfile.TarInfo) -> None:
-    name = PurePosixPath(member.name)
-    if name.is_absolute() or ".." in name.parts or "\\" in member.name or "\0" in member.name:
-        raise InputError(f"{path}: member {member.name!r} points outside the archive, must be a relative path within")
-    plain = member.type in PLAIN_FILES and not member.issparse()
-    if not plain and not member.isdir():
-        raise InputError(f"{path}: member {member.name!r} is a link or a special file, must be a plain file or folder")
+            raise InputError(f"is truncated within {plain!r}: {len(content)} bytes, must be {member.size}")
+        yield plain, content
 
 
 class _BoundedStream:
     """What `tarfile` reads of an unpacked stream: refuses a read beyond one member, or going beyond the total."""
 
-    def __init__(self, stream: gzip.GzipFile, path: Path, limits: TarLimits) -> None:
+    def __init__(self, stream: gzip.GzipFile, limits: TarLimits) -> None:
         self._stream = stream
-        self._path = path
         self._limits = limits
 
     def read(self, size: int = -1) -> bytes:
         # room for a block of tar's 512 bytes; a header of more, which tarfile would hold in memory, is no data set's
         if not 0 <= size <= max(self._limits.member_bytes, tarfile.RECORDSIZE) + tarfile.BLOCKSIZE:
-            raise InputError(f"{self._path}: has a header of {size} bytes, which no original archive has")
+            raise InputError(f"has a header of {size} bytes, which no original archive has")
         self._within(self._stream.tell() + size)
         return self._stream.read(size)
 
@@ -221,7 +214,7 @@ class _BoundedStream:
         return self._stream.tell()
 
     def _within(self, position: int) -> None:
+        most = self._limits.total_bytes
         # tarfile may ask for one record beyond the end
-        if position > self._limits.total_bytes + tarfile.RECORDSIZE:
-            most = self._limits.total_bytes
-            raise InputError(f"{self._path}: unpacks to more than {most} bytes, must unpack to {most} at most")
+        if position > most + tarfile.RECORDSIZE:
+            raise InputError(f"unpacks to more than {most} bytes, must unpack to {most} at most")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dpzv_audit.data.files import inflated, read_bounded
+from dpzv_audit.data.files import inflated, read_bounded, reading
 from dpzv_audit.data.spec import DataRequest, declared
 from dpzv_audit.data.vertical import Records, VerticalDataset, split_records
 from dpzv_audit.errors import InputError
@@ -108,14 +108,11 @@ def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, npt.N
     `limit` bounds the bytes of the file, its unpacked bytes, and the entries of any array. Raises `InputError`
     naming the file for anything that is missing, truncated, corrupted, too large, or neither numbers nor cells.
     """
-    content = read_bounded(path, limit)
-    try:
-        found = _variables(content, limit)
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from error
-    for name in names:
-        if name not in found:
-            raise InputError(f"{path}: has no variable {name!r}; must have {', '.join(names)}")
+    with reading(path):
+        found = _variables(read_bounded(path, limit), limit)
+        for name in names:
+            if name not in found:
+                raise ValueError(f"has no variable {name!r}; must have {', '.join(names)}")
     return {name: found[name] for name in names}
 
 

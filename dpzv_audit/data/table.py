@@ -177,39 +177,38 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     size = check_size(path, FILE_LIMIT, advice=ADVICE)
     rows = _rows(path, layout)
     names = next(rows)[1]
-    places = {name: place for place, name in enumerate(names)}
-    for name in (*(column.name for column in columns), label):
-        if name not in places:
-            raise InputError(f"{path}: has no column {name!r}; its columns are {', '.join(names)}")
     parts: dict[str, list[FloatArray]] = {column.name: [] for column in columns}
     labels: list[str] = []
     lines: list[int] = []
-    width = sum(column.width for column in columns)
-    free = memory_available()
-    while chunk := list(islice(rows, CHUNK)):
+    width, free = sum(column.width for column in columns), memory_available()
+    with reading(path):
+        for name in (*parts, label):
+            if name not in names:
+                raise ValueError(f"has no column {name!r}; its columns are {', '.join(names)}")
+        while chunk := list(islice(rows, CHUNK)):
+            if not labels:
+                characters = sum(len(cell) + 1 for _, row in chunk for cell in row)
+                _check_features(len(chunk) * size // (2 * characters), width, free)  # half: an estimate may be wrong
+            _check_features(len(labels) + len(chunk), width, free)
+            for column in columns:
+                parts[column.name].append(_encoded(column, names.index(column.name), chunk))
+            place = names.index(label)
+            labels.extend(intern(row[place]) for _, row in chunk)  # one string a class, not one a row
+            lines.extend(line for line, _ in chunk)
         if not labels:
-            characters = sum(len(cell) + 1 for _, row in chunk for cell in row)
-            _check_features(path, len(chunk) * size // (2 * characters), width, free)  # half: an estimate may be wrong
-        _check_features(path, len(labels) + len(chunk), width, free)
-        for column in columns:
-            parts[column.name].append(_encoded(path, column, places[column.name], chunk))
-        labels.extend(intern(row[places[label]]) for _, row in chunk)  # one string a class, not one a row
-        lines.extend(line for line, _ in chunk)
-    if not labels:
-        raise InputError(f"{path}: has no rows, must have at least one")
+            raise ValueError("has no rows, must have at least one")
     blocks = {name: np.concatenate(blocks) for name, blocks in parts.items()}
     return Table(path, blocks, tuple(labels), tuple(lines))
 
 
-def _check_features(path: Path, rows: int, width: int, free: int | None) -> None:
-    needed = 4 * rows * width
-    found = f"{path}: has {rows:,} rows or more of {width} features each"
+def _check_features(rows: int, width: int, free: int | None) -> None:
+    needed, loading = 4 * rows * width, rows * (LOADING * 4 * width + ROW_BYTES)
+    found = f"has {rows:,} rows or more of {width} features each"
     if needed > FEATURE_LIMIT:
         most = f"must have {FEATURE_LIMIT / 1e9:.1f} GB at most"
-        raise InputError(f"{found}, {needed / 1e9:,.1f} GB in memory, {most}; {ADVICE}")
-    loading = rows * (LOADING * 4 * width + ROW_BYTES)
+        raise ValueError(f"{found}, {needed / 1e9:,.1f} GB in memory, {most}; {ADVICE}")
     if free is not None and loading > free:
-        raise InputError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
+        raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
 
 
 def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ...]:
@@ -222,49 +221,47 @@ def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ..
     return tuple(tuple(names[place] for place in run) for run in np.array_split(np.arange(len(names)), clients))
 
 
-def _encoded(path: Path, column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> FloatArray:
+def _encoded(column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> FloatArray:
     with suppress(ValueError):
         return column.encode([row[place] for _, row in chunk])
     for line, row in chunk:
         try:
             column.encode([row[place]])
         except ValueError as error:
-            raise InputError(f"{path}: line {line}, column {column.name!r}: {row[place][:40]!r} {error}") from error
+            raise ValueError(f"line {line}, column {column.name!r}: {row[place][:40]!r} {error}") from error
     raise AssertionError(f"column {column.name!r} refuses cells together that it takes one by one")
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
     """Yield (0, column names), then (line number, cells) of each row, as many cells as names."""
-    try:
-        with reading(path), io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
-            lines = bounded_lines(path, file, LINE_LIMIT, "characters")
-            reader = csv.reader(lines, delimiter=layout.separator, skipinitialspace=True, strict=True)
-            names = list(layout.names or ())
-            if layout.header:
-                names = _header(path, next(reader, []), layout)
+    with reading(path), io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
+        lines = bounded_lines(file, LINE_LIMIT, "characters")
+        reader = csv.reader(lines, delimiter=layout.separator, skipinitialspace=True, strict=True)
+        try:
+            names = _header(next(reader, []), layout) if layout.header else list(layout.names or ())
             yield 0, names
             for row in reader:
                 if not row or (layout.comment and row[0].startswith(layout.comment)):
                     continue
                 if len(row) != len(names):
-                    found = f"{path}: line {reader.line_num} has {len(row)} columns"
-                    raise InputError(f"{found}, must have {len(names)}, separated by {layout.separator!r}")
+                    right = f"must have {len(names)}, separated by {layout.separator!r}"
+                    raise ValueError(f"line {reader.line_num} has {len(row)} columns, {right}")
                 yield reader.line_num, [cell.strip() for cell in row]
-    except csv.Error as error:
-        raise InputError(f"{path}: line {reader.line_num} cannot be read ({error})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: byte {first_not_utf8(path) + 1} is not UTF-8 text ({error.reason})") from error
+        except csv.Error as error:
+            raise ValueError(f"line {reader.line_num} cannot be read ({error})") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"byte {first_not_utf8(path) + 1} is not UTF-8 text ({error.reason})") from error
 
 
-def _header(path: Path, row: list[str], layout: Layout) -> list[str]:
+def _header(row: list[str], layout: Layout) -> list[str]:
     names = [name.strip() for name in row]
     if layout.names is not None and names != list(layout.names):
         found = ", ".join(names)[:120] or "nothing"
-        raise InputError(f"{path}: line 1 names {found}, must name {', '.join(layout.names)}")
+        raise ValueError(f"line 1 names {found}, must name {', '.join(layout.names)}")
     twice = [name for place, name in enumerate(names) if not name or name in names[:place]]
     if not names or twice:
         found = f"names {twice[0]!r} twice or not at all" if twice else "is empty"
-        raise InputError(f"{path}: line 1 {found}, must name each column once")
+        raise ValueError(f"line 1 {found}, must name each column once")
     return names
 
 

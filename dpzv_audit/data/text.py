@@ -319,15 +319,13 @@ def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelAr
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each line."""
-    at = ""
-    try:
-        with reading(path), open_plain(path) as file:
-            for number, line in enumerate(bounded_lines(path, file, LINE_LIMIT, "bytes"), start=1):
-                at = f"{path}: line {number}"
+    with reading(path), open_plain(path) as file:
+        for number, line in enumerate(bounded_lines(file, LINE_LIMIT, "bytes"), start=1):
+            try:
                 label, _, text = line.decode("utf-8").rstrip("\r\n").partition(" ")
-                if label not in LABELS or not text.strip():
-                    found = ascii(line[:30].decode("utf-8", "replace").strip())
-                    raise InputError(f"{at} starts {found}, must be __label__1 or __label__2, a space and text")
-                yield label, text
-    except UnicodeDecodeError as error:
-        raise InputError(f"{at} is no UTF-8 text ({error.reason})") from error
+            except UnicodeDecodeError as error:
+                raise ValueError(f"line {number} is no UTF-8 text ({error.reason})") from error
+            if label not in LABELS or not text.strip():
+                found = ascii(line[:30].decode("utf-8", "replace").strip())
+                raise ValueError(f"line {number} starts {found}, must be __label__1 or __label__2, a space and text")
+            yield label, text

@@ -285,18 +285,15 @@ def object_split(labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], 
 
 def _read(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     right = {"images": ("u", 1, (OBJECTS, VIEWS, SIDE, SIDE, 3)), "labels": ("i", 8, (OBJECTS,))}
-    try:
-        with reading(path):
-            arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from error
-    for key, (kind, size, shape) in right.items():
-        array = arrays[key]
-        if array.dtype.kind != kind or array.dtype.itemsize > size or array.shape != shape:
-            found = f"{key} has shape {array.shape} of {array.dtype}"
-            raise InputError(f"{path}: {found}, must be {shape} of kind {kind!r}, {size} bytes each")
-    labels = arrays["labels"].astype(np.int64)
-    counts = [int(np.count_nonzero(labels == value)) for value in range(CLASSES)]
-    if counts != [OBJECTS_A_CLASS] * CLASSES:
-        raise InputError(f"{path}: labels 0 .. {CLASSES - 1} have {counts} objects, must have {OBJECTS_A_CLASS} each")
+    with reading(path):
+        arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
+        for key, (kind, size, shape) in right.items():
+            array = arrays[key]
+            if array.dtype.kind != kind or array.dtype.itemsize > size or array.shape != shape:
+                found = f"{key} has shape {array.shape} of {array.dtype}"
+                raise ValueError(f"{found}, must be {shape} of kind {kind!r}, {size} bytes each")
+        labels = arrays["labels"].astype(np.int64)
+        counts = [int(np.count_nonzero(labels == value)) for value in range(CLASSES)]
+        if counts != [OBJECTS_A_CLASS] * CLASSES:
+            raise ValueError(f"labels 0 .. {CLASSES - 1} have {counts} objects, must have {OBJECTS_A_CLASS} each")
     return arrays["images"], labels
