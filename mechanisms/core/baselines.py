@@ -13,10 +13,9 @@ is counted: both uploads of a zeroth-order client, the first table, and all clie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
@@ -31,13 +30,11 @@ from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import (
     AsyncConfig,
     BaselineConfig,
+    Downlink,
     ProtectedConfig,
     active_clients,
-    check_plan,
-    participations_of,
-    rounds_by_client,
 )
-from mechanisms.core.context import Deployment, RunContext, TrainingData, dtype_of
+from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, schedule
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Games, MethodSpec, Protection
 from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, truncated_steps
@@ -159,8 +156,7 @@ def channel_releases(config: ProtectedConfig, deployment: Deployment) -> tuple[R
     """
     if not config.protected:
         return ()
-    config = calibrated(config, records=deployment.records, clients=deployment.clients, seed=deployment.seed)
-    return (channel_release(config, deployment),)
+    return (channel_release(calibrated(config, deployment), deployment),)
 
 
 def channel_of(config: ProtectedConfig) -> RowChannel:
@@ -180,25 +176,19 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
 
     Raises `InputError` where no channel is protected, or the schedule does not fit the clients.
     """
-    records, clients = deployment.records, deployment.clients
-    channel, rounds = channel_of(config), check_plan(config, records=records, clients=clients)
-    if config.all_at_once:
-        by_client: Sequence[int] = [rounds]
-    else:
-        by_client = rounds_by_client(islice(active_clients(config, clients, deployment.seed), rounds), clients)
+    channel, clients, together = channel_of(config), deployment.clients, config.all_at_once
     return stated(
         config,
         deployment,
-        rounds=rounds,
-        participations=participations_of(config, by_client, records=records),
+        schedule(config, replace(deployment, rounds=None, repeats={})),
         clip=config.dp_clip,
         sigma=config.dp_sigma,
         update=config.server_step,
         # All clients of a synchronous round send about one batch: a record takes part once, with all their messages.
-        clients=1 if config.all_at_once else clients,
+        clients=1 if together else clients,
         channel=channel,
-        directions=(config.uploads if channel == "embedding" else 1) * (clients if config.all_at_once else 1),
-        whole_data_rounds=0 if config.all_at_once or channel == "gradient" else clients,
+        directions=(config.uploads if channel == "embedding" else 1) * (clients if together else 1),
+        whole_data_rounds=0 if together or channel == "gradient" else clients,
         clip_scope="batch" if config.dp == "embedding-batch" else "record",
         client_update="frozen" if config.client_rate == 0 else config.client_step,
     )
@@ -207,27 +197,26 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
 def stated(
     config: AsyncConfig,
     deployment: Deployment,
+    the_plan: Plan,
     *,
-    rounds: int,
-    participations: int | None,
     clip: float,
     sigma: float,
     update: ServerUpdate,
     **own: Any,
 ) -> Release:
-    """Return the release of `rounds` rounds under noise `sigma`, with what a method's `own` messages have beside it."""
+    """Return the release of a plan's rounds under noise `sigma`, with what a method's `own` messages have beside it."""
     moved: ServerUpdate = "frozen" if config.server_rate == 0 else update
     return Release(
         batch_size=config.batch_size,
         dataset_size=deployment.records,
-        rounds=rounds,
+        rounds=len(the_plan.active),
         clip=clip,
         sigma=sigma,
         clients=own.pop("clients", deployment.clients),
         sampler=config.sampler,
         sample_rate=config.sample_rate,
         secret_batches=batches_reach_further(config.sampler, deployment.clients),
-        participations=participations,
+        participations=the_plan.participations,
         server_update=moved if config.top_model else "none",
         noise=config.noise,
         seeded_noise=deployment.seeded_noise,
@@ -236,7 +225,7 @@ def stated(
     )
 
 
-def calibrated(config: P, *, records: int, clients: int, seed: int) -> P:
+def calibrated(config: P, deployment: Deployment) -> P:
     """`config` with the `dp_sigma` that follows from its epsilon, or as it is where none is given.
 
     With calibration `messages` the noised messages alone are accounted, as if the clients' and the server's states and
@@ -248,7 +237,7 @@ def calibrated(config: P, *, records: int, clients: int, seed: int) -> P:
     if config.epsilon is None:
         return config
     unit = config.model_copy(update={"dp_sigma": config.dp_clip})
-    release = channel_release(unit, Deployment(records=records, clients=clients, seed=seed))
+    release = channel_release(unit, deployment)
     if config.calibration == "messages":
         release = replace(release, client_update="frozen", server_update="none", noise="exact")
     answer = calibrate(
@@ -310,20 +299,20 @@ class ZerothOrderParty:
             self.total.zero_()
 
 
-class BaselineRun(Generic[P]):
-    """One stack of K trainings in progress, a round at a time, with noise calibrated; see `core.method.Run`."""
+A = TypeVar("A", bound=AsyncConfig)
 
-    def __init__(self, data: TrainingData, config: P, context: RunContext) -> None:
-        clients = len(data.features)
-        self.config = calibrated(config, records=data.records, clients=clients, seed=context.seed)
-        self.federation = Federation(data, self.config, context)
-        self._active = active_clients(config, clients, context.seed)
-        self._noise = ChannelNoise(self.config, context)
+
+class AsyncRun(Generic[A]):
+    """One stack of K trainings in progress, clients in the order of `active`; see `core.method.Run`."""
+
+    _parties: Mapping[int, ZerothOrderParty]
+    """By number, where parties step along directions."""
+
+    def __init__(self, data: TrainingData, config: A, context: RunContext, active: Iterator[int]) -> None:
+        self.config = config
+        self.federation = Federation(data, config, context)
+        self._active = active
         self.round = 0
-
-    def own_tensors(self) -> dict[str, Tensor]:
-        """See `mechanisms.core.method.Run.own_tensors`."""
-        return {"noise-draws": self._noise.draws}
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.core.method.Run.skip_to`."""
@@ -352,6 +341,53 @@ class BaselineRun(Generic[P]):
         if self.config.all_at_once:
             return torch.cat(list(received), 2)
         return self.federation.refresh(numbers[0], batch, received[0])
+
+    def two_point_round(
+        self,
+        answers: Downlink,
+        embed: Callable[[int, int, Batch], Tensor],
+        serve: Callable[[Batch, dict[int, Tensor]], dict[int, Tensor]],
+        step: Callable[[int, int, Tensor], None],
+    ) -> None:
+        """Run a round in which clients send two embeddings of each record and step by one answer.
+
+        Args:
+            answers: Kind of the messages that go down.
+            embed: Two embeddings (K, 2, B, width) of a client in its own round, of a batch.
+            serve: Answers by client to what the server received of a batch; moves the server.
+            step: Moves a client in its own round by the answer; not asked of clients that deviate.
+        """
+        fed = self.federation
+        numbers, own_round, batch = self.turn()
+        received, honest = {}, []
+        for number in numbers:
+            pair = fed.deviation(number, self.round, own_round, batch)
+            if pair is None:
+                honest.append(number)
+                fed.channel.note(
+                    number, self.round, "direction", partial(self._parties[number].directions.at, own_round)
+                )
+                pair = embed(number, own_round, batch)
+            received[number] = fed.upload(number, self.round, batch, pair)
+        for number, told in serve(batch, received).items():
+            answer = fed.channel.send(Message(self.round, SERVER, number, answers, told, batch.members))
+            if number in honest:
+                step(number, own_round, answer)
+        self.round += 1
+
+
+class BaselineRun(AsyncRun[P]):
+    """An `AsyncRun` with noise, calibrated, on the protected channel."""
+
+    def __init__(self, data: TrainingData, config: P, context: RunContext) -> None:
+        clients = len(data.features)
+        config = calibrated(config, Deployment(records=data.records, clients=clients, seed=context.seed))
+        super().__init__(data, config, context, active_clients(config, clients, context.seed))
+        self._noise = ChannelNoise(config, context)
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """See `mechanisms.core.method.Run.own_tensors`."""
+        return {"noise-draws": self._noise.draws}
 
 
 class FirstOrderRun(BaselineRun[BaselineConfig]):

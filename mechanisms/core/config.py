@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -23,9 +22,21 @@ from dpzv_audit.limits import (
 )
 from mechanisms.core.models import ClientModel
 from mechanisms.core.noise import NoiseKind
-from mechanisms.core.streams import by_compute_times, cyclic, largest_participation, random_activation
+from mechanisms.core.streams import by_compute_times, cyclic, random_activation
 
 C = TypeVar("C", bound="TrainingConfig")
+
+_Rate = Annotated[float, Field(ge=0)]
+_Momentum = Annotated[float, Field(ge=0, lt=1)]
+ClientRate = Annotated[_Rate, Field(description="Learning rate of the clients, eta_m; 0 freezes them.")]
+ServerRate = Annotated[_Rate, Field(description="Learning rate of the server, eta_0.")]
+ClientMomentum = Annotated[_Momentum, Field(description="Momentum of the clients' steps.")]
+ServerMomentum = Annotated[_Momentum, Field(description="Momentum of the server's steps.")]
+Positive = Annotated[float, Field(gt=0)]
+Delta = Annotated[float, Field(gt=0, lt=1)]
+Smoothing = Annotated[Positive, Field(description="Smoothing parameter, mu.")]
+Bits = Literal[1, 2, 4, 8]
+ForwardBits = Annotated[Bits | None, Field(description="Bits a value of the embeddings sent up; all 32 if not given.")]
 
 
 class TrainingConfig(BaseModel):
@@ -41,10 +52,10 @@ class TrainingConfig(BaseModel):
         64, ge=1, le=MOST_BATCH, description="Records in a batch, B; the divisor of every batch mean."
     )
     epochs: int = Field(8, ge=1, le=MOST_EPOCHS, description="Epochs of floor(D/B) rounds in all.")
-    client_rate: float = Field(5e-4, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
-    server_rate: float = Field(0.005, ge=0, description="Learning rate of the server, eta_0.")
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the clients' steps.")
-    server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
+    client_rate: ClientRate = 5e-4
+    server_rate: ServerRate = 0.005
+    momentum: ClientMomentum = 0.9
+    server_momentum: ServerMomentum = 0.9
     embedding: int = Field(16, ge=1, le=WIDEST, description="Width of a client's embedding under a top model, d_h.")
     hidden: int = Field(32, ge=1, le=WIDEST, description="Width between the server's two linear layers.")
     top_model: bool = Field(True, description="A top model at the server; without it the server sums logits.")
@@ -78,20 +89,21 @@ class TrainingConfig(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _transformer_is_named_and_used(self) -> Self:
-        if self.client_model == "transformer" and self.transformer is None:
-            raise ValueError("client_model transformer needs transformer: a folder, or a name on the Hugging Face hub")
-        if self.transformer is not None and self.client_model not in ("auto", "transformer"):
-            raise ValueError(f"transformer needs client_model transformer, not {self.client_model}")
+    def _fits_together(self) -> Self:
+        for wrong, rule in self.contradictions():
+            if wrong:
+                raise ValueError(rule)
         return self
 
-    @model_validator(mode="after")
-    def _a_public_rate_is_of_poisson_batches(self) -> Self:
-        if self.sample_rate is not None and self.sampler != "poisson":
-            raise ValueError(
-                f"sample_rate is {self.sample_rate} with sampler {self.sampler}, must be left out, or sampler poisson"
-            )
-        return self
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """Yield what settings may not be together: whether they are, and the rule."""
+        named, kind = self.transformer is not None, self.client_model
+        needs = "client_model transformer needs transformer: a folder, or a name on the Hugging Face hub"
+        yield kind == "transformer" and not named, needs
+        yield named and kind not in ("auto", "transformer"), f"transformer needs client_model transformer, not {kind}"
+        given = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
+        public = self.sample_rate is not None and self.sampler != "poisson"
+        yield public, f"{given}, must be left out, or sampler poisson"
 
     def steps_per_pass(self, records: int) -> int:
         """Return the rounds of an epoch: floor(D/B), or floor(1/Q) where the sampling rate Q is public."""
@@ -115,6 +127,9 @@ class TrainingConfig(BaseModel):
         return found
 
 
+_BY_CLIENT = ("activation_probabilities", "compute_times")
+
+
 class AsyncConfig(TrainingConfig):
     """What methods take whose clients are active one at a time."""
 
@@ -133,27 +148,32 @@ class AsyncConfig(TrainingConfig):
         "prove a record, and bounds carry the gap floating-point.",
     )
 
-    @model_validator(mode="after")
-    def _activation_is_consistent(self) -> Self:
-        if self.compute_times is not None and self.activation == "random":
-            raise ValueError("compute_times decide the order of clients, so activation must be cyclic, not random")
-        if self.activation_probabilities is not None and self.activation != "random":
-            raise ValueError("activation_probabilities need activation random")
-        for name in ("activation_probabilities", "compute_times"):
-            values = getattr(self, name)
-            if values is not None and not all(v > 0 for v in values):
-                raise ValueError(f"{name} must all be above 0")
-        return self
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """See `TrainingConfig.contradictions`."""
+        yield from super().contradictions()
+        random = self.activation == "random"
+        clock = "compute_times decide the order of clients, so activation must be cyclic, not random"
+        yield self.compute_times is not None and random, clock
+        yield (
+            self.activation_probabilities is not None and not random,
+            "activation_probabilities need activation random",
+        )
+        for name in _BY_CLIENT:
+            yield min(getattr(self, name) or (1,)) <= 0, f"{name} must all be above 0"
+
+    @property
+    def all_at_once(self) -> bool:
+        """Whether all clients take part in every round, on one batch."""
+        return False
 
     def check_clients(self, clients: int) -> None:
         """Raise `InputError` where activation is not of so many clients."""
-        for name in ("activation_probabilities", "compute_times"):
+        for name in _BY_CLIENT:
             values = getattr(self, name)
             if values is not None and len(values) != clients:
                 raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
 
 
-Bits = Literal[1, 2, 4, 8]
 Downlink = Literal["scalar", "losses", "gradient"]
 
 
@@ -170,10 +190,10 @@ class ProtectedConfig(AsyncConfig):
     dp: Literal["none", "embedding", "embedding-batch", "gradient"] = Field(
         "none", description="What is clipped and noised: embeddings going up, or per-record gradients coming down."
     )
-    dp_clip: float = Field(1.0, gt=0, description="L2 clip of what is protected: C_h or C_g.")
+    dp_clip: Positive = Field(1.0, description="L2 clip of what is protected: C_h or C_g.")
     dp_sigma: float = Field(0.0, ge=0, description="Standard deviation of the noise on every coordinate.")
     epsilon: float | None = Field(None, gt=0, description="Target epsilon from which dp_sigma follows, if given.")
-    delta: float = Field(1e-5, gt=0, lt=1, description="Delta of the target.")
+    delta: Delta = Field(1e-5, description="Delta of the target.")
     calibration: Literal["messages", "sound"] = Field(
         "messages",
         description="How noise follows from the target: by the noised messages alone, or only where that is sound.",
@@ -189,52 +209,39 @@ class ProtectedConfig(AsyncConfig):
         return self.dp != "none" and (self.dp_sigma > 0 or self.epsilon is not None)
 
     @property
-    def all_at_once(self) -> bool:
-        """Whether all clients take part in every round, on one batch."""
-        return False
-
-    @property
     def server_step(self) -> Literal["zo", "sgd"]:
         """How the server steps: by evaluations of the loss, or by its gradient."""
         return "sgd"
 
-    @model_validator(mode="after")
-    def _noise_has_a_channel(self) -> Self:
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """See `TrainingConfig.contradictions`."""
+        yield from super().contradictions()
         said = {
             "dp_sigma above 0": self.dp_sigma > 0,
             "epsilon": self.epsilon is not None,
             "noise float": self.noise == "float",
         }
         for name, given in said.items():
-            if self.dp == "none" and given:
-                raise ValueError(f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on")
-        if self.dp_sigma > 0 and self.epsilon is not None:
-            raise ValueError(
-                f"dp_sigma is {self.dp_sigma} with an epsilon given, from which it follows: give one of the two"
-            )
-        if self.neighbours == "replace-label" and self.dp.startswith("embedding"):
-            raise ValueError(
-                "neighbours must be replace-record or zero-out with dp embedding: the server owns the labels"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _round_has_what_is_set(self) -> Self:
-        for name in ("activation", "activation_probabilities", "compute_times") if self.all_at_once else ():
-            if getattr(self, name) != AsyncConfig.model_fields[name].default:
-                raise ValueError(f"{name} does not apply: all clients take part in every round")
-        if self.dp == "gradient" and self.answers != "gradient":
-            raise ValueError("dp must be none, embedding or embedding-batch: no gradient travels here")
-        return self
+            channel = f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on"
+            yield self.dp == "none" and given, channel
+        both = f"dp_sigma is {self.dp_sigma} with an epsilon given, from which it follows: give one of the two"
+        yield self.dp_sigma > 0 and self.epsilon is not None, both
+        label = self.neighbours == "replace-label" and self.dp.startswith("embedding")
+        yield label, "neighbours must be replace-record or zero-out with dp embedding: the server owns the labels"
+        for name in ("activation", *_BY_CLIENT):
+            other = getattr(self, name) != AsyncConfig.model_fields[name].default
+            yield self.all_at_once and other, f"{name} does not apply: all clients take part in every round"
+        nothing = self.dp == "gradient" and self.answers != "gradient"
+        yield nothing, "dp must be none, embedding or embedding-batch: no gradient travels here"
 
 
 class BaselineConfig(ProtectedConfig):
     """What the first-order baselines share. Rates and momentum are those of plain SGD."""
 
-    client_rate: float = Field(0.05, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
-    server_rate: float = Field(0.05, ge=0, description="Learning rate of the server, eta_0.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
-    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
+    client_rate: ClientRate = 0.05
+    server_rate: ServerRate = 0.05
+    momentum: ClientMomentum = 0.0
+    server_momentum: ServerMomentum = 0.0
 
 
 def build_config(kind: type[C], values: dict[str, object]) -> C:
@@ -263,26 +270,6 @@ def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: in
         raise InputError(f"must be at most {MOST_ROUNDS:,}", "rounds", rounds)
     config.check_sampler()
     return rounds_of(config, records) if rounds is None else rounds
-
-
-def participations_of(
-    config: AsyncConfig, rounds_by_client: Sequence[int], *, records: int, repeats: Mapping[int, int] | None = None
-) -> int | None:
-    """Largest number of rounds, over all clients, that a record takes part in; None where that is random."""
-    if config.sampler != "shuffled":
-        return None
-    return sum(
-        largest_participation(
-            rounds, steps_per_pass=config.steps_per_pass(records), first_pass_repeats=(repeats or {}).get(m, 1)
-        )
-        for m, rounds in enumerate(rounds_by_client, start=1)
-    )
-
-
-def rounds_by_client(active: Iterable[int], clients: int) -> tuple[int, ...]:
-    """Count the rounds of each of so many clients in the `active` ones, by round."""
-    counted = Counter(active)
-    return tuple(counted[m] for m in range(1, clients + 1))
 
 
 def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import Protocol
 
@@ -13,11 +15,11 @@ from torch import Tensor
 
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import Ledger, Observer
-from mechanisms.core.config import TrainingConfig
+from mechanisms.core.config import AsyncConfig, TrainingConfig, active_clients, check_plan
 from mechanisms.core.joining import joined
 from mechanisms.core.noise import NoiseOrigin
 from mechanisms.core.replicas import ParameterStack
-from mechanisms.core.streams import Batch, Streams
+from mechanisms.core.streams import Batch, Streams, cyclic, largest_participation
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,26 @@ class Deployment:
     repeats: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     seeded_noise: bool = False
     data_dependent_side: bool = False
+
+
+def schedule(config: AsyncConfig, deployment: Deployment) -> Plan:
+    """Return who is active when, without noise; in a synchronous method one client stands for all.
+
+    Raises:
+        InputError: The configuration does not fit the deployment, or makes too many rounds.
+    """
+    records, clients = deployment.records, deployment.clients
+    rounds = check_plan(config, records=records, clients=clients, rounds=deployment.rounds)
+    order = cyclic(1) if config.all_at_once else active_clients(config, clients, deployment.seed)
+    active = tuple(islice(order, rounds))
+    counted = Counter(active)
+    by_client = tuple(counted[m] for m in range(1, 2 if config.all_at_once else clients + 1))
+    repeats, each = deployment.repeats, config.steps_per_pass(records)
+    largest = [
+        largest_participation(count, steps_per_pass=each, first_pass_repeats=repeats.get(m, 1))
+        for m, count in enumerate(by_client, start=1)
+    ]
+    return Plan(active, by_client, sum(largest) if config.sampler == "shuffled" else None, sigma=0.0)
 
 
 def repeats_of(behaviours: Mapping[int, ClientBehaviour | GradientBehaviour]) -> dict[int, int]:

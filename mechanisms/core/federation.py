@@ -144,8 +144,9 @@ class Federation:
             raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}, must be {shape}")
         return uploads
 
-    def embed_pair(self, client: ClientState, batch: Batch, models: ParameterStack) -> Tensor:
-        """Embeddings (K, 2, B, width) of `batch` under two models of each replica, of a stack of 2K."""
+    def embed_pair(self, number: int, batch: Batch, models: ParameterStack) -> Tensor:
+        """Embeddings (K, 2, B, width) of a client's `batch` under two models of each replica, of a stack of 2K."""
+        client = self.clients[number - 1]
         inputs = self.inputs(client, batch)
         doubled = inputs.unsqueeze(1).expand(-1, 2, *inputs.shape[1:]).flatten(0, 1)
         return client.evaluator.forward(models, doubled).view(self.stack, 2, -1, self.width)

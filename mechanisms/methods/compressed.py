@@ -6,29 +6,29 @@ pulling that one gradient back through its present model each time (Q = 1 is spl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from dpzv_audit.limits import MOST_LOCAL_STEPS
 from mechanisms.core.baselines import FirstOrderRun, baseline_method
-from mechanisms.core.config import BaselineConfig, Bits
+from mechanisms.core.config import BaselineConfig, ClientMomentum, ForwardBits, ServerMomentum
 from mechanisms.core.context import RunContext, TrainingData
 
 
 class CompressedConfig(BaselineConfig):
     """Compressed VFL; `split` is the case without compression."""
 
-    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
+    forward_bits: ForwardBits = None
     local_steps: int = Field(1, ge=1, le=MOST_LOCAL_STEPS, description="Local steps of a client in a round, Q.")
 
-    @model_validator(mode="after")
-    def _batches_have_one_size(self) -> Self:
-        if self.forward_bits is not None and self.sampler == "poisson":
-            raise ValueError("sampler must be shuffled or uniform with forward_bits: batches of one size are quantised")
-        return self
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """See `TrainingConfig.contradictions`."""
+        yield from super().contradictions()
+        sizes = self.forward_bits is not None and self.sampler == "poisson"
+        yield sizes, "sampler must be shuffled or uniform with forward_bits: batches of one size are quantised"
 
     @property
     def all_at_once(self) -> bool:
@@ -39,8 +39,8 @@ class CompressedConfig(BaselineConfig):
 class SplitConfig(CompressedConfig):
     """Split learning: synchronous, first order."""
 
-    momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the clients' steps.")
-    server_momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of the server's steps.")
+    momentum: ClientMomentum = 0.9
+    server_momentum: ServerMomentum = 0.9
 
 
 class CompressedRun(FirstOrderRun):

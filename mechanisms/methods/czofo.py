@@ -7,16 +7,17 @@ losses are taken before the server steps, as the algorithm says.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Iterator
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_EMBEDDED
 from mechanisms.core.baselines import BaselineRun, baseline_method
 from mechanisms.core.channel import SERVER, Message, quantised
-from mechanisms.core.config import BaselineConfig, Bits
+from mechanisms.core.config import BaselineConfig, Bits, ForwardBits, Smoothing
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import cross_entropy
@@ -29,17 +30,17 @@ class CZOFOConfig(BaselineConfig):
     answers = "scalar"
 
     directions: int = Field(10, ge=1, le=MOST_DIRECTIONS, description="Directions a round, q.")
-    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
+    smoothing: Smoothing = 1e-3
     direction: DirectionKind = Field("gaussian", description="Distribution of a record's direction.")
     scalars: Literal["batch", "record"] = Field("batch", description="One difference a direction, or one a record too.")
-    forward_bits: Bits | None = Field(None, description="Bits a value of the embeddings sent up; all 32 if not given.")
+    forward_bits: ForwardBits = None
     backward_bits: Bits | None = Field(None, description="Bits a difference sent down; all 32 if not given.")
 
-    @model_validator(mode="after")
-    def _batches_have_one_size(self) -> Self:
-        if self.sampler == "poisson":
-            raise ValueError("sampler must be shuffled or uniform: directions are shared for batches of one size")
-        return self
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """See `TrainingConfig.contradictions`."""
+        yield from super().contradictions()
+        sizes = "sampler must be shuffled or uniform: directions are shared for batches of one size"
+        yield self.sampler == "poisson", sizes
 
     def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:
         """See `TrainingConfig.sizes`: the directions of a batch as well."""

@@ -15,31 +15,24 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
 from dpzv_audit.errors import InputError
 from dpzv_audit.limits import MOST_DIRECTIONS, MOST_ROUNDS
 from dpzv_audit.seeds import Purpose
-from mechanisms.core.baselines import ZerothOrderParty, stated
-from mechanisms.core.channel import SERVER, Message
-from mechanisms.core.config import (
-    AsyncConfig,
-    TrainingConfig,
-    active_clients,
-    check_plan,
-    participations_of,
-    rounds_by_client,
-)
-from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of
-from mechanisms.core.federation import ClientState, Federation
+from mechanisms.core.baselines import AsyncRun, ZerothOrderParty, stated
+from mechanisms.core.channel import SERVER
+from mechanisms.core.config import AsyncConfig, Delta, Positive, TrainingConfig
+from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, dtype_of, repeats_of, schedule
+from mechanisms.core.federation import Federation
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
 from mechanisms.core.models import dimension
 from mechanisms.core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
@@ -51,22 +44,22 @@ class DPZVConfig(AsyncConfig):
     """DPZV (paper 001, algorithm 1) with every reading that the paper leaves open; defaults are table 3's values."""
 
     epsilon: float | None = Field(1.0, gt=0, description="Claimed epsilon, from which the noise follows.")
-    delta: float = Field(1e-5, gt=0, lt=1, description="Delta of the claim.")
+    delta: Delta = Field(1e-5, description="Delta of the claim.")
     calibration: Literal["paper", "sound", "none"] = Field(
         "paper", description="How noise follows from the claim: theorem 5.1, the sound bound, or no noise."
     )
     sigma: float | None = Field(None, ge=0, description="Standard deviation of the scalar's noise; overrides the rest.")
-    clip: float = Field(10.0, gt=0, description="Clipping threshold of a record's difference, C.")
+    clip: Positive = Field(10.0, description="Clipping threshold of a record's difference, C.")
     clip_rule: ClipRule = Field("symmetric", description="symmetric, or paper-one-sided: min(x, C) as eq. 8 prints.")
     difference: Literal["central", "paper"] = Field(
         "central", description="Divide by 2 lambda (eq. 3, unbiased) or by lambda (eq. 7 as printed)."
     )
-    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter of the clients, lambda.")
-    server_smoothing: float = Field(1e-3, gt=0, description="Smoothing of the server, lambda_0, for zo and joint-zo.")
+    smoothing: Positive = Field(1e-3, description="Smoothing parameter of the clients, lambda.")
+    server_smoothing: Positive = Field(1e-3, description="Smoothing of the server, lambda_0, for zo and joint-zo.")
     server_update: Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"] = Field(
         "sgd", description="How the server trains its top model."
     )
-    server_clip: float = Field(1.0, gt=0, description="Per-record gradient clip of dp-sgd.")
+    server_clip: Positive = Field(1.0, description="Per-record gradient clip of dp-sgd.")
     server_noise_multiplier: float = Field(
         0.0,
         ge=0,
@@ -86,21 +79,20 @@ class DPZVConfig(AsyncConfig):
     )
     distinct_ids: bool = Field(False, description="The server ignores repetitions of a record within a batch.")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.sigma is None and self.epsilon is None and self.calibration != "none":
-            raise ValueError(f"epsilon is missing: calibration {self.calibration} needs it (or give sigma)")
-        if self.sigma is None and self.calibration == "sound" and self.clip_rule == "paper-one-sided":
-            raise ValueError(
-                "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
-            )
-        if self.directions > 1 and self.perturbation == "in-place":
-            raise ValueError(
-                "directions above 1 needs perturbation functional: in place there is no store to average in"
-            )
-        if self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0:
-            raise ValueError("server_update dp-sgd needs server_noise_multiplier above 0")
-        return self
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """See `TrainingConfig.contradictions`."""
+        yield from super().contradictions()
+        claimed = self.sigma is None and self.calibration != "none"
+        missing = f"epsilon is missing: calibration {self.calibration} needs it (or give sigma)"
+        yield claimed and self.epsilon is None, missing
+        one_sided = self.calibration == "sound" and self.clip_rule == "paper-one-sided"
+        infinite = "calibration sound needs clip_rule symmetric: one-sided clipping has no finite sensitivity"
+        yield claimed and one_sided, infinite
+        averaged = self.directions > 1 and self.perturbation == "in-place"
+        store = "directions above 1 needs perturbation functional: in place there is no store to average in"
+        yield averaged, store
+        noiseless = self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0
+        yield noiseless, "server_update dp-sgd needs server_noise_multiplier above 0"
 
     def check_sampler(self) -> None:
         """Raise `InputError` where sound calibration does not know how often a record takes part."""
@@ -115,16 +107,14 @@ def plan(config: DPZVConfig, deployment: Deployment) -> Plan:
     The noise is a property of the system that is deployed: whoever attacks or audits it, under whatever neighbour
     relation, meets the same.
     """
-    records, clients, repeats = deployment.records, deployment.clients, deployment.repeats
-    rounds = check_plan(config, records=records, clients=clients, rounds=deployment.rounds)
-    active = tuple(islice(active_clients(config, clients, deployment.seed), rounds))
-    by_client = rounds_by_client(active, clients)
-    participations = participations_of(config, by_client, records=records, repeats=repeats)
-    if participations is None and any(r > 1 for r in repeats.values()):
+    the_plan = schedule(config, deployment)
+    participations = the_plan.participations
+    if participations is None and any(r > 1 for r in deployment.repeats.values()):
         raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
-    return Plan(active, by_client, participations, _sigma(config, records, rounds, participations))
+    sigma = _sigma(config, deployment.records, len(the_plan.active), participations)
+    return replace(the_plan, participations=participations, sigma=sigma)
 
 
 def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -> Release:
@@ -134,8 +124,7 @@ def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -
     return stated(
         config,
         deployment,
-        rounds=len(the_plan.active),
-        participations=the_plan.participations,
+        the_plan,
         clip=config.clip,
         sigma=the_plan.sigma,
         update=config.server_update,
@@ -290,97 +279,71 @@ class ServerTrainer:
         return self._noise.next() + total / config.batch_size
 
 
-class DPZVRun:
-    """One stack of K trainings in progress, a round at a time; see `mechanisms.core.method.Run`."""
+class DPZVRun(AsyncRun[DPZVConfig]):
+    """DPZV; see `AsyncRun.two_point_round`."""
 
     def __init__(self, data: TrainingData, config: DPZVConfig, context: RunContext) -> None:
-        self.config = config
-        self.plan = context.plan or plan(
-            config,
-            Deployment(
-                records=data.records,
-                clients=len(data.features),
-                seed=context.seed,
-                repeats=repeats_of(context.behaviours),
-            ),
+        deployment = Deployment(
+            records=data.records,
+            clients=len(data.features),
+            seed=context.seed,
+            repeats=repeats_of(context.behaviours),
         )
-        self._context = context
-        self.round = 0
-        self.federation = fed = Federation(data, config, context)
+        self.plan = context.plan or plan(config, deployment)
+        super().__init__(data, config, context, iter(self.plan.active))
+        fed, self._context = self.federation, context
         self._channel = ScalarChannel(config, self.plan.sigma, context)
         self._server = ServerTrainer(fed, config)
         numbers = range(1, len(fed.clients) + 1)
-        self._parties = [ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in numbers]
+        self._parties = {m: ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in numbers}
         self._scale = 1.0 / ((2.0 if config.difference == "central" else 1.0) * config.smoothing)
         self._counts = torch.zeros(fed.stack * fed.records + 1, dtype=torch.int32, device=fed.device)
         fed.fill_table(context.behaviours)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
-        averaged = {f"client-{m}-averaged": party.total for m, party in enumerate(self._parties, start=1)}
+        averaged = {f"client-{m}-averaged": party.total for m, party in self._parties.items()}
         return {"participations": self._counts, "server-averaged": self._server.party.total, **averaged}
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.core.method.Run.skip_to`."""
-        self.round = rounds
+        super().skip_to(rounds)
         self._channel.noise.skip_to(rounds)
         self._server.skip_to(rounds)
 
     def step(self) -> None:
         """Run the next round (algorithm 1, lines 3 to 10)."""
-        fed, config = self.federation, self.config
-        number = self.plan.active[self.round]
-        client = fed.clients[number - 1]
-        own_round = client.rounds
-        behaviour = self._context.behaviours.get(number)
-        batch = client.next_batch(behaviour.first_pass_repeats if behaviour else 1, fed.steps_per_pass)
+        self.two_point_round("scalar", self._embed_twice, self._serve, self._client_step)
 
-        # Client: two embeddings of its batch (eq. 6), or whatever a client that deviates sends.
-        uploads = fed.deviation(number, self.round, own_round, batch)
-        honest = uploads is None
-        if uploads is None:
-            uploads = self._embed_twice(client, number, own_round, batch)
-        received = fed.upload(number, self.round, batch, uploads)
-
-        # Server: one clipped, noised scalar (eqs. 7 and 8), its own update, the answer.
-        scalar = self._serve(number, batch, received)
-        answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", scalar, batch.members))
-
-        # Client: a step along the direction it chose (eq. 9).
-        if honest and config.client_rate > 0:
-            self._client_step(number, own_round, answer)
-        self.round += 1
-
-    def _embed_twice(self, client: ClientState, number: int, own_round: int, batch: Batch) -> Tensor:
+    def _embed_twice(self, number: int, own_round: int, batch: Batch) -> Tensor:
         """h+ and h- (eq. 6), shape (K, 2, B, width)."""
-        fed, smoothing, party = self.federation, self.config.smoothing, self._parties[number - 1]
-        directions = party.directions
-        fed.channel.note(number, self.round, "direction", lambda: directions.at(own_round))
-        if self.config.perturbation == "in-place":
-            inputs = fed.inputs(client, batch)
-            pair = []
-            for shift in (smoothing, -2.0 * smoothing):
-                shift_in_place(client.parameters, directions, own_round, shift)
-                pair.append(client.evaluator.forward(client.parameters, inputs))
-            shift_in_place(client.parameters, directions, own_round, smoothing)
-            return torch.stack(pair, 1)
-        return fed.embed_pair(client, batch, party.moved(own_round, smoothing, -smoothing))
+        fed, smoothing, party = self.federation, self.config.smoothing, self._parties[number]
+        if self.config.perturbation != "in-place":
+            return fed.embed_pair(number, batch, party.moved(own_round, smoothing, -smoothing))
+        client, directions = fed.clients[number - 1], party.directions
+        inputs = fed.inputs(client, batch)
+        pair = []
+        for shift in (smoothing, -2.0 * smoothing):
+            shift_in_place(client.parameters, directions, own_round, shift)
+            pair.append(client.evaluator.forward(client.parameters, inputs))
+        shift_in_place(client.parameters, directions, own_round, smoothing)
+        return torch.stack(pair, 1)
 
-    def _serve(self, number: int, batch: Batch, uploads: Tensor) -> Tensor:
-        """Refresh the table with the mean of h+ and h-, compute the scalar (K,), update the server."""
+    def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
+        """One clipped, noised scalar (K,), eqs. 7 and 8, once the table has the mean of h+ and h-; the server steps."""
         fed = self.federation
+        ((number, pair),) = uploads.items()
         labels = fed.data.batch_labels(batch)
         weights = self._accepted(batch)
-        plus, minus = uploads.unbind(1)
-        rows = fed.refresh(number, batch, torch.lerp(plus, minus, 0.5))
-        differences = self._server.loss_differences(self.round, rows, uploads, labels, fed.slots[number - 1])
+        rows = fed.refresh(number, batch, torch.lerp(pair[:, 0], pair[:, 1], 0.5))
+        differences = self._server.loss_differences(self.round, rows, pair, labels, fed.slots[number - 1])
         sums = self._channel.sums(differences, self._scale, weights)
         noised, released = self._context.noised, self._context.released
         scalar = self._channel.scalars(noised(sums) if noised else sums + self._channel.noise.next())
         if released is not None:
             scalar = released(scalar)
         self._server.step(self.round, rows, labels, weights, scalar)
-        return scalar
+        return {number: scalar}
 
     def _accepted(self, batch: Batch) -> Tensor | None:
         """Weights (K, B) of the records that count: padding does not, nor do records past the server's limits."""
@@ -397,7 +360,9 @@ class DPZVRun:
 
     def _client_step(self, number: int, own_round: int, scalar: Tensor) -> None:
         """w_m <- w_m - eta_m Delta u (eq. 9), with momentum; the average of q such estimates every q own rounds."""
-        config, party = self.config, self._parties[number - 1]
+        config, party = self.config, self._parties[number]
+        if config.client_rate == 0:
+            return
         if config.perturbation == "in-place" and config.momentum == 0.0:
             shift_in_place(party.parameters, party.directions, own_round, scalar.unsqueeze(1) * -config.client_rate)
         else:

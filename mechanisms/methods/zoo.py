@@ -16,8 +16,8 @@ from pydantic import Field
 from torch import Tensor
 
 from mechanisms.core.baselines import BaselineRun, ZerothOrderParty, baseline_method
-from mechanisms.core.channel import SERVER, Message
-from mechanisms.core.config import ProtectedConfig
+from mechanisms.core.channel import SERVER
+from mechanisms.core.config import ClientMomentum, ClientRate, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Differences
 from mechanisms.core.replicas import cross_entropy
@@ -31,11 +31,11 @@ class ZerothOrderConfig(ProtectedConfig):
     client_step = "zeroth-order"
     answers = "losses"
 
-    client_rate: float = Field(1e-3, ge=0, description="Learning rate of the clients, eta_m; 0 freezes them.")
-    server_rate: float = Field(1e-3, ge=0, description="Learning rate of the server, eta_0.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the clients' steps.")
-    server_momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of the server's steps.")
-    smoothing: float = Field(1e-3, gt=0, description="Smoothing parameter, mu.")
+    client_rate: ClientRate = 1e-3
+    server_rate: ServerRate = 1e-3
+    momentum: ClientMomentum = 0.0
+    server_momentum: ServerMomentum = 0.0
+    smoothing: Smoothing = 1e-3
     direction: DirectionKind = Field("gaussian", description="Distribution of the directions.")
     synchronous: bool = Field(False, description="All clients in every round, on one batch.")
     server_first_order: bool = Field(False, description="The server steps by its exact gradient (VFL-Cascaded).")
@@ -52,47 +52,34 @@ class ZerothOrderConfig(ProtectedConfig):
 
 
 class ZOORun(BaselineRun[ZerothOrderConfig]):
-    """ZOO-VFL, where `synchronous` activates all clients in every round; see `BaselineRun`."""
+    """ZOO-VFL, where `synchronous` activates all clients in every round; see `AsyncRun.two_point_round`."""
 
     def __init__(self, data: TrainingData, config: ZerothOrderConfig, context: RunContext) -> None:
         super().__init__(data, config, context)
         fed = self.federation
-        numbers = range(1, len(fed.clients) + 1)
-        self._parties = [ZerothOrderParty(fed, number, config.direction) for number in (SERVER, *numbers)]
+        numbers = range(len(fed.clients) + 1)
+        self._parties = {m: ZerothOrderParty(fed, m, config.direction) for m in numbers}
         # All clients send every batch in the synchronous methods: nothing is ever read from a table.
         if not config.synchronous:
             fed.fill_table(context.behaviours, protect=self._noise.embeddings)
 
     def step(self) -> None:
         """Run the next round: one client, or all of them."""
-        fed = self.federation
-        numbers, own_round, batch = self.turn()
-        uploads, deviating = {}, set()
-        for number in numbers:
-            pair = fed.deviation(number, self.round, own_round, batch)
-            if pair is not None:
-                deviating.add(number)
-            else:
-                pair = self._noise.embeddings(batch.cleared(self._embed_twice(number, own_round, batch)))
-            uploads[number] = fed.upload(number, self.round, batch, pair)
-        rows = self.rows(numbers, batch, [pair[:, 0] for pair in uploads.values()])
-        labels = fed.data.batch_labels(batch)
-        losses = {
-            number: self._losses(rows, pair, labels, fed.slots[number - 1], batch) for number, pair in uploads.items()
-        }
-        self._server_step(rows, labels, batch)
-        for number, pair in losses.items():
-            answer = fed.channel.send(Message(self.round, SERVER, number, "losses", pair, batch.members))
-            if number not in deviating:
-                self._step(number, own_round, answer)
-        self.round += 1
+        self.two_point_round("losses", self._embed_twice, self._serve, self._step)
 
     def _embed_twice(self, number: int, own_round: int, batch: Batch) -> Tensor:
-        """h(w) and h(w + mu u), shape (K, 2, B, width)."""
-        fed, party = self.federation, self._parties[number]
-        fed.channel.note(number, self.round, "direction", party.directions.at(own_round))
-        models = party.moved(own_round, 0.0, self.config.smoothing)
-        return fed.embed_pair(fed.clients[number - 1], batch, models)
+        """h(w) and h(w + mu u) under noise, shape (K, 2, B, width)."""
+        models = self._parties[number].moved(own_round, 0.0, self.config.smoothing)
+        return self._noise.embeddings(batch.cleared(self.federation.embed_pair(number, batch, models)))
+
+    def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The two losses for each client; the server steps once they are computed."""
+        fed = self.federation
+        rows = self.rows(tuple(uploads), batch, [pair[:, 0] for pair in uploads.values()])
+        labels = fed.data.batch_labels(batch)
+        answers = {m: self._losses(rows, pair, labels, fed.slots[m - 1], batch) for m, pair in uploads.items()}
+        self._server_step(rows, labels, batch)
+        return answers
 
     def _losses(self, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
         """The two batch losses, (K, 2)."""

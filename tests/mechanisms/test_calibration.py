@@ -52,7 +52,7 @@ def messages_about_a_record(method):
 def test_sigma_is_the_gaussian_mechanisms_for_all_messages_about_a_record(method, neighbours, factor):
     """sigma = s sqrt(messages) / mu with s = 2C where a record is replaced and C where it is zeroed out."""
     config = configure(method, dp="embedding", epsilon=2.0, delta=1e-4, neighbours=neighbours)
-    sigma = calibrated(config, **SHAPE).dp_sigma
+    sigma = calibrated(config, Deployment(**SHAPE)).dp_sigma
     count = messages_about_a_record(method)
     assert sigma == pytest.approx(factor * 0.2 * math.sqrt(count) / mu_from_epsilon(2.0, 1e-4), rel=1e-6)
 
@@ -60,7 +60,7 @@ def test_sigma_is_the_gaussian_mechanisms_for_all_messages_about_a_record(method
 @pytest.mark.parametrize("neighbours", ["replace-record", "zero-out"])
 def test_one_clip_over_a_batch_moves_by_2c_in_either_relation(neighbours):
     batch, record = (
-        calibrated(configure("zoo-vfl", dp=dp, epsilon=1.0, neighbours=relation), **SHAPE).dp_sigma
+        calibrated(configure("zoo-vfl", dp=dp, epsilon=1.0, neighbours=relation), Deployment(**SHAPE)).dp_sigma
         for dp, relation in (("embedding-batch", neighbours), ("embedding", "replace-record"))
     )
     assert batch == pytest.approx(record, rel=1e-9)
@@ -100,7 +100,7 @@ def test_gradients_are_protected_soundly_where_the_server_has_no_parameters():
 def test_what_the_messages_do_not_cover_is_named(method, options, gap):
     assert guarantee(method, **options, epsilon=1.0)[2] == (gap,)
     with pytest.raises(InputError, match=rf"^calibration is 'sound' with dp .*{gap}") as error:
-        calibrated(configure(method, **options, epsilon=1.0, calibration="sound"), **SHAPE)
+        calibrated(configure(method, **options, epsilon=1.0, calibration="sound"), Deployment(**SHAPE))
     assert "\n" not in str(error.value)
 
 
@@ -120,7 +120,7 @@ def test_float_noise_leaves_a_sound_bound_without_soundness():
     beside = next(b for b in bounds[1] if b.accountant == best.accountant)
     assert (beside.epsilon, beside.gap) == (best.epsilon, "floating-point")
     with pytest.raises(InputError, match=r"^calibration is 'sound' with dp gradient.*floating-point"):
-        calibrated(configure("vafl", **options, noise="float", calibration="sound"), **SHAPE)
+        calibrated(configure("vafl", **options, noise="float", calibration="sound"), Deployment(**SHAPE))
 
 
 def worlds(make_dataset, method, config, monkeypatch):
@@ -196,7 +196,7 @@ def test_first_order_clients_do_leak_past_their_noised_rows(method, make_dataset
 def test_training_uses_the_calibrated_noise(method, make_dataset):
     data = TrainingData.of(make_dataset(records=RECORDS, clients=CLIENTS), dtype=torch.float64, device="cpu")
     config = configure(method, dp="embedding", epsilon=2.0)
-    sigma = calibrated(config, **SHAPE).dp_sigma
+    sigma = calibrated(config, Deployment(**SHAPE)).dp_sigma
     assert sigma > 0
     plain = configure(method, dp="embedding", dp_sigma=sigma)
     first, second = (train(data, c, seed=0) for c in (config, plain))
