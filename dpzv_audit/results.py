@@ -453,7 +453,8 @@ class Cell(Part):
     controls_hold: StrictBool | None = None
     control_p: Number | None = None
     accuracy: Number | None = None
-    run: str | None = None
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = None
+    """The path of its report below the matrix's folder."""
 
 
 class NegativeControls(Part):

@@ -13,15 +13,14 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from dpzv_audit.errors import inert_json, inert_xml
-from dpzv_audit.findings import Verdict
-from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
-from reports.text import MISSING, clean, markdown
-from reports.verification import MEANINGS, ORDER, row_of, word_of, words_of
+from dpzv_audit.results import ClaimResult, VerifyResult
+from reports.content import environment
+from reports.text import clean
+from reports.verification import MEANINGS, ORDER, words_of
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 MOST_ROWS = 500
 """A step summary holds a megabyte at most."""
-_SUMMARY = ("| claim | verdict | claimed | measured | proved | p |", "| --- | --- | ---: | ---: | ---: | ---: |")
 
 
 def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) -> str:
@@ -29,28 +28,22 @@ def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) 
 
     `measured` holds the seconds of each claim (`dpzv_audit.claims.result.measured`), where they are known.
     """
-    claims, file = result.claims, clean(result.claims_file)
-
-    def time(name: str) -> str:
-        return f"{(measured or {}).get(name, 0.0):.3f}"
-
-    totals = {
-        "tests": str(len(claims)),
-        "failures": str(sum(claim.fails for claim in claims)),
-        "errors": "0",
-    }
-    skipped = str(sum(map(_skipped, claims)))
-    seconds = {"time": time("seconds")}
+    claims, file, times = result.claims, clean(result.claims_file), measured or {}
+    skipped = [claim.verdict == "inconclusive" and not claim.fails for claim in claims]
+    failures = str(sum(claim.fails for claim in claims))
+    totals = {"tests": str(len(claims)), "failures": failures, "errors": "0"}
+    seconds = {"time": f"{times.get('seconds', 0.0):.3f}"}
     root = Element("testsuites", {"name": "dpzv-audit", **totals, **seconds})
-    suite = SubElement(root, "testsuite", {"name": file, **totals, "skipped": skipped, **seconds})
+    suite = SubElement(root, "testsuite", {"name": file, **totals, "skipped": str(sum(skipped)), **seconds})
     for place, claim in enumerate(claims, start=1):
-        named = {"classname": file, "name": clean(claim.name), "time": time(f"seconds of claim {place}")}
+        took = f"{times.get(f'seconds of claim {place}', 0.0):.3f}"
+        named = {"classname": file, "name": clean(claim.name), "time": took}
         case = SubElement(suite, "testcase", named)
         text = clean(claim.sentence)
         if claim.fails:
             failure = SubElement(case, "failure", {"type": words_of(claim), "message": text})
             failure.text = f"{file}:{claim.line}: {text}"
-        elif _skipped(claim):
+        elif skipped[place - 1]:
             SubElement(case, "skipped", {"message": text})
         else:
             SubElement(case, "system-out").text = text
@@ -59,19 +52,24 @@ def to_junit(result: VerifyResult, measured: Mapping[str, float] | None = None) 
     return f'<?xml version="1.0" encoding="utf-8"?>\n{source}\n'
 
 
-def _skipped(claim: ClaimResult) -> bool:
-    return claim.verdict == "inconclusive" and not claim.fails
-
-
 def to_sarif(result: VerifyResult) -> str:
-    """Return SARIF of a result of `verify`: a rule per verdict, a result per claim, at its line of the claims file."""
+    """Return SARIF of a result of `verify`: a rule per verdict, a result per claim, at its line of the claims file.
+
+    A rule's level is that of its verdict under the run's options, whatever else one claim of it may lack.
+    """
+    levels = {
+        "refuted": "error",
+        "overclaimed": "warning" if result.options.allow_overclaimed else "error",
+        "inconclusive": "error" if result.options.strict else "note",
+        "supported": "note",
+    }
     rules = [
         {
             "id": f"claim-{verdict}",
             "name": f"Claim{verdict.capitalize()}",
             "shortDescription": {"text": f"A privacy claim is {verdict}."},
             "fullDescription": {"text": MEANINGS[verdict]},
-            "defaultConfiguration": {"level": _level(verdict, result.options)},
+            "defaultConfiguration": {"level": levels[verdict]},
         }
         for verdict in ORDER
     ]
@@ -86,20 +84,12 @@ def to_sarif(result: VerifyResult) -> str:
     return inert_json(json.dumps(found, indent=2, allow_nan=False)) + "\n"
 
 
-def _level(verdict: Verdict, options: GateOptions) -> str:
-    """Return the level of a verdict under the run's options, whatever else one claim of it may lack."""
-    if verdict == "overclaimed":
-        return "warning" if options.allow_overclaimed else "error"
-    fails = verdict == "refuted" or (verdict == "inconclusive" and options.strict)
-    return "error" if fails else "note"
-
-
-def _standing(claim: ClaimResult, options: GateOptions) -> dict[str, str]:
+def _standing(claim: ClaimResult) -> dict[str, str]:
     """Return level and kind: only what is of kind "fail" has a level (section 3.27.10)."""
     if claim.fails:
         return {"level": "error", "kind": "fail"}
     if claim.verdict == "overclaimed":
-        return {"level": _level(claim.verdict, options), "kind": "fail"}
+        return {"level": "warning", "kind": "fail"}
     return {"level": "none", "kind": "pass" if claim.verdict == "supported" else "open"}
 
 
@@ -112,7 +102,7 @@ def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
     return {
         "ruleId": f"claim-{claim.verdict}",
         "ruleIndex": ORDER.index(claim.verdict),
-        **_standing(claim, result.options),
+        **_standing(claim),
         "message": {"text": f"{name}: {clean(claim.sentence)}"},
         "locations": [{"physicalLocation": place}],
         # An alert stays the same alert for as long as the claim keeps its name.
@@ -127,14 +117,4 @@ def _result(claim: ClaimResult, result: VerifyResult) -> dict[str, object]:
 
 def to_summary(result: VerifyResult) -> str:
     """Return the verdicts on a claims file as a table in Markdown, and what the claims that fail lack."""
-    lines = [f"## Privacy claims: {word_of(result)}", "", markdown(result.sentence), "", *_SUMMARY]
-    claims = result.claims
-    for claim in claims[:MOST_ROWS]:
-        cells = (markdown(cell or MISSING) for cell in row_of(claim).values())
-        lines.append(f"| {' | '.join(cells)} |")
-    if len(claims) > MOST_ROWS:
-        lines.append(f"\n{len(claims) - MOST_ROWS:,} more claims stand in the report.")
-    lines.append("")
-    told = [claim for claim in claims if claim.fails or claim.verdict == "overclaimed"]
-    lines += [f"- **{markdown(claim.name)}**: {markdown(claim.sentence)}" for claim in told[:50]]
-    return "\n".join(lines).rstrip() + "\n"
+    return environment().get_template("summary.md").render(result=result, most=MOST_ROWS).rstrip() + "\n"

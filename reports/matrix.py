@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,20 +20,12 @@ ROOMY = 14
 """Columns of the heat map that leave room for their numbers; with more the map is turned, or its numbers smaller."""
 DARK = 0.55
 """Damage above which the text on its colour is light."""
-_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*")
 
 
 def never_applied(cells: Sequence[Cell], name: Callable[[Cell], str]) -> list[str]:
     """Return rows or columns, as `name` calls them, without a cell in which an attack applies to a method."""
     applied = {name(c) for c in cells if c.state != "does not apply"}
     return [found for found in dict.fromkeys(map(name, cells)) if found not in applied]
-
-
-def link_of(cell: Cell) -> str | None:
-    """Return the path of the cell's report below the matrix's folder; None where it is none."""
-    path = cell.run or ""
-    inside = _PATH.fullmatch(path) and ".." not in path.split("/")
-    return path if inside else None
 
 
 def column_of_cell(cell: Cell) -> str:
@@ -148,5 +139,5 @@ def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
         fontsize=size,
         color=ON_ACCENT if (damage or 0.0) > DARK else INK,
         fontweight="bold" if bold else "normal",
-        url=None if damage is None else link_of(cell),
+        url=None if damage is None else cell.run,
     )

@@ -74,14 +74,13 @@ def thinned(history: Sequence[Epoch]) -> list[Epoch]:
 def settings_of(result: Result) -> dict[str, Row]:
     """Return by caption all that is needed to repeat a run, each value as it must be typed."""
     found = result.model_dump(exclude_unset=True)
-    line = found.get("command_line")
-    data = found.get("data", {})
-    digests, notes = data.pop("digests", {}), data.pop("notes", [])
+    line, data = found.get("command_line"), found.get("data", {})
+    digests = data.pop("digests", {})
+    data |= {f"note {i}": note for i, note in enumerate(data.pop("notes", []), start=1)}
     run = {"schema": result.SCHEMA, "command_line": shlex.join(line) if line else None}
     run |= {key: found.get(key) for key in _OF_THE_RUN}
     for part in ("scores", "compute", "data"):
         run |= {f"{part}: {key}": value for key, value in found.get(part, {}).items()}
-    run |= {f"data: note {i}": note for i, note in enumerate(notes, start=1)}
     tables = {
         "The run": {key: value for key, value in run.items() if value is not None},
         "Configuration": found.get("config", {}),

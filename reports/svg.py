@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import html
 import io
-import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from reports.text import clean
@@ -71,21 +69,6 @@ def _dark_rules() -> str:
         for role in ("fill", "stroke")
     )
     return "@media screen and (prefers-color-scheme:dark){" + "".join(rules) + "}"
-
-
-@contextmanager
-def _quiet_about_glyphs() -> Iterator[None]:
-    """Silence matplotlib about characters its own font lacks: the reader's fonts draw the text."""
-    fonts = logging.getLogger("matplotlib.font_manager")
-    before = fonts.level
-    fonts.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
-            yield
-    finally:
-        fonts.setLevel(before)
 
 
 def _own_ids(tag: str, name: str) -> str:
@@ -199,7 +182,10 @@ def draw(name: str, alt: str, height: float, paint: Callable[[Axes], None]) -> s
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(cast(Any, {**_RC, "svg.hashsalt": name})), _quiet_about_glyphs():
+    with matplotlib.rc_context(cast(Any, {**_RC, "svg.hashsalt": name})), warnings.catch_warnings():
+        # The reader's fonts draw what matplotlib's own lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasSVG(figure)
         paint(figure.add_subplot())

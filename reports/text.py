@@ -25,22 +25,6 @@ def clean(value: object) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", str(value))
 
 
-def is_number(value: object) -> bool:
-    """True for an int or a float (NaN and infinities too), False for a bool and everything else."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def finite(value: object) -> float | None:
-    """Return `value` as a float if it is a finite number that a float can hold, else None."""
-    if not is_number(value):
-        return None
-    try:
-        number_value = float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        return None
-    return number_value if math.isfinite(number_value) else None
-
-
 def _rounded(value: float, rounding: str) -> str:
     """Return a finite `value` at four significant digits under a rounding of `decimal`, no trailing zeros."""
     exact = Context(prec=SIGNIFICANT_DIGITS, rounding=rounding).create_decimal(repr(value))
@@ -69,8 +53,9 @@ def _formatted(value: object, rounding: str) -> str:
 
 def within(value: object, low: float, high: float) -> float | None:
     """Return `value` as a float if it is a number in [low, high], else None."""
-    as_float = finite(value)
-    return as_float if as_float is not None and low <= as_float <= high else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if low <= value <= high else None
 
 
 def number(value: object) -> str:

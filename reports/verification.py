@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 from dpzv_audit.findings import Verdict, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
@@ -96,24 +97,22 @@ def facts_of(claim: ClaimResult) -> Row:
 
 def picture_of(claim: ClaimResult, drawings: Drawings | None) -> tuple[str, str]:
     """Return kind and SVG of the picture that decides a claim: trade-off curves, else epsilons, else success."""
-    draw: Callable[..., str]
-    shown: tuple[Any, ...]
     if claim.form == "attack":
-        attack, kind, draw = claim.attack, "success", success_figure
+        attack, name = claim.attack, str(claim.claim.get("attack"))
         baselines = {"the claimed limit": claim.claimed, **attack.baselines}
-        shown = (str(claim.claim.get("attack")), attack.success, baselines, attack.controls)
+        kind, draw = "success", partial(success_figure, name, attack.success, baselines, attack.controls)
     elif claim.tradeoff is not None:
-        kind, draw = "tradeoff", tradeoff_figure
-        shown = (claim.tradeoff,)
+        kind, draw = "tradeoff", partial(tradeoff_figure, claim.tradeoff)
     else:
-        kind, draw = "epsilon", epsilon_figure
-        shown = (claim.claimed, claim.epsilon_lower, claim.upper)
+        kind, draw = "epsilon", partial(epsilon_figure, claim.claimed, claim.epsilon_lower, claim.upper)
+    if drawings is None:
+        return kind, draw()
     # A drawing is of what it shows, and of the evidence, which says with which code it was gathered.
-    subject = json.dumps(to_jsonable([claim.evidence_key, kind, shown]))
+    subject = json.dumps(to_jsonable([claim.evidence_key, kind, draw.args]))
     key = hashlib.sha256(subject.encode()).hexdigest()
-    drawing = None if drawings is None else drawings.drawing(key)
+    drawing = drawings.drawing(key)
     if drawing is None:
-        drawing = draw(*shown)
-        if drawings is not None and drawing:
+        drawing = draw()
+        if drawing:
             drawings.keep_drawing(key, drawing)
     return kind, drawing

@@ -1,11 +1,11 @@
 """The matrix's section: what is left out of the heat map, links that stay inside the folder, and grouped reasons."""
 
-from dpzv_audit.results import Cell, MatrixResult
+from dpzv_audit.results import Cell, MatrixResult, read
 from reports.content import report_content
 from reports.document import Picture, Table
 from reports.matrix import ROOMY
 from reports.matrix import heat_map as drawn
-from reports.render import to_markdown
+from reports.render import to_html, to_markdown
 
 CELL = {"attack": "a", "adversary": "client", "method": "m", "epsilon": None}
 MEASURED = {
@@ -64,9 +64,13 @@ def test_an_attack_that_applies_to_no_method_is_named_once_and_not_drawn():
 def test_numbers_lead_to_their_runs_and_nowhere_else():
     assert 'xlink:href="cells/a-m/report.html"' in heat_map({"cells": [MEASURED]})
     for path in ("javascript:alert(1)", "https://example.org/x", "/etc/passwd", "../x", "cells/../../x", "", None):
-        known = {"cells": [{**MEASURED, "run": path}]}
-        assert "xlink:href" not in heat_map(known)
-        assert tables(known)["Cells by damage, the worst first"][0][-1] == "–"
+        result, other = read({"schema": "dpzv-audit/matrix/1", "cells": [{**MEASURED, "run": path}]})
+        assert other == ({} if path is None else {"cells": {"0": {"run": path}}})
+        assert isinstance(result, MatrixResult)
+        assert "xlink:href" not in drawn(result.cells)
+        page = to_html(report_content(result))
+        assert '<td role="cell" class="link blank" data-label="run">' in page
+        assert "<a href" not in page.split('id="matrix"')[1]
 
 
 def test_the_page_has_every_number_of_a_cell():
