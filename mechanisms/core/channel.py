@@ -202,7 +202,11 @@ class Adversary:
 
 @dataclass
 class View:
-    """Everything that `adversary` saw, message by message; an attack gets this and nothing else."""
+    """Everything that `adversary` saw, message by message; an attack gets this and nothing else.
+
+    A client's holds the messages that it sent or got, with the ids of their batches, and in `notes`, by (party, name),
+    what it noted for itself; `Adversary` says which messages and notes another sees.
+    """
 
     adversary: Adversary
     messages: list[Message] = field(default_factory=list)

@@ -159,7 +159,10 @@ def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | 
 
 
 class ScalarChannel:
-    """Clips, sums, noises and scales the scalars of K replicas; without noise (`sigma` 0) nothing is rounded."""
+    """Clips, sums, noises and scales the scalars of K replicas (paper 001, eq. 8).
+
+    Without noise (`sigma` 0) nothing is rounded.
+    """
 
     def __init__(self, config: DPZVConfig, sigma: float, context: RunContext) -> None:
         """`sigma` is the standard deviation of the noise on the mean."""
