@@ -394,9 +394,8 @@ class AttackSpec:
             raise InputError(f"but {self.name} is mounted by {' or '.join(self.adversaries)}", "adversary", adversary)
         for key, value in self.requires.items():
             if options.get(key, value) != value:
-                raise DoesNotApply(
-                    f"{self.name} does not apply with {key} {options[key]!r}, needs {value!r}: {self.requires_because}"
-                )
+                given = f"{key} {options[key]!r}, needs {value!r}"
+                raise DoesNotApply(f"{self.name} does not apply with {given}: {self.requires_because}")
         return {**self.suggests, **options, **self.requires}
 
     def mount(self, setting: AttackSetting) -> AttackOutcome:
@@ -427,13 +426,13 @@ class AttackSpec:
         for key, value in setting.options.items():
             if key not in self.options:
                 raise unknown_name(f"option of {self.name}", key, self.options)
-            default = self.options[key]
-            wanted = (int, float) if isinstance(default, float) else type(default)
-            if not isinstance(value, wanted) or (isinstance(value, bool) and not isinstance(default, bool)):
+            what, default = f"option {key} of {self.name}", self.options[key]
+            number = isinstance(default, float) and type(value) is int
+            if type(value) is not type(default) and not number:
                 right = "a number" if isinstance(default, float) else f"as {default!r}"
-                raise InputError(f"option {key} of {self.name} is {value!r}, must be {right}")
-            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
-                raise InputError(f"option {key} of {self.name} is {value!r}, must be above 0")
+                raise InputError(f"must be {right}", what, value)
+            if type(value) in (int, float) and value <= 0:
+                raise InputError("must be above 0", what, value)
             if isinstance(value, str) and value not in self.choices.get(key, (value,)):
-                raise unknown_name(f"option {key} of {self.name}", value, self.choices[key])
+                raise unknown_name(what, value, self.choices[key])
         return {**self.options, **setting.options}

@@ -60,7 +60,7 @@ def infer(view: View, known: Knowledge) -> Reconstruction:
 def last_embeddings(view: View, known: Knowledge) -> Tensor:
     """The latest embedding of each record at client 1, (K, N, width); of a pair of uploads the mean."""
     latest: Tensor | None = None
-    for message in _mail(view, known):
+    for message in _mail(view):
         payload = message.payload.double()
         if message.kind == "table":
             latest = payload.clone()
@@ -82,20 +82,18 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     one get zeros.
     """
     measured = known.method.differences(known.config)
-    if known.some is None or measured is None or not measured.two_sided:
-        raise InputError("Jacobian products are those of DPZV's pairs of uploads, by a server that knows some features")
-    features = known.some.features.flatten(1).double()
+    some, measured = granted(known.some, "some records' features"), known.differences
+    features = some.features.flatten(1).double()
     place = torch.full((known.records,), -1, device=features.device)
-    place[known.some.ids] = torch.arange(len(features), device=features.device)
-    pairs = [m for m in _mail(view, known) if m.kind == "embeddings"]
-    found = features.new_zeros(len(pairs[0].payload), known.records, features.shape[1])
+    place[some.ids] = torch.arange(len(features), device=features.device)
+    pairs = [(m.payload, m.ids) for m in _mail(view) if m.kind == "embeddings" and m.ids is not None]
+    found = features.new_zeros(len(pairs[0][0]), known.records, features.shape[1])
     at_once = max(1, _GRAM_BYTES // (8 * features.shape[1] ** 2))
     for k in range(len(found)):
+        moves = [((sent[k, 0] - sent[k, 1]).double() / (2.0 * measured.smoothing), ids[k]) for sent, ids in pairs]
         for start in range(0, known.records, at_once):
             block = range(start, min(start + at_once, known.records))
-            found[k, block.start : block.stop] = _block_from_jacobians(
-                pairs, k, block, place, features, measured.smoothing
-            )
+            found[k, block.start : block.stop] = _block_from_jacobians(moves, block, place, features)
     return found
 
 
@@ -104,21 +102,20 @@ _GRAM_BYTES = 2**27
 
 
 def _block_from_jacobians(
-    pairs: Sequence[Message], k: int, block: range, place: Tensor, features: Tensor, smoothing: float
+    batches: Sequence[tuple[Tensor, Tensor]], block: range, place: Tensor, features: Tensor
 ) -> Tensor:
-    """Features (len(block), d) of the records in `block` in replica `k`; `place` (N,) is where one is in `features`."""
+    """Features (len(block), d) of the records in `block`; `place` (N,) is where one is in `features`.
+
+    `batches` are Jacobian products (B, width) and the ids (B,) that they are about.
+    """
     d = features.shape[1]
     gram = features.new_zeros(len(block), d, d)
     right = features.new_zeros(len(block), d)
-    for message in pairs:
-        if message.ids is None:
-            continue
-        ids = message.ids[k]
+    for moves, ids in batches:
         inside = (place[ids] >= 0).nonzero().squeeze(1)
         rows = ((ids >= block.start) & (ids < block.stop)).nonzero().squeeze(1)
         if not len(inside) or not len(rows):
             continue
-        moves = (message.payload[k, 0] - message.payload[k, 1]).double() / (2.0 * smoothing)
         x = features[place[ids[inside]]]
         # Units at rest under ReLU do not move: only those that move for both tell of both.
         active = (moves != 0).double()
@@ -134,49 +131,46 @@ def _block_from_jacobians(
     return solved
 
 
-def _mail(view: View, known: Knowledge) -> list[Message]:
+def _mail(view: View) -> list[Message]:
     return [m for m in view.messages if m.sender == ADVERSARY_CLIENT and m.kind in ("table", "embeddings")]
 
 
 def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, reconstruct, and compare; the control permutes the client's records before training."""
     run = attacked_run(spec, setting)
-    truth = torch.from_numpy(setting.dataset.train.features[0]).flatten(1).double()
+    dataset, train, confidence = setting.dataset, setting.dataset.train, setting.confidence
+    truth = torch.from_numpy(train.features[0]).flatten(1).double()
     found: Reconstruction = spec.infer(run.view, run.known)
     # An order of its own for each method: controls of several methods that shared one would share its luck.
     order = stream(setting.seed, Purpose.CONTROL, 0, crc32(setting.method.name.encode())).permutation(len(truth))
-    dataset, train = setting.dataset, setting.dataset.train
     block: np.ndarray = np.ascontiguousarray(train.features[0][order])
-    permuted = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
-    moved = replace(setting, dataset=permuted)
-    control_run = attacked_run(spec, moved, first_replica=setting.trials, at_once=run.at_once)
+    moved = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
+    control_run = attacked_run(spec, replace(setting, dataset=moved), first_replica=setting.trials, at_once=run.at_once)
     of_moved: Reconstruction = spec.infer(control_run.view, control_run.known)
     shares, _ = _shares(of_moved, truth)
-    controls = {
-        "other_records": at_chance(
-            _correlation(of_moved, truth, setting.confidence),
-            what="trained on the client's records in another order, compared with the true ones: must be 0",
-            expected=0.0,
-            test=by_bets(shares.mean(0), 0.0, least=-1.0, what="groups of records"),
-        )
-    }
-    found_quality = quality(found, truth, setting.confidence)
+    control = at_chance(
+        _correlation(of_moved, truth, confidence),
+        what="trained on the client's records in another order, compared with the true ones: must be 0",
+        expected=0.0,
+        test=by_bets(shares.mean(0), 0.0, least=-1.0, what="groups of records"),
+    )
+    of_found, of_mean = quality(found, truth, confidence)
+    compared = {RECONSTRUCTED: of_found, MEAN: of_mean}
     return AttackOutcome(
-        success=_correlation(found, truth, setting.confidence),
+        success=_correlation(found, truth, confidence),
         baselines={"the mean record": 0.0},
-        controls=controls,
+        controls={"other_records": control},
         trained=run.trained,
         plan=run.plan,
         metric="correlation of reconstructed with true features, about the mean record",
-        chance=0.0,
-        measures={name: measured for name, (measured, _) in found_quality.items()},
+        measures=of_found,
         curves={
             "quality of reconstructed features": [
-                {"what": what, **{name: both[place].value for name, both in found_quality.items()}}
-                for place, what in enumerate((RECONSTRUCTED, MEAN))
+                {"what": what, **{name: measured.value for name, measured in of_what.items()}}
+                for what, of_what in compared.items()
             ]
         },
-        pictures=pictures(setting.dataset, found, found_quality),
+        pictures=pictures(dataset, found, compared),
         at_once=control_run.at_once,
     )
 
@@ -258,23 +252,23 @@ SHOWN = 8
 GROUPS = 20
 
 
-def quality(found: Reconstruction, truth: Tensor, confidence: float) -> dict[str, tuple[Interval, Interval]]:
-    """PSNR in dB (the peak is the features' range) and SSIM (one window a record), each beside the mean record's.
+def quality(found: Reconstruction, truth: Tensor, confidence: float) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    """PSNR in dB (the peak is the features' range) and SSIM (one window a record), and those of the mean record.
 
     A group of records has the PSNR of its mean squared error; intervals are over groups, means over trials.
     """
     real = truth[found.ids].numpy()
     peak = float(np.ptp(truth.numpy())) or 1.0
     mean = np.broadcast_to(truth.mean(0).numpy(), real.shape)[None]
-    guesses = found.features.cpu().numpy()
-    psnr, similar = [], []
-    for guess in (guesses, mean):
-        errors = ((guess - real) ** 2).mean(2)
-        decibels = 10.0 * np.log10(peak**2 / np.maximum(_groups(errors), 1e-300))
-        psnr.append(t_interval(decibels.mean(0), len(real), confidence))
-        likeness = np.stack([ssim(one, real, peak) for one in guess])
-        similar.append(t_interval(_groups(likeness).mean(0), len(real), confidence))
-    return {PSNR: (psnr[0], psnr[1]), SSIM: (similar[0], similar[1])}
+
+    def of(guess: np.ndarray) -> dict[str, Interval]:
+        errors = _groups(((guess - real) ** 2).mean(2))
+        decibels = 10.0 * np.log10(peak**2 / np.maximum(errors, 1e-300))
+        likeness = _groups(np.stack([ssim(one, real, peak) for one in guess]))
+        measured = {PSNR: decibels, SSIM: likeness}
+        return {name: t_interval(values.mean(0), len(real), confidence) for name, values in measured.items()}
+
+    return of(found.features.cpu().numpy()), of(mean)
 
 
 def _groups(values: np.ndarray) -> np.ndarray:
@@ -285,7 +279,7 @@ def _groups(values: np.ndarray) -> np.ndarray:
 
 
 def pictures(
-    dataset: VerticalDataset, found: Reconstruction, measured: Mapping[str, tuple[Interval, Interval]]
+    dataset: VerticalDataset, found: Reconstruction, measured: Mapping[str, Mapping[str, Interval]]
 ) -> Pictures | None:
     """Some records of the first trial, what was made of them, and the mean record; None where they are no pictures."""
     shape = dataset.picture(ADVERSARY_CLIENT - 1)
@@ -300,18 +294,15 @@ def pictures(
         return within
 
     ids = found.ids[:SHOWN].numpy()
-    words = [
-        f"{what}: PSNR {measured[PSNR][place].value:.1f} dB, SSIM {measured[SSIM][place].value:.2f}"
-        for place, what in enumerate((RECONSTRUCTED, MEAN))
-    ]
-    return Pictures(
-        shape,
-        {
-            "original": greys(block[ids]),
-            words[0]: greys(found.features[0, :SHOWN].cpu().numpy()),
-            words[1]: greys(np.broadcast_to(block.mean(0), (len(ids), *block.shape[1:]))),
-        },
-    )
+    guesses = {
+        RECONSTRUCTED: found.features[0, :SHOWN].cpu().numpy(),
+        MEAN: np.broadcast_to(block.mean(0), (len(ids), *block.shape[1:])),
+    }
+    rows = {"original": greys(block[ids])}
+    for what, guess in guesses.items():
+        psnr, likeness = (measured[what][name].value for name in (PSNR, SSIM))
+        rows[f"{what}: PSNR {psnr:.1f} dB, SSIM {likeness:.2f}"] = greys(guess)
+    return Pictures(shape, rows)
 
 
 def ssim(guess: np.ndarray, real: np.ndarray, peak: float) -> np.ndarray:

@@ -22,7 +22,7 @@ from attacks.core.metrics import cosine_interval, cosine_similarity, relative_er
 from attacks.core.queries import error_of, first_pass, querying_client
 from attacks.core.run import AttackedRun, attacked_run, permuted_labels
 from attacks.gradient.estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
-from dpzv_audit.findings import Control, Interval
+from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
 
@@ -75,43 +75,40 @@ def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
 
 def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, estimate, and measure against the true gradients, which an observer of all messages works out."""
-    run = attacked_run(spec, setting, watch=partial(_truth, setting))
+    watch, confidence = partial(_truth, setting), setting.confidence
+    run = attacked_run(spec, setting, watch=watch)
     estimates: GradientEstimates = spec.infer(run.view, run.known)
-    real = _gradients(run)[: len(estimates.best)]
+    permuted = permuted_labels(setting, range(setting.trials))
     control_run = attacked_run(
-        spec,
-        setting,
-        labels=permuted_labels(setting, range(setting.trials)),
-        first_replica=setting.trials,
-        watch=partial(_truth, setting),
-        at_once=run.at_once,
+        spec, setting, labels=permuted, first_replica=setting.trials, watch=watch, at_once=run.at_once
     )
     shuffled: GradientEstimates = spec.infer(control_run.view, control_run.known)
     labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
     of_true_labels = torch.cat([truth.label_parts(labels) for truth in control_run.watched], 1)[: len(shuffled.best)]
     chance = _cosines(shuffled.best, of_true_labels)
-    controls: dict[str, Control] = {
-        "shuffled_labels": at_chance(
-            cosine_interval(chance.T, setting.confidence),
-            what="trained on permuted labels, compared with what the true ones contribute to gradients: must be 0",
-            expected=0.0,
-            test=by_bets(chance.mean(0), 0.0, least=-1.0),
+    control = at_chance(
+        cosine_interval(chance.T, confidence),
+        what="trained on permuted labels, compared with what the true ones contribute to gradients: must be 0",
+        expected=0.0,
+        test=by_bets(chance.mean(0), 0.0, least=-1.0),
+    )
+    rows = curve(estimates, run, confidence)
+    # The same training without the noise, where there was any.
+    if run.known.sigma > 0.0:
+        config = setting.config.model_copy(update={"sigma": 0.0})
+        quiet = attacked_run(
+            spec, replace(setting, config=config, progress=None), watch=watch, at_once=control_run.at_once
         )
-    }
+        noiseless = curve(spec.infer(quiet.view, quiet.known), quiet, confidence)
+        rows += [{**row, "estimator": NOISELESS} for row in noiseless if row["estimator"] == KNOWN]
     return AttackOutcome(
-        success=_cosine(estimates.best, real, setting.confidence),
+        success=_cosine(estimates.best, _gradients(run, estimates), confidence),
         baselines={"a constant": 0.0},
-        controls=controls,
+        controls={"shuffled_labels": control},
         trained=run.trained,
         plan=run.plan,
         metric="cosine of the estimated with the true gradient",
-        chance=0.0,
-        curves={
-            CURVE: [
-                *curve(estimates, real, run.known, setting.confidence),
-                *_without_noise(spec, setting, control_run),
-            ]
-        },
+        curves={CURVE: rows},
         at_once=control_run.at_once,
     )
 
@@ -119,12 +116,13 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 Row = dict[str, float | int | str | None]
 
 
-def curve(estimates: GradientEstimates, truth: Tensor, known: Knowledge, confidence: float) -> list[Row]:
+def curve(estimates: GradientEstimates, run: AttackedRun, confidence: float) -> list[Row]:
     """Rows of estimator, queries, mean cosine with its interval over trials, what theory expects, relative error.
 
     Theory is of ridge with known directions, or of none: `attacks.gradient.estimates.expected_cosine`.
     """
     rows: list[Row] = []
+    truth = _gradients(run, estimates)
     real = truth.flatten(2).cpu().numpy()
     for (name, q), estimate in estimates.by_queries.items():
         guess = estimate.flatten(2).cpu().numpy()
@@ -136,7 +134,7 @@ def curve(estimates: GradientEstimates, truth: Tensor, known: Knowledge, confide
                 "cosine": found.value,
                 "low": found.low,
                 "high": found.high,
-                "theory": {KNOWN: _theory(q, truth, known), UNKNOWN: 0.0}.get(name),
+                "theory": {KNOWN: _theory(q, truth, run.known), UNKNOWN: 0.0}.get(name),
                 "relative error": float(relative_error(guess, real).mean()),
             }
         )
@@ -157,18 +155,6 @@ def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
     return expected_cosine(queries, records * classes, noise_to_signal=known.sigma * records / norm)
 
 
-def _without_noise(spec: AttackSpec, setting: AttackSetting, noisy: AttackedRun) -> list[Row]:
-    """The rows of ridge for the same training without the noise; none where there was no noise."""
-    if noisy.known.sigma == 0.0:
-        return []
-    config = setting.config.model_copy(update={"sigma": 0.0})
-    quietly = replace(setting, config=config, progress=None)
-    run = attacked_run(spec, quietly, watch=partial(_truth, quietly), at_once=noisy.at_once)
-    estimates: GradientEstimates = spec.infer(run.view, run.known)
-    rows = curve(estimates, _gradients(run)[: len(estimates.best)], run.known, setting.confidence)
-    return [{**row, "estimator": NOISELESS} for row in rows if row["estimator"] == KNOWN]
-
-
 def _cosine(estimate: Tensor, truth: Tensor, confidence: float) -> Interval:
     """Mean cosine of batches' gradients (answers, K, B, c), with its interval."""
     return cosine_interval(_cosines(estimate, truth).T, confidence)
@@ -179,9 +165,9 @@ def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
     return cosine_similarity(estimate.flatten(2).cpu().numpy(), truth.flatten(2).cpu().numpy())
 
 
-def _gradients(run: AttackedRun) -> Tensor:
-    """True gradients (answers, K, B, c) of all replicas."""
-    return torch.cat([truth.gradients() for truth in run.watched], 1)
+def _gradients(run: AttackedRun, estimates: GradientEstimates) -> Tensor:
+    """True gradients (answers, K, B, c) of all replicas at the batches of the `estimates`."""
+    return torch.cat([truth.gradients() for truth in run.watched], 1)[: len(estimates.best)]
 
 
 def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:

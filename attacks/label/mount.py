@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,12 +55,9 @@ class _Scored:
 
     @classmethod
     def of(cls, guesses: LabelGuesses, run: AttackedRun) -> _Scored:
-        ids = guesses.ids
-        return cls(guesses, run.log.stacked()[:: run.repeats][: len(guesses.labels)] if ids is None else ids)
-
-    def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Return what is true (K, guesses) of what was guessed."""
-        return _by_replica(_truth(self.ids, labels))
+        if guesses.ids is not None:
+            return cls(guesses, guesses.ids)
+        return cls(guesses, run.log.stacked()[:: run.repeats][: len(guesses.labels)])
 
     def right(self, labels: np.ndarray) -> np.ndarray:
         """Return whether each guess is right, booleans (K, guesses)."""
@@ -68,7 +66,26 @@ class _Scored:
     def binary(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return scores (K, guesses) for class 1, and which records are of it."""
         scores = granted(self.guesses.scores, "scores of binary labels")
-        return _by_replica(scores[..., 1]), self.truth(labels) == 1
+        return _by_replica(scores[..., 1]), _by_replica(_truth(self.ids, labels)) == 1
+
+
+def _attacked(spec: AttackSpec, setting: AttackSetting) -> tuple[_Scored, _Scored, dict[str, _Scored], dict[str, Any]]:
+    """Train and infer, and do the same with labels dealt by coins.
+
+    Returns guesses of the attack, of its control, and of those with less to go by; and what the outcome says beside.
+    """
+    run = attacked_run(spec, setting)
+    per_class = spec.own_options(setting)["labels_per_class"] if spec.few_labels else None
+    first = setting.trials
+    coins = label_coins(setting, replicas=range(first, 2 * first), granted_per_class=per_class)
+    again = attacked_run(
+        spec, setting, labels=coins.labels, granted=coins.granted, first_replica=first, at_once=run.at_once
+    )
+    found, control = (_Scored.of(spec.infer(one.view, one.known), one) for one in (run, again))
+    less = {name: _Scored.of(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
+    game, no_game = guess_coins(control.guesses, coins)
+    facts = {"trained": run.trained, "plan": run.plan, "game": game, "no_game": no_game, "at_once": again.at_once}
+    return found, control, less, facts
 
 
 def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -76,94 +93,72 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
     Those are dealt by coins, so that the control's guesses are a game that certifies an epsilon.
     """
-    return _mount(spec, setting, binary=False)
+    labels, classes, confidence = setting.dataset.train.labels, setting.dataset.classes, setting.confidence
+    found, control, less, facts = _attacked(spec, setting)
+    guessed = {"success": found, "shuffled_labels": control, **less}
+    right = {name: one.right(labels) for name, one in guessed.items()}
+    blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
+    return AttackOutcome(
+        success=rate_interval(right["success"], confidence),
+        baselines={**blind, **{name: rate_interval(right[name], confidence) for name in less}},
+        controls={"shuffled_labels": _rates_at_chance(setting, control)},
+        chance=max(blind.values()),
+        measures=label_measures(found.guesses, found.ids, setting),
+        by_trial={name: tuple(map(float, one.mean(1))) for name, one in right.items()},
+        **facts,
+    )
 
 
 def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Do the same for two classes, where success is the area under the ROC curve of the raw scores: chance is 0.5."""
-    return _mount(spec, setting, binary=True)
-
-
-def _mount(spec: AttackSpec, setting: AttackSetting, *, binary: bool) -> AttackOutcome:
-    labels, classes, confidence = setting.dataset.train.labels, setting.dataset.classes, setting.confidence
-    run = attacked_run(spec, setting)
-    per_class = spec.own_options(setting)["labels_per_class"] if spec.few_labels else None
-    replicas = range(setting.trials, 2 * setting.trials)
-    coins = label_coins(setting, replicas=replicas, granted_per_class=per_class)
-    again = attacked_run(
-        spec,
-        setting,
-        labels=coins.labels,
-        granted=coins.granted,
-        first_replica=setting.trials,
-        at_once=run.at_once,
-    )
-    found, control = (_Scored.of(spec.infer(one.view, one.known), one) for one in (run, again))
-    less = {name: _Scored.of(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
-    game, no_game = guess_coins(control.guesses, coins)
-    majority, prior = majority_baseline(labels, classes), prior_baseline(labels, classes)
-    baselines: dict[str, float | Interval]
-    if binary:
-        baselines = {"a constant score": 0.5}
-        if spec.unsupervised:
-            of_features = auc_interval(*control.binary(labels), confidence)
-            baselines["features alone, trained on permuted labels"] = of_features
-        measures = {
-            "labels found": rate_interval(found.right(labels), confidence),
-            # A share of the training labels themselves, about which nothing is uncertain.
-            "labels found by guessing the majority": Interval(
-                value=majority, low=majority, high=majority, n=len(labels), confidence=confidence
-            ),
-            **low_rates(*found.binary(labels), confidence),
-        }
-    else:
-        baselines = {"majority": majority, "prior": prior}
-        measures = label_measures(found.guesses, found.ids, setting)
-
-    def success(of: _Scored) -> Interval:
-        return auc_interval(*of.binary(labels), confidence) if binary else rate_interval(of.right(labels), confidence)
-
-    rates = {} if binary else {"success": found, "shuffled_labels": control, **less}
+    labels, confidence = setting.dataset.train.labels, setting.confidence
+    found, control, less, facts = _attacked(spec, setting)
+    baselines: dict[str, float | Interval] = {"a constant score": 0.5}
+    if spec.unsupervised:
+        of_features = auc_interval(*control.binary(labels), confidence)
+        baselines["features alone, trained on permuted labels"] = of_features
+    for name, one in less.items():
+        baselines[name] = auc_interval(*one.binary(labels), confidence)
+    # A share of the training labels themselves, about which nothing is uncertain.
+    majority = majority_baseline(labels, 2)
+    guessing = Interval(value=majority, low=majority, high=majority, n=len(labels), confidence=confidence)
     return AttackOutcome(
-        success=success(found),
-        baselines={**baselines, **{name: success(of) for name, of in less.items()}},
-        controls={"shuffled_labels": (_areas_at_chance if binary else _rates_at_chance)(spec, setting, control)},
-        trained=run.trained,
-        plan=run.plan,
-        metric="area under the ROC curve" if binary else "labels found",
-        chance=0.5 if binary else max(majority, prior),
-        measures=measures,
-        game=game,
-        no_game=no_game,
-        by_trial={name: tuple(map(float, of.right(labels).mean(1))) for name, of in rates.items()},
-        at_once=again.at_once,
+        success=auc_interval(*found.binary(labels), confidence),
+        baselines=baselines,
+        controls={"shuffled_labels": _areas_at_chance(spec, setting, control)},
+        metric="area under the ROC curve",
+        chance=0.5,
+        measures={
+            "labels found": rate_interval(found.right(labels), confidence),
+            "labels found by guessing the majority": guessing,
+            **low_rates(*found.binary(labels), confidence),
+        },
+        **facts,
     )
 
 
-def _rates_at_chance(spec: AttackSpec, setting: AttackSetting, control: _Scored) -> Control:
+def _rates_at_chance(setting: AttackSetting, control: _Scored) -> Control:
     """Return the control of guesses: by bets over trainings, or of few trainings by the names of the classes."""
     labels, classes = setting.dataset.train.labels, setting.dataset.classes
     right, expected = control.right(labels), blind_success(control.guesses, labels, classes)
     test: ChanceTest | None = None
     if len(right) < ENOUGH_TO_BET:
-        test = by_names(_by_replica(control.guesses.labels), control.truth(labels), classes)
-    return at_chance(
-        rate_interval(right, setting.confidence),
-        what=SHUFFLED,
-        expected=expected,
-        test=test or by_bets(right.mean(1), expected),
-    )
+        truth = _by_replica(_truth(control.ids, labels))
+        test = by_names(_by_replica(control.guesses.labels), truth, classes)
+    found = rate_interval(right, setting.confidence)
+    return at_chance(found, what=SHUFFLED, expected=expected, test=test or by_bets(right.mean(1), expected))
 
 
 def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: _Scored) -> Control:
     """Return the control of scores: by bets, or where features alone may tell labels by another order of them."""
-    labels = setting.dataset.train.labels
+    test: ChanceTest | None
     if spec.unsupervised:
         # One permutation per trial: trials that shared one would share its luck.
-        labels = permuted_labels(setting, range(setting.trials, 2 * setting.trials))
-    scored = control.binary(labels)
-    test = by_order(*scored) if spec.unsupervised else by_bets(trial_areas(*scored), 0.5)
-    what = AGAIN if spec.unsupervised else SHUFFLED
+        scored = control.binary(permuted_labels(setting, range(setting.trials, 2 * setting.trials)))
+        test, what = by_order(*scored), AGAIN
+    else:
+        scored = control.binary(setting.dataset.train.labels)
+        test, what = by_bets(trial_areas(*scored), 0.5), SHUFFLED
     return at_chance(auc_interval(*scored, setting.confidence), what=what, expected=0.5, test=test)
 
 
@@ -252,12 +247,13 @@ def label_coins(setting: AttackSetting, *, replicas: Sequence[int], granted_per_
         DoesNotApply: A class has fewer records than are granted.
     """
     true = setting.dataset.train.labels
-    candidates, coins = [], []
+    pairs = np.empty((setting.trials, len(true), 2), true.dtype)
+    flips = np.empty((setting.trials, len(true)), np.int64)
     for trial in range(setting.trials):
         generator = stream(setting.seed, Purpose.CONTROL, trial)
-        candidates.append(np.stack((generator.permutation(true), generator.permutation(true)), 1))
-        coins.append(generator.integers(2, size=len(true)))
-    pairs, flips = np.stack(candidates), np.stack(coins)
+        pairs[trial, :, 0] = generator.permutation(true)
+        pairs[trial, :, 1] = generator.permutation(true)
+        flips[trial] = generator.integers(2, size=len(true))
     plays = pairs[:, :, 0] != pairs[:, :, 1]
     few = None
     if granted_per_class is not None:
@@ -279,14 +275,11 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
         return None, NO_IDS
     ids = _by_replica(guesses.ids)
     rows = np.arange(len(ids))[:, None]
-    pairs = coins.candidates[rows, ids]
-    evidence = _evidence(guesses, pairs)
-    places = rows * coins.coins.shape[1] + ids
-    size = coins.coins.size
-    total = np.bincount(places.ravel(), weights=evidence.ravel(), minlength=size)
-    guessed = np.bincount(places.ravel(), minlength=size) > 0
-    known = guessed & coins.plays.ravel()
-    scores, second = total[known], coins.coins.ravel()[known] == 1
+    total, guessed = np.zeros(coins.coins.shape), np.zeros(coins.coins.shape, bool)
+    np.add.at(total, (rows, ids), _evidence(guesses, coins.candidates[rows, ids]))
+    guessed[rows, ids] = True
+    known = guessed & coins.plays
+    scores, second = total[known], coins.coins[known] == 1
     words = (
         f"{len(scores):,} labels of {len(ids):,} trainings, each one of two by a fair coin; a score is how much "
         "likelier the second is. Nothing is assumed of how scores of one training depend on each other"
