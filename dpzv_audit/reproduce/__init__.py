@@ -5,15 +5,14 @@ Rows, settings, printed numbers and notes are read from `tables/*.toml`.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
+from pkgutil import resolve_name
 from typing import Any
 
 from dpzv_audit.errors import InputError, unknown_name
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.reproduce import attacks, figures, memory, search, training
-from dpzv_audit.reproduce.implicit import ImplicitNoise
+from dpzv_audit.reproduce import attacks, memory, search, training
 from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, TableParts
 from dpzv_audit.reproduce.words import data, filled, page
 
@@ -22,20 +21,9 @@ __all__ = ["TABLES", "PaperTable", "Setting", "TableParts", "reproduce", "table_
 FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness")
 """The papers, in the order in which their tables are listed."""
 
-KINDS: Mapping[str, type[Item]] = {
-    "training": training.Training,
-    "implicit-noise": ImplicitNoise,
-    "attack": attacks.Attacked,
-    "memory": memory.PeakMemory,
-    "search": search.Searched,
-}
-REMARKS: Mapping[str, Callable[[Sequence[Row]], str]] = {
-    "below-control": training.below_control,
-    "direct": attacks.verdicts,
-    "completion": attacks.remarks,
-    "what-costs": search.what_costs,
-    "who-wins": search.who_wins,
-}
+CODE = {"kind", "remark", "lead", "figure"}
+"""Keys of a table that name a class or a function of this package."""
+
 DERIVED = {
     "gains": lambda row: to_jsonable(attacks.gains(row)),
     "epochs_to_target": training.epochs_to_target,
@@ -48,10 +36,8 @@ DERIVED = {
 
 def _table(entry: Row, paper: Row) -> PaperTable:
     values, text = dict(entry), data("text")
-    kind, each = KINDS[values.pop("kind")], values.pop("each")
-    values |= {key: REMARKS[values[key]] for key in ("remark", "lead") if key in values}
-    if "figure" in values:
-        values["figure"] = getattr(figures, values["figure"].replace("-", "_"))
+    values |= {key: resolve_name(f"{__name__}.{values[key]}") for key in CODE & set(values)}
+    kind, each = values.pop("kind"), values.pop("each")
     return PaperTable(
         about=" ".join(text["about"].get(part, part) for part in values.pop("about")),
         columns=tuple((heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]),
@@ -70,7 +56,7 @@ def _item(kind: type[Item], each: Row, row: Row, paper: Row) -> Item:
     options: dict[str, Any] = {}
     for name in (*each.get("settings", ()), *row.get("settings", ())):
         options |= paper["settings"][name]
-    found["options"] = _plain(options | found.get("options", {}))
+    found["options"] = options | found.get("options", {})
     if "dataset" in found:
         found["dataset"] = paper["datasets"][found["dataset"]]
     if "tried" in found:
@@ -78,13 +64,8 @@ def _item(kind: type[Item], each: Row, row: Row, paper: Row) -> Item:
         found["trainer"] = search.Federated(**own) if "method" in own else search.FrozenClients(**own)
         found["tried"] = tuple(dict(zip(found["names"], values, strict=True)) for values in found["tried"])
     read = {"settings", "names", *(field.name for field in fields(kind))}
-    tags = _plain({name: value for name, value in found.items() if name not in read})
+    tags = {name: value for name, value in found.items() if name not in read}
     return kind(**{name: value for name, value in found.items() if name in read - {"settings", "names"}}, tags=tags)
-
-
-def _plain(values: Row) -> Row:
-    """Return `values` with None for what is infinite: an epsilon that nothing claims."""
-    return {key: None if value == math.inf else value for key, value in values.items()}
 
 
 TABLES = {entry["name"]: _table(entry, data(file)) for file in FILES for entry in data(file)["table"]}
@@ -129,7 +110,7 @@ def reproduce(table: PaperTable, setting: Setting) -> Row:
     skipped: dict[str, str] = {}
     for item in table.items:
         try:
-            rows.append(item.run(setting))
+            rows.append({"label": item.label, **item.run(setting)})
         except InputError as error:
             if error.field != "clients":
                 raise

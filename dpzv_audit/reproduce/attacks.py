@@ -83,7 +83,6 @@ class Attacked(Item):
             }
 
         return {
-            "label": self.label,
             "method": self.method,
             "adversary": self.adversary,
             "options": self.options,

@@ -78,7 +78,6 @@ class ImplicitNoise(Item):
         measured = setting.part(dataset, compute, implicit=implicit)
         epsilon = claimed_epsilon(measured["norm"], measured["variance"], DELTA, records)
         return {
-            "label": self.label,
             "options": self.options,
             **measured,
             "rounds": rounds,

@@ -106,7 +106,7 @@ class PeakMemory(Item):
         """Measure on the CPU; epochs and seeds of `setting` do not matter."""
         facts = {"memory": self.method, "options": self.settings, "image_size": self.image_size}
         found = setting.kept.part(facts, lambda _: self.measured())
-        return {"label": self.label, "options": self.settings, "paper": self.paper, **found}
+        return {"options": self.settings, "paper": self.paper, **found}
 
     @torch.no_grad()
     def measured(self, device: str = "cpu") -> Row:

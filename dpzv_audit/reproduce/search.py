@@ -48,7 +48,7 @@ class Searched(Item):
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
         dataset = setting.dataset(self.dataset)
         data = TrainingData.of(dataset, dtype=torch.float32, device=setting.device)
-        kept_back = held_out(data)
+        kept_back, trainer = held_out(data), self.trainer
         alone = replace(setting, seeds=1)  # a replica is the same whatever the number of others
 
         def trained(options: Row, replica: int | None = None) -> Row:
@@ -56,16 +56,15 @@ class Searched(Item):
             used, number = (kept_back, 0) if replica is None else (data, replica)
 
             def compute(_: object) -> Row:
-                correct, own = self.trainer.train(
-                    used, options, seed=setting.seed, replica=number, device=setting.device
-                )
+                context = RunContext(seed=setting.seed, replicas=(number,), device=setting.device)
+                correct, own = trainer.train(used, options, context)
                 return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
 
             return alone.part(
                 dataset,
                 compute,
-                trainer=type(self.trainer).__name__,
-                claim=to_jsonable(self.trainer),
+                trainer=type(trainer).__name__,
+                claim=to_jsonable(trainer),
                 options=options,
                 part="search" if replica is None else "whole",
                 replica=number,
@@ -75,15 +74,14 @@ class Searched(Item):
         settings = counted(tried, setting.stage(f"{self.label}: settings", len(tried)))
         outcomes = [trained(options) for options in settings]
         best, chosen = max(zip(outcomes, tried, strict=True), key=lambda found: found[0]["accuracy"])
-        further = self.trainer.variants(chosen)
+        further = trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
         variants = {name: trained(options)["accuracy"] for name, options in counted(further.items(), done)}
         finals = [trained(chosen, replica) for replica in counted(range(setting.seeds), done, start=len(variants))]
-        guarantee = after_search(self.trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried))
+        guarantee = after_search(trainer.guarantee(chosen, deployed(data, setting.seed)), tried=len(tried))
         # Of each run the number of right records is kept: the interval needs no more.
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
         return {
-            "label": self.label,
             **self.tags,
             "tried": [{"options": options, **outcome} for options, outcome in zip(tried, outcomes, strict=True)],
             "chosen": chosen,
@@ -149,26 +147,25 @@ class FrozenClients:
     epsilon: float
     delta: float
 
-    def train(
-        self, data: TrainingData, options: Row, *, seed: int, replica: int, device: str
-    ) -> tuple[np.ndarray, Row]:
+    def config(self, options: Row) -> PrivateControlConfig:
+        """Return the configuration of `options`."""
+        return PrivateControlConfig(epsilon=self.epsilon, delta=self.delta, **options)
+
+    def train(self, data: TrainingData, options: Row, context: RunContext) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
-        config = self._config(options)
-        correct = private_frozen_clients(data, config, RunContext(seed=seed, replicas=(replica,), device=device))[0]
-        return correct, {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
+        config = self.config(options)
+        facts = {"rounds": config.steps, "participations": config.steps, "sigma": control_sigma(config)}
+        return private_frozen_clients(data, config, context)[0], facts
 
     def guarantee(self, options: Row, deployment: Deployment) -> Row:
         """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
-        config = self._config(options)
+        config = self.config(options)
         mu = 2.0 * config.clip * math.sqrt(config.steps) / control_sigma(config)
         return {"sound": True, "gap": None, "epsilon": epsilon_from_mu(mu, self.delta), "lower": None}
 
     def variants(self, options: Row) -> Mapping[str, Row]:
         """Return further trainings by name: none, the clients are frozen as it is."""
         return {}
-
-    def _config(self, options: Row) -> PrivateControlConfig:
-        return PrivateControlConfig(epsilon=self.epsilon, delta=self.delta, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,13 +208,12 @@ class Federated:
             "server_noise_multiplier": moved / math.sqrt(1.0 - share),
         }
 
-    def train(
-        self, data: TrainingData, options: Row, *, seed: int, replica: int, device: str
-    ) -> tuple[np.ndarray, Row]:
+    def train(self, data: TrainingData, options: Row, context: RunContext) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
-        method, deployment = method_named(self.method), deployed(data, seed)
+        method, deployment = method_named(self.method), deployed(data, context.seed)
         config = self.config(options, deployment)
-        trained = train(method, data, config, seed=seed, replicas=(replica,), device=device)
+        replicas, device = context.replicas, context.device
+        trained = train(method, data, config, seed=context.seed, replicas=replicas, device=device)
         the_plan = method.scalar_plan(config, deployment)
         return trained.correct[0], {
             "rounds": trained.rounds,
@@ -229,8 +225,7 @@ class Federated:
 
     def guarantee(self, options: Row, deployment: Deployment) -> Row:
         """Return what the training of these options guarantees: one client, a record's label replaced."""
-        method = method_named(self.method)
-        config = self.config(options, deployment)
+        method, config = method_named(self.method), self.config(options, deployment)
         the_plan = method.scalar_plan(config, deployment)
         (bound,) = upper_bounds(
             scalar_release(config, the_plan, deployment),

@@ -139,7 +139,7 @@ class Item:
     """What else stands in the row for its columns and figure: plain JSON values."""
 
     def run(self, setting: Setting) -> Row:
-        """Compute the row as plain JSON values, with its label and the paper's values."""
+        """Compute the row as plain JSON values, with the paper's, but for its label."""
         raise NotImplementedError
 
     def start(self, setting: Setting) -> tuple[MethodSpec, TrainingConfig, VerticalDataset]:

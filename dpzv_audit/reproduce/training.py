@@ -57,7 +57,6 @@ class Training(Item):
             return {**training_part(trained, self.passes), "protects": method.protects(config), **shortage(at_once)}
 
         return {
-            "label": self.label,
             "method": self.method,
             "options": self.options,
             **self.tags,

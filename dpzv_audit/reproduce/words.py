@@ -35,8 +35,9 @@ def shown(value: Any, form: str) -> str:
 
 @cache
 def data(name: str) -> Mapping[str, Any]:
-    """Return what stands in `tables/NAME.toml`."""
-    return tomllib.loads((files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
+    """Return what stands in `tables/NAME.toml`, with None for what is infinite: an epsilon that nothing claims."""
+    text = (files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text, parse_float=lambda number: None if number == "inf" else float(number))
 
 
 @cache
