@@ -157,14 +157,22 @@ class Store:
             raise AuditError(f"{self.folder / name}: cannot be written ({error.strerror or error}); {cure}") from error
 
 
+@functools.cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
 def _read_kind(kind: type[T], path: Path) -> T:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     value = verified(path.read_bytes())
     try:
-        return TypeAdapter(kind).validate_python(value)
+        found: T = _adapter(kind).validate_python(value)
     except ValidationError:
         raise ValueError(f"it holds no {kind.__name__}") from None
+    return found
 
 
 try:

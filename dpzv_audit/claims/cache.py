@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.gathering import Block
-from dpzv_audit.evidence.verdict import Evidence, evidence_from_json
+from dpzv_audit.evidence.verdict import Evidence
 from dpzv_audit.runs import version_of
 from dpzv_audit.store import Store
 
@@ -71,23 +71,17 @@ class Cache:
 
     def evidence(self, key: str) -> Evidence | None:
         """The complete evidence stored under `key`."""
-        value = self._read(key, "evidence", dict)
-        if value is None:
-            return None
-        try:
-            return evidence_from_json(value)
-        except (KeyError, TypeError, ValueError):
-            return None
+        return self._read(key, "evidence", Evidence)
 
     def keep(self, key: str, evidence: Evidence) -> None:
         """Store complete evidence; the blocks it came from are no longer needed."""
-        self._write(key, "evidence", evidence.to_json())
+        self._write(key, "evidence", evidence)
         self.forget_blocks(key)
 
     def forget_blocks(self, key: str) -> None:
         """Remove the blocks that were kept for `resume`."""
         if self.folder is not None:
-            for path in self._place(key).glob("block-*.json"):
+            for path in self._store(self.folder, key).folder.glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
     def block(self, key: str, pool: str, number: int) -> Block | None:
@@ -101,26 +95,25 @@ class Cache:
 
     def drawing(self, key: str) -> str | None:
         """A figure drawn before."""
-        value = self._read(key, "drawing", dict)
-        return str(value["svg"]) if value and isinstance(value.get("svg"), str) else None
+        return self._read(key, "drawing", str)
 
     def keep_drawing(self, key: str, svg: str) -> None:
         """Store a figure: drawing takes longer than everything else in a run that audits nothing."""
-        self._write(key, "drawing", {"svg": svg})
+        self._write(key, "drawing", svg)
 
-    def _place(self, key: str) -> Path:
-        assert self.folder is not None
-        return self.folder / key[:2] / key
+    @staticmethod
+    def _store(folder: Path, key: str) -> Store:
+        return Store(folder / key[:2] / key)
 
     def _read(self, key: str, name: str, kind: type[T]) -> T | None:
         if self.folder is None:
             return None
-        return Store(self._place(key)).read(f"{name}.json", kind, again="what it kept is made again")
+        return self._store(self.folder, key).read(f"{name}.json", kind, again="what it kept is made again")
 
     def _write(self, key: str, name: str, value: object) -> None:
         if self.folder is not None:
             with suppress(AuditError):
-                Store(self._place(key)).write(f"{name}.json", value, cure="")
+                self._store(self.folder, key).write(f"{name}.json", value, cure="")
 
 
 def _block_name(pool: str, number: int) -> str:

@@ -39,6 +39,7 @@ from dpzv_audit.evidence.gathering import (
 from dpzv_audit.evidence.verdict import Evidence, stopping_level
 from dpzv_audit.execution.executor import Workers, carry_out
 from dpzv_audit.files import Undigested
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.signals import GRACE_SECONDS, TimeIsUp, until
 
 WHOLE: Task = ("the whole claim", 0)
@@ -85,7 +86,7 @@ class ClaimRun:
         evidence = self.evidence()
         if self.key and not self.unkept and not evidence.missing:
             return self.key
-        return evidence_key({"claim": self.key, "so far": evidence.to_json()})
+        return evidence_key({"claim": self.key, "so far": to_jsonable(evidence)})
 
 
 def question_of(

@@ -27,9 +27,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, holm
@@ -69,7 +69,7 @@ class Decision:
     scores: str
     refuted: bool
     name: str = ""
-    p_value: float | None = None
+    p_value: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     given: str | None = None
     split: Mapping[str, float] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class Decision:
 class Entry:
     """One run that brought new scores: its error rate, and what was decided, by the digest of the claim."""
 
-    level: float
+    level: Annotated[float, Field(gt=0.0, lt=1.0)]
     decisions: Mapping[str, Decision]
 
 
@@ -104,10 +104,6 @@ class Ledger:
         """Claims with the scores that were decided on."""
         return {(claim, one.scores) for entry in self.entries for claim, one in entry.decisions.items()}
 
-    def next_level(self) -> float:
-        """The error rate of the next run with new scores."""
-        return level_of(len(self.entries) + 1, self.alpha)
-
     def spent(self) -> float:
         """What all runs so far may have erred together: at most `alpha`."""
         return sum(entry.level for entry in self.entries)
@@ -128,18 +124,15 @@ def refuted_over_time(
     """
     before, decided = ledger.refuted(), ledger.decided()
     earlier = tuple(before.get(look.claim) for look in looks)
-    new = [
-        index
+    new = {
+        index: look
         for index, look in enumerate(looks)
         if look.tested and earlier[index] is None and (look.claim, look.scores) not in decided
-    ]
-    level = ledger.next_level()
-    tested = dict(zip(new, holm([looks[index].p_value for index in new], level), strict=True))
-    general = [
-        look.p_value if look.general_p_value is None else look.general_p_value for look in (looks[i] for i in new)
-    ]
+    }
+    level = level_of(len(ledger.entries) + 1, ledger.alpha)
+    tested = dict(zip(new, holm([look.p_value for look in new.values()], level), strict=True))
+    general = [look.p_value if look.general_p_value is None else look.general_p_value for look in new.values()]
     alone = dict(zip(new, holm(general, level), strict=True))
-    refuted = tuple(entry is not None or tested.get(index, False) for index, entry in enumerate(earlier))
     decisions = {
         look.claim: Decision(
             scores=look.scores,
@@ -149,76 +142,88 @@ def refuted_over_time(
             given=GIVEN_GAUSSIAN if tested[index] and not alone[index] else "",
             split=look.split,
         )
-        for index, look in enumerate(looks)
-        if index in tested
+        for index, look in new.items()
     }
+    refuted = tuple(entry is not None or tested.get(index, False) for index, entry in enumerate(earlier))
     return refuted, earlier, Entry(level, decisions)
 
 
-T = TypeVar("T")
-
-SCHEMA = "dpzv-audit/ledger/2"
 _OLD_SCHEMA = "dpzv-audit/ledger/1"
-_ENTRY = TypeAdapter(Entry)
 LARGEST_LEDGER = 64_000_000
 _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastUsed:
-    """The ledger that was last used at a path, with its number of entries."""
+class _First:
+    """The first line of the file; `head` is the hash of the last."""
 
+    schema: Literal["dpzv-audit/ledger/2"] = "dpzv-audit/ledger/2"
     ledger: str
-    entries: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewestState:
-    """The newest state of a ledger: its number of entries, and the hash of its last line."""
-
+    alpha: float
     entries: int
     head: str
 
 
 @dataclass(frozen=True)
-class LedgerMemory:
-    """What the cache in `folder` remembers of ledgers; without `keeps` it is only asked."""
+class _Line(Entry):
+    """An entry with the hash of the line before."""
 
-    folder: Path
+    previous: str
+
+
+_FIRST, _LINE, _ENTRY = TypeAdapter(_First), TypeAdapter(_Line), TypeAdapter(Entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A ledger by its name, the number of its entries, and the hash of its last line, as they were last seen."""
+
+    ledger: str = ""
+    entries: int
+    head: str = ""
+
+
+@dataclass(frozen=True)
+class LedgerMemory:
+    """What the cache in `folder` (None: there is none) remembers of ledgers; without `keeps` it is only asked."""
+
+    folder: Path | None = None
     keeps: bool = True
 
-    def of_path(self, path: Path) -> LastUsed | None:
-        """Return what was last used at `path`."""
-        return self._read(os.path.realpath(path), LastUsed)
+    def of_path(self, path: Path) -> State | None:
+        """Return the ledger that was last used at `path`, as it then was."""
+        return self.of_ledger(os.path.realpath(path))
 
-    def of_ledger(self, name: str) -> NewestState | None:
+    def of_ledger(self, name: str) -> State | None:
         """Return the newest state of the ledger `name`."""
-        return self._read(name, NewestState)
+        if self.folder is None:
+            return None
+        return self._store(self.folder).read(
+            _file_of(name), State, again="nothing is remembered of the ledger that it was about"
+        )
 
     def remember(self, path: Path, ledger: Ledger) -> None:
         """Remember the state of `ledger`, which is at `path`; what cannot be written is not remembered."""
-        entries = len(ledger.entries)
-        self._write(os.path.realpath(path), LastUsed(ledger=ledger.name, entries=entries))
-        self._write(ledger.name, NewestState(entries=entries, head=head_of(ledger)))
+        if self.folder is None or not self.keeps:
+            return
+        state = State(ledger=ledger.name, entries=len(ledger.entries), head=head_of(ledger))
+        with suppress(AuditError):
+            for name in (os.path.realpath(path), ledger.name):
+                self._store(self.folder).write(_file_of(name), state, cure="")
 
-    def _read(self, key: str, kind: type[T]) -> T | None:
-        return self._store.read(_name(key), kind, again="nothing is remembered of the ledger that it was about")
-
-    def _write(self, key: str, value: LastUsed | NewestState) -> None:
-        if self.keeps:
-            with suppress(AuditError):
-                self._store.write(_name(key), value, cure="")
-
-    @property
-    def _store(self) -> Store:
-        return Store(self.folder / "ledgers")
+    @staticmethod
+    def _store(folder: Path) -> Store:
+        return Store(folder / "ledgers")
 
 
-def _name(key: str) -> str:
+_FORGETFUL = LedgerMemory()
+
+
+def _file_of(key: str) -> str:
     return f"{hashlib.sha256(os.fsencode(key)).hexdigest()}.json"
 
 
-def open_ledger(path: Path, alpha: float, memory: LedgerMemory | None = None, *, new: bool = False) -> Ledger:
+def open_ledger(path: Path, alpha: float, memory: LedgerMemory = _FORGETFUL, *, new: bool = False) -> Ledger:
     """Return the ledger at `path`, an empty one of error rate `alpha` where no file was ever there.
 
     With `new`, which a user asks for by hand, a file that is gone makes place for a new ledger, and one that is there
@@ -228,46 +233,38 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory | None = None, *,
         InputError: The file is no ledger, or not whole, or not the one that was left here; its error rate is another.
     """
     text = _read(path)
-    left = None if memory is None else memory.of_path(path)
+    left = memory.of_path(path)
     if text is None:
         if left is not None and not new:
-            raise InputError(
-                f"‹ledger› {path}: is gone, but held {_entries(left.entries)} when it was last used: put it back, "
-                f"or give ‹new_ledger› to begin a new error rate"
-            )
+            gone = f"is gone, but held {_entries(left.entries)} when it was last used"
+            raise _wrong(path, f"{gone}: put it back, or give ‹new_ledger› to begin a new error rate")
         return Ledger(alpha, name=secrets.token_hex(16))
     ledger, hashes = _parsed(path, text)
     if not math.isclose(ledger.alpha, alpha, rel_tol=1e-9):
-        raise InputError(
-            f"‹ledger› {path}: holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a "
-            "new ledger"
-        )
+        rule = f"but alpha is {alpha:g}; must be equal, or a new ledger"
+        raise _wrong(path, f"holds an error rate of {ledger.alpha:g}, {rule}")
     if left is not None and left.ledger != ledger.name and not new:
-        _refuse(
-            path,
-            f"is not the ledger of {_entries(left.entries)} that was last used here",
-            "give ‹new_ledger›",
-        )
-    newest = None if memory is None else memory.of_ledger(ledger.name)
+        what = f"is not the ledger of {_entries(left.entries)} that was last used here"
+        raise _lost(path, what, "give ‹new_ledger›")
+    newest = memory.of_ledger(ledger.name)
     if newest is not None and newest.entries > len(ledger.entries):
-        _refuse(path, f"holds {_entries(len(ledger.entries))}, but held {newest.entries} when it was last used")
+        raise _lost(path, f"holds {_entries(len(ledger.entries))}, but held {newest.entries} when it was last used")
     if newest is not None and hashes[newest.entries] != newest.head:
-        _refuse(path, "is another history of the ledger that was last used here, as on another branch")
+        raise _lost(path, "is another history of the ledger that was last used here, as on another branch")
     return ledger
 
 
-def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory | None = None) -> Ledger:
+def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory = _FORGETFUL) -> Ledger:
     """Add `entry` to the file, whole or not at all, on the disk when this returns; the caller holds `ledger_lock`."""
     longer = Ledger(ledger.alpha, (*ledger.entries, entry), ledger.name)
-    hashes = _hashes(longer)
-    head = {**_first(longer), "entries": len(longer.entries), "head": hashes[-1]}
-    rows = [head] + [{**_row(e), "previous": before} for e, before in zip(longer.entries, hashes[:-1], strict=True)]
+    *before, head = _hashes(longer)
+    first = _First(ledger=ledger.name, alpha=ledger.alpha, entries=len(before), head=head)
+    rows = [vars(first)] + [{**_row(e), "previous": link} for e, link in zip(longer.entries, before, strict=True)]
     try:
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows), shared=True, durable=True)
     except OSError as error:
         raise AuditError(f"‹ledger› {path}: cannot be written ({error.strerror})") from error
-    if memory is not None:
-        memory.remember(path, longer)
+    memory.remember(path, longer)
     return longer
 
 
@@ -287,7 +284,7 @@ def ledger_lock(path: Path) -> Iterator[None]:
     try:
         handle = os.open(_lock_of(path), os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
-        raise InputError(f"‹ledger› {path}: cannot be written ({error.strerror}), must be in a folder") from error
+        raise _wrong(path, f"cannot be written ({error.strerror}), must be in a folder") from error
     try:
         lock(handle, wait=True)
         yield
@@ -303,13 +300,15 @@ def _entries(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
 
-def _refuse(path: Path, what: str, otherwise: str = _ANEW) -> NoReturn:
-    raise InputError(f"‹ledger› {path}: {what}; put back the file that was last used, {otherwise}")
+def _wrong(path: Path, what: str) -> InputError:
+    return InputError(f"‹ledger› {path}: {what}")
+
+
+def _lost(path: Path, what: str, otherwise: str = _ANEW) -> InputError:
+    return _wrong(path, f"{what}; put back the file that was last used, {otherwise}")
 
 
 def _read(path: Path) -> bytes | None:
-    if not path.name or path.is_dir():
-        raise InputError(f"‹ledger› {path}: is a folder, must be a file or absent")
     try:
         with open_plain(path) as file:
             return file.read(LARGEST_LEDGER + 1)
@@ -318,63 +317,47 @@ def _read(path: Path) -> bytes | None:
     except InputError as error:
         raise error.placed("‹ledger› ", ", or absent") from None
     except OSError as error:
-        raise InputError(f"‹ledger› {path}: cannot be read ({error.strerror}), must be a file or absent") from error
+        raise _wrong(path, f"cannot be read ({error.strerror}), must be a file or absent") from error
 
 
 def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
     """Return the ledger with the hashes of its lines; `InputError` for text that is none, or not whole."""
     if not text.strip():
-        _refuse(path, "is empty, which no ledger ever is")
+        raise _lost(path, "is empty, which no ledger ever is")
+    start, *lines = text.splitlines()
+    if start.startswith(f'{{"schema": "{_OLD_SCHEMA}"'.encode()):
+        rule = "move it away and give ‹new_ledger›, which begins a new error rate"
+        raise _wrong(path, f"was written by an earlier version, which did not say which claims it refuted; {rule}")
     try:
-        lines = text.decode("utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
-        first = rows[0]
-        if first["schema"] == _OLD_SCHEMA:
-            raise InputError(
-                f"‹ledger› {path}: was written by an earlier version, which did not say which claims it refuted; move "
-                f"it away and give ‹new_ledger›, which begins a new error rate"
-            )
-        entries = tuple(_ENTRY.validate_json(line, strict=True) for line in lines[1:])
-        ledger = Ledger(float(first["alpha"]), entries, str(first["ledger"]))
-        number, head = int(first["entries"]), str(first["head"])
-        links = [str(row["previous"]) for row in rows[1:]]
-        if first["schema"] != SCHEMA or not all(_is_possible(entry) for entry in entries):
-            raise ValueError
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        raise InputError(f"‹ledger› {path}: is no ledger, must be a file that ‹ledger› wrote or a new one") from None
-    if len(entries) != number:
-        _refuse(path, f"holds {_entries(len(entries))}, but was left with {number}")
-    hashes = _hashes(ledger)
-    wrong = next((k for k, link in enumerate(links) if link != hashes[k]), None)
-    if wrong is not None:
-        _refuse(path, f"was edited or reordered: line {wrong + 2} does not follow from those above it")
-    if head != hashes[-1]:
-        _refuse(path, "was edited: its last line is not the one that it was left with")
-    return ledger, hashes
+        first = _FIRST.validate_json(start, strict=True)
+        found = [_LINE.validate_json(line, strict=True) for line in lines]
+    except ValueError:
+        raise _wrong(path, "is no ledger, must be a file that ‹ledger› wrote or a new one") from None
+    ledger = Ledger(first.alpha, tuple(Entry(line.level, line.decisions) for line in found), first.ledger)
+    if len(found) != first.entries:
+        raise _lost(path, f"holds {_entries(len(found))}, but was left with {first.entries}")
+    *before, head = _hashes(ledger)
+    wrong = [number for number, line in enumerate(found, start=2) if line.previous != before[number - 2]]
+    if wrong:
+        raise _lost(path, f"was edited or reordered: line {wrong[0]} does not follow from those above it")
+    if first.head != head:
+        raise _lost(path, "was edited: its last line is not the one that it was left with")
+    return ledger, [*before, head]
 
 
-def _is_possible(entry: Entry) -> bool:
-    p_values = (one.p_value for one in entry.decisions.values() if one.p_value is not None)
-    return 0.0 < entry.level < 1.0 and all(0.0 <= p_value <= 1.0 for p_value in p_values)
-
-
-def _first(ledger: Ledger) -> dict[str, Any]:
-    return {"schema": SCHEMA, "ledger": ledger.name, "alpha": ledger.alpha}
-
-
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry) -> dict[str, object]:
     """Return an entry as its line says it; what a ledger did not keep when it was decided, and hash, is left out."""
-    row: dict[str, Any] = _ENTRY.dump_python(entry, exclude_none=True)
+    row: dict[str, object] = _ENTRY.dump_python(entry, exclude_none=True)
     return row
 
 
 def _hashes(ledger: Ledger) -> list[str]:
     """Return the hash of the first line and those of all entries, each over the hash before and what the line says."""
-    found = [_hash(_first(ledger))]
+    found = [_hash({"schema": _First.schema, "ledger": ledger.name, "alpha": ledger.alpha})]
     for entry in ledger.entries:
         found.append(_hash({**_row(entry), "previous": found[-1]}))
     return found
 
 
-def _hash(value: Mapping[str, Any]) -> str:
+def _hash(value: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from dpzv_audit.accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound
-from dpzv_audit.findings import EmpiricalBound, UpperBound, Verdict, to_jsonable
+from dpzv_audit.findings import EmpiricalBound, UpperBound, Verdict
 from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.fixed import FixedTest
 from dpzv_audit.statistics.sequential import SequentialTest
@@ -247,19 +246,6 @@ class Evidence:
             return self.p_value
         general = [look for look in self._gating if look.test.claim_kind == "epsilon-delta"]
         return combined_p_value((look.p_value, look.weight) for look in general)
-
-    def to_json(self) -> dict[str, object]:
-        """A dictionary of plain values, which `evidence_from_json` reads back."""
-        value: dict[str, Any] = to_jsonable(self)
-        return value
-
-
-def evidence_from_json(value: Mapping[str, object]) -> Evidence:
-    """Return the evidence that `Evidence.to_json` wrote; raise `ValueError` for another value."""
-    return _EVIDENCE.validate_python(value)
-
-
-_EVIDENCE = TypeAdapter(Evidence)
 
 
 def recomputed_curve(alpha: Sequence[float], theory: Theory, delta: float) -> list[float] | None:

@@ -5,7 +5,7 @@ import pytest
 
 from dpzv_audit.checkpoints import run_key
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.ledger import LastUsed, NewestState
+from dpzv_audit.claims.ledger import Decision, State
 from dpzv_audit.cli.matrix_cells import stored_cell
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.gathering import Success
@@ -94,10 +94,10 @@ def test_a_damaged_result_is_named_with_its_place(tmp_path):
 
 def test_a_part_of_another_kind_is_damaged(tmp_path, caplog):
     store = Store(tmp_path)
-    store.write("a.json", NewestState(entries=3, head="h"), cure="")
-    assert store.read("a.json", NewestState) == NewestState(entries=3, head="h")
-    assert store.read("a.json", LastUsed, again="gone on without") is None
+    store.write("a.json", State(entries=3, head="h"), cure="")
+    assert store.read("a.json", State) == State(entries=3, head="h")
+    assert store.read("a.json", Decision, again="gone on without") is None
     store.write("a.json", [1, 2], cure="")
     assert store.read("a.json", dict, again="gone on without") is None
-    said = ("LastUsed", "dict")
+    said = ("Decision", "dict")
     assert caplog.messages == [f"{tmp_path}/a.json: is damaged: it holds no {kind}; gone on without" for kind in said]

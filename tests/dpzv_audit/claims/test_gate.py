@@ -286,10 +286,8 @@ def test_the_files_of_a_transformer_count_as_data(tmp_path):
 def test_the_version_of_transformers_is_part_of_the_code(monkeypatch):
     before = cache_module.code_digest.__wrapped__()
     assert before == cache_module.code_digest()
-    versions = cache_module.importlib.metadata.version
-    monkeypatch.setattr(
-        cache_module.importlib.metadata, "version", lambda name: "0" if name == "transformers" else versions(name)
-    )
+    version_of = cache_module.version_of
+    monkeypatch.setattr(cache_module, "version_of", lambda name: "0" if name == "transformers" else version_of(name))
     assert cache_module.code_digest.__wrapped__() != before
 
 

@@ -198,7 +198,7 @@ def test_what_was_lost_or_edited_is_refused_whatever_the_cache_knows(kept, what,
     change, says = LOST[what]
     path.write_text(change(path.read_text()))
     with pytest.raises(InputError, match=says) as caught:
-        open_ledger(path, 0.01001 if "error rate" in what else 0.01, memory if remembered else None)
+        open_ledger(path, 0.01001 if "error rate" in what else 0.01, memory if remembered else LedgerMemory())
     assert str(caught.value).startswith(f"ledger {path}: ")
     assert any(cure in str(caught.value) for cure in ("put back", "new_ledger", "must be a file that ledger wrote"))
 

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 from scipy.stats import binom
 
 from dpzv_audit.accounting.gaussian import epsilon_from_mu
+from dpzv_audit.claims.cache import Cache
 from dpzv_audit.evidence.gathering import Question, full_looks, sequential_looks
-from dpzv_audit.evidence.verdict import Evidence, Look, Theory, evidence_from_json
-from dpzv_audit.findings import to_jsonable
+from dpzv_audit.evidence.verdict import Evidence, Look, Theory
 from dpzv_audit.games.scores import GameScores, Given, joined
 from dpzv_audit.statistics.assumptions import gaussian_assumption
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
@@ -108,7 +108,7 @@ def test_only_the_runs_with_the_count_are_gaussian_and_their_delta_pays_for_it()
     assert joined([replace(block, given=None)]).gaussian is None
 
 
-def test_evidence_with_both_kinds_of_test_reads_back_from_json():
+def test_evidence_with_both_kinds_of_test_reads_back_from_the_cache(tmp_path):
     sides = gaussian(2.0, 300)
     looks = [
         *sequential_looks([sides], claim(1.0), stage="a", share=0.3, gaussian=True, most_pairs=300),
@@ -116,7 +116,8 @@ def test_evidence_with_both_kinds_of_test_reads_back_from_json():
     ]
     assert all(isinstance(look, Look) for look in looks)
     evidence = Evidence(p_value=0.1, theory=Theory(), looks=tuple(looks), split={"a": 0.3, "b": 0.6})
-    again = evidence_from_json(json.loads(json.dumps(evidence.to_json())))
+    Cache(tmp_path).keep("key", evidence)
+    again = Cache(tmp_path).evidence("key")
     assert again == evidence
     assert again.epsilon_lower(1e-3) == evidence.epsilon_lower(1e-3) > 1.0
     assert again.given(1e-3) == "given Gaussian noise"
