@@ -8,7 +8,6 @@ this tool writes.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import os
 import re
@@ -29,7 +28,6 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-_BLOCK = 1 << 20
 _OF_THE_KERNEL = ("/proc", "/sys")
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
@@ -74,19 +72,15 @@ def may_open(path: Path) -> bool:
 
 def first_not_utf8(path: Path) -> int:
     """Return the offset of the first byte of `path` that is not UTF-8 text; its size where all of them are."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
     begin = 0
     with open_plain(path) as file:
-        while True:
-            block = file.read(_BLOCK)
-            waiting = len(decoder.getstate()[0])
+        for line in file:
             try:
-                decoder.decode(block, final=not block)
+                line.decode()
             except UnicodeDecodeError as error:
-                return begin - waiting + error.start
-            if not block:
-                return begin
-            begin += len(block)
+                return begin + error.start
+            begin += len(line)
+    return begin
 
 
 def kind_of(path: Path) -> str:

@@ -164,15 +164,14 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind)
 
 
-def _read_kind(kind: type[T], path: Path) -> T:
+def _read_kind(kind: Any, path: Path) -> Any:
     from pydantic import ValidationError
 
     value = verified(path.read_bytes())
     try:
-        found: T = _adapter(kind).validate_python(value)
+        return _adapter(kind).validate_python(value)
     except ValidationError:
         raise ValueError(f"it holds no {kind.__name__}") from None
-    return found
 
 
 try:

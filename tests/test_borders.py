@@ -11,7 +11,7 @@ BORDER = {
     # Flags of the command line and options of a method or an attack by name, which their declarations check.
     "attacks/core/contract.py": {"own_options"},
     "dpzv_audit/cli/listing.py": {"listed"},
-    "dpzv_audit/cli/options.py": {"choose", "configure", "dataset_defaults", "parsed_settings"},
+    "dpzv_audit/cli/options.py": {"choose", "configure", "parsed_settings"},
     "dpzv_audit/runs.py": {"environment"},
 }
 """What still takes or gives one, by file: nothing is to be added."""

@@ -113,15 +113,8 @@ def verify_claim(
         with named(path, placed):
             run.found = gather(subject, asked)
     (entry,) = verify_result(ClaimsFile(path, alpha, (placed,)), [run], decided([run], alpha), seed=seed).claims
-    return ClaimVerdict(
-        name=entry.name,
-        verdict=entry.verdict,
-        sentence=entry.sentence,
-        p_value=entry.p_value,
-        epsilon_lower=entry.epsilon_lower,
-        upper=entry.upper,
-        entry=entry,
-    )
+    shown = ("name", "verdict", "sentence", "p_value", "epsilon_lower", "upper")
+    return ClaimVerdict(entry=entry, **{key: getattr(entry, key) for key in shown})
 
 
 def _pair(scores: Sequence[ArrayLike] | Any) -> tuple[ArrayLike, ArrayLike]:

@@ -33,7 +33,7 @@ from dpzv_audit.findings import down, to_jsonable, up
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
 from dpzv_audit.statistics.tradeoff import claimed_curve
 
-_OF_EVIDENCE = ("p_value", "trials", "missing", "unaudited")
+_OF_EVIDENCE = ("p_value", "trials", "missing", "unaudited", "attack", "rates", "warnings", "split", "facts")
 """What a claim's result holds of its evidence as it is."""
 _OF_A_TEST = ("n_in", "n_out", "rule")
 
@@ -84,7 +84,7 @@ def _claim_result(run: ClaimRun, place: int, decided: Decided, adjusted: float, 
     given = GIVEN_GAUSSIAN if verdict == "refuted" and not decided.alone[place] else ""
     if earlier is not None:
         given = earlier.given or ""
-    found = {key: getattr(evidence, key) for key in _OF_EVIDENCE}
+    found = {key: to_jsonable(getattr(evidence, key)) for key in _OF_EVIDENCE}
     found |= {
         "name": claim.name,
         "form": claim.form,
@@ -104,12 +104,7 @@ def _claim_result(run: ClaimRun, place: int, decided: Decided, adjusted: float, 
         "explanations": theory.explanations,
         "bounds": list(theory.bounds),
         "looks": [_look(look, level) for look in evidence.looks],
-        "attack": dict(evidence.attack),
-        "rates": list(evidence.rates),
         "tradeoff": _with_curves(evidence, claim),
-        "warnings": list(evidence.warnings),
-        "split": dict(evidence.split),
-        "facts": to_jsonable(dict(evidence.facts)),
         "evidence_key": run.evidence_key,
         "scores_digest": evidence.scores,
         "refuted_by": earlier,

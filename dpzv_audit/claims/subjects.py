@@ -67,13 +67,13 @@ def data_key(placed: PlacedClaim, place: Place) -> str:
 
 def score_paths(claim: ScoresClaim, place: Place) -> tuple[Path, Path]:
     """Return the two score files; `InputError` for one that is not below the root or is no file."""
-    in_scores = path_below("scores.in", claim.scores.in_, place, (FILE,))
-    return in_scores, path_below("scores.out", claim.scores.out, place, (FILE,))
+    in_scores = path_below("scores.in", claim.scores.in_, place, FILE)
+    return in_scores, path_below("scores.out", claim.scores.out, place, FILE)
 
 
 def data_folder(claim: MethodClaim | AttackClaim, place: Place) -> Path | None:
     """Return the folder that a claim's data are read from; None where it names none. Raises as `path_below`."""
-    return None if claim.data_dir is None else path_below("data_dir", claim.data_dir, place, (FOLDER,))
+    return None if claim.data_dir is None else path_below("data_dir", claim.data_dir, place, FOLDER)
 
 
 def check_claim(placed: PlacedClaim, place: Place) -> None:
@@ -104,7 +104,7 @@ def transformer_of(claim: MethodClaim | AttackClaim, place: Place) -> str | None
 
 def dependencies(claim: MechanismClaim, place: Place) -> list[Path]:
     """Return what `depends` names. Raises as `path_below`."""
-    return [path_below("depends", given, place, (FILE, FOLDER)) for given in claim.depends]
+    return [path_below("depends", given, place, FILE, FOLDER) for given in claim.depends]
 
 
 def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
@@ -210,13 +210,6 @@ def mechanism_subject(
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MOST_FILES = 10_000
 FILE, FOLDER = "a regular file", "a folder"
-_EITHER = "is {kind}, must be a file or a folder below {root}"
-_REFUSALS = {
-    (FILE,): ("is no file below {folder}", "is no file but {kind} below {folder}"),
-    (FOLDER,): ("does not exist below {folder}", "is no folder but {kind} below {folder}"),
-    (FILE, FOLDER): (_EITHER, _EITHER),
-}
-"""What is said of a path where there is nothing, and where there is something else than the kinds that may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,17 +239,15 @@ def place_of(path: Path, *, root: Path | None, outputs: Sequence[Path | None] = 
     return Place(folder=folder, root=root or folder, outputs=written, **options)
 
 
-def path_below(key: str, given: str, place: Place, kinds: tuple[str, ...]) -> Path:
-    """Return the path that `key` names, of one of `kinds`: (FILE,), (FOLDER,) or (FILE, FOLDER).
+def path_below(key: str, given: str, place: Place, *kinds: str) -> Path:
+    """Return the path that `key` names, of one of `kinds`: FILE, FOLDER.
 
     Raises `InputError` for anything else, and for a path outside the root.
     """
     path = _check_below(key, given, "which", place.folder / given, place)
     kind = kind_of(path)
     if kind not in kinds:
-        absent, another = _REFUSALS[kinds]
-        found = (absent if kind == "nothing" else another).format(kind=kind, folder=place.folder, root=place.root)
-        raise InputError(f"which {found}", key, given)
+        raise InputError(f"which is {kind}, must be {' or '.join(kinds)} below {place.root}", key, given)
     return path
 
 
@@ -273,7 +264,7 @@ def transformer_below(given: str, place: Place) -> str:
             right = f"no folder below {place.folder}; a name on a hub, which is fetched, needs ‹trust_code›"
             raise InputError(f"which is {right}", key, given)
         return given
-    folder = path_below(key, given, place, (FOLDER,))
+    folder = path_below(key, given, place, FOLDER)
     seen = 0
     for inner, folders, files in os.walk(folder):
         seen += len(folders) + len(files)

@@ -24,7 +24,7 @@ from dpzv_audit.games.planted import Planted, planted_named
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.scores import GameScores, scored_by
 from dpzv_audit.games.transcript import DrawnTrials
-from dpzv_audit.training_defaults import defaults_for
+from dpzv_audit.training_defaults import dataset_defaults
 from mechanisms import METHODS, TrainingConfig
 from mechanisms.core.config import check_plan, check_sizes
 from mechanisms.core.context import Deployment
@@ -66,8 +66,7 @@ def _setting(
     spec = METHODS.named(claim.method, "method")
     trains = not isinstance(claim, MethodClaim) or claim.records is None
     if trains:
-        usual = defaults_for(claim.dataset, downlink=spec.downlink, fields=spec.config.model_fields, own=spec.defaults)
-        options = {**usual, **options}
+        options = {**dataset_defaults(claim.dataset, spec), **options}
     config = spec.configure(**options)
     if config.batch_size > records:
         right = f"the {records} records" if trains else f"records = {records}"

@@ -19,7 +19,7 @@ from dpzv_audit.data.download import download
 from dpzv_audit.data.spec import DATA_VARIABLE
 from dpzv_audit.data.text import PretrainedTokenizer
 from dpzv_audit.errors import InputError, unknown_name
-from dpzv_audit.training_defaults import defaults_for
+from dpzv_audit.training_defaults import dataset_defaults
 
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig
@@ -281,15 +281,6 @@ def _given(training: TrainingFlags) -> tuple[MethodSpec, dict[str, Any], Callabl
     spec = method_named(training.method or "")
     flags = {key: value for key, value in training.given.items() if value is not None}
     return spec, flags, lambda: parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
-
-
-def dataset_defaults(dataset: str, spec: MethodSpec, *, transformer: bool = False) -> dict[str, Any]:
-    """Return the data set's settings that the method of `spec` has and does not set itself.
-
-    With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings.
-    """
-    fields = spec.config.model_fields
-    return defaults_for(dataset, downlink=spec.downlink, fields=fields, own=spec.defaults, transformer=transformer)
 
 
 def parsed_settings(

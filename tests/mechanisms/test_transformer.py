@@ -11,10 +11,11 @@ from attacks import ATTACKS
 from attacks.core.contract import AttackSetting
 from attacks.core.run import attacked_run
 from dpzv_audit.cli.flags import TrainingFlags
-from dpzv_audit.cli.options import DataFlags, choose, dataset_defaults
+from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained
 from dpzv_audit.data.vertical import Records, VerticalDataset, equal_runs
 from dpzv_audit.errors import InputError
+from dpzv_audit.training_defaults import dataset_defaults
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import Network, TokenBag, TransformerModel, default_architectures

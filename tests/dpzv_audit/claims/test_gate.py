@@ -108,7 +108,7 @@ def test_a_result_shows_paths_that_do_not_depend_on_where_a_checkout_lies(tmp_pa
 
 def test_an_absent_score_file_is_named(claims_folder):
     (claims_folder / "out.csv").unlink()
-    with pytest.raises(InputError, match=r"scores\.out is 'out\.csv', which is no file"):
+    with pytest.raises(InputError, match=r"scores\.out is 'out\.csv', which is nothing, must be a regular file"):
         gate_of(claims_folder, SCORES).prepare()
 
 

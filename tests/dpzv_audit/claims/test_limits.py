@@ -305,8 +305,8 @@ def test_folders_lie_below_the_claims_file(around, key, given, check):
     ("line", "says"),
     [
         ('data_dir = "circle"', "data_dir is 'circle', which cannot be followed"),
-        ('data_dir = "absent"', "data_dir is 'absent', which does not exist below"),
-        ('data_dir = "claims.toml"', "data_dir is 'claims.toml', which is no folder but a regular file below"),
+        ('data_dir = "absent"', "data_dir is 'absent', which is nothing, must be a folder below"),
+        ('data_dir = "claims.toml"', "data_dir is 'claims.toml', which is a regular file, must be a folder below"),
         ('data_dir = "data"', "leads to .*, must lie below"),
         ('config = { transformer = "model" }', "whose config.json lies elsewhere"),
         ('config = { transformer = "some/model" }', "a name on a hub, which is fetched, needs trust_code"),
@@ -343,6 +343,6 @@ def test_what_is_no_regular_file_is_refused_without_being_opened(tmp_path, kind)
     place = place_of(path, root=root, trust_code=False, device="cpu")
     made = Gate(file=parse_claims(text, path), place=place, cache=Cache(None))
     for act in (made.check, made.prepare):
-        with pytest.raises(InputError, match=f"scores.in is '{given}', which is no file but {kind}"):
+        with pytest.raises(InputError, match=f"scores.in is '{given}', which is {kind}, must be a regular file"):
             act()
     listening.close()

@@ -54,7 +54,7 @@ REFUSED = {
     "a path above": (CLAIM.replace("in.csv", "../in.csv"), "must lie below"),
     "a path of the system": (CLAIM.replace("in.csv", "/etc/passwd"), "must lie below"),
     "a path through a device": (CLAIM.replace("in.csv", "/proc/self/environ"), "must lie below"),
-    "a folder as scores": (CLAIM.replace("in.csv", "."), "is no file"),
+    "a folder as scores": (CLAIM.replace("in.csv", "."), "must be a regular file"),
     "a null byte in a path": (CLAIM.replace("in.csv", "in\\u0000.csv"), "U+0000"),
     "code without --trust-code": (
         '[[claim]]\nname = "c"\nmechanism = "trap:build"\nepsilon = 1.0',
