@@ -188,7 +188,7 @@ def test_a_mechanism_is_audited_again_where_a_file_of_data_changes(mechanism_fol
 
 def test_what_a_mechanism_depends_on_lies_below_the_root_and_is_there(mechanism_folder):
     folder, name = mechanism_folder
-    for given, says in (("../x", "must lie below"), ("gone.json", "which is nothing, must be a file or")):
+    for given, says in (("../x", "must lie below"), ("gone.json", "which is nothing, must be a regular file or")):
         text = mechanism_claim(name) + f'depends = ["{given}"]\n'
         with pytest.raises(InputError, match=rf"claims\.toml:5: claim 'ours': depends is '{given}'.*{says}"):
             gate_of(folder, text, trust_code=True).prepare()
