@@ -7,7 +7,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
 LOOSE = ("dict[str, Any]", "Mapping[str, Any]")
 BORDER = {
-    # Read from a file that anybody may have written: the caller asks each value what it is.
     # Flags of the command line and options of a method or an attack by name, which their declarations check.
     "attacks/core/contract.py": {"own_options"},
     "dpzv_audit/cli/listing.py": {"listed"},
