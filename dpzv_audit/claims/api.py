@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike
 
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import DEFAULT_ALPHA, ClaimsFile, PlacedClaim, ScoresClaim, one_claim
-from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed, named, question_of
+from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.result import decided, verify_result
 from dpzv_audit.claims.subjects import mechanism_subject, place_of, scores_subject
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
-from dpzv_audit.evidence.gathering import Subject, gather
-from dpzv_audit.evidence.verdict import fails, stopping_level
+from dpzv_audit.evidence.gathering import Gathering, Subject
+from dpzv_audit.evidence.verdict import fails
 from dpzv_audit.findings import Verdict
-from dpzv_audit.results import ClaimResult
+from dpzv_audit.results import ClaimResult, GateOptions
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.statistics.settings import check_scores
 
@@ -99,20 +99,18 @@ def verify_claim(
         )
     else:
         placed = one_claim(keys if mechanism is None else {**keys, "mechanism": mechanism})
-    path = Path(folder) / "claim"
+    file = ClaimsFile(Path(folder) / "claim", alpha, (placed,))
+    # The caller imports and runs what it names itself: this is its own process.
+    place = place_of(file.path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds)
+    gate = Gate(file=file, place=place, cache=Cache(None), seed=seed, effort=Effort(max_trials=max_trials))
     if subject is None:
-        # The caller imports and runs what it names itself: this is its own process.
-        place = place_of(path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds)
-        file = ClaimsFile(path, alpha, (placed,))
-        gate = Gate(file=file, place=place, cache=Cache(None), seed=seed, effort=Effort(max_trials=max_trials))
         (run,) = gate.prepare()
-        gate.gather([run])
     else:
         run = ClaimRun(placed, "", claim_seed(placed, seed))
-        asked = question_of(placed, alpha=alpha, stop=stopping_level(alpha, 1), seed=run.seed, max_trials=max_trials)
-        with named(path, placed):
-            run.found = gather(subject, asked)
-    (entry,) = verify_result(ClaimsFile(path, alpha, (placed,)), [run], decided([run], alpha), seed=seed).claims
+        run.gathering = Gathering(subject, gate.question(run))
+    gate.gather([run])
+    options = GateOptions(allow_overclaimed=False, strict=False)
+    (entry,) = verify_result(file, [run], decided([run], alpha), options, seed=seed).claims
     shown = ("name", "verdict", "sentence", "p_value", "epsilon_lower", "upper")
     return ClaimVerdict(entry=entry, **{key: getattr(entry, key) for key in shown})
 

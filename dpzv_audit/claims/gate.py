@@ -89,20 +89,6 @@ class ClaimRun:
         return evidence_key({"claim": self.key, "so far": to_jsonable(evidence)})
 
 
-def question_of(
-    placed: PlacedClaim, *, alpha: float, stop: float, seed: int, max_trials: int | None = None
-) -> Question:
-    """Return what a claim asks, where all claims of its file share `alpha` and none needs a look below `stop`."""
-    claim = placed.claim
-    asked = Question(alpha=alpha, stop=stop, seed=seed, max_trials=max_trials)
-    if not isinstance(claim, AttackClaim):
-        return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
-    from attacks import attack_named
-
-    least = attack_named(claim.attack).least_success
-    return replace(asked, success_at_most=claim.success_at_most, least_success=least)
-
-
 @dataclass
 class Gate:
     """Gathers the evidence about all claims of a file within a budget; an interrupt leaves what there is so far.
@@ -141,7 +127,7 @@ class Gate:
             if not run.cached:
                 with self._in_time(run.placed):
                     source = subject_of(run.placed, self.place, run.seed)
-                    run.gathering = Gathering(source, self._question(run))
+                    run.gathering = Gathering(source, self.question(run))
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.over} ended before it was planned")
         return runs
@@ -204,10 +190,20 @@ class Gate:
     def _keeps(self, run: ClaimRun, task: Task) -> bool:
         return not run.unkept and run.gathering is not None and run.gathering.subject.pools[task[0]].stored
 
-    def _question(self, run: ClaimRun) -> Question:
-        return question_of(
-            run.placed, alpha=self.file.alpha, stop=self._stop, seed=run.seed, max_trials=self.effort.max_trials
-        )
+    def question(self, run: ClaimRun) -> Question:
+        """Return what a claim asks, where all claims of the file share its error and none needs a look below a level.
+
+        See `stopping_level`.
+        """
+        claim = run.placed.claim
+        alpha, most = self.file.alpha, self.effort.max_trials
+        asked = Question(alpha=alpha, stop=self._stop, seed=run.seed, max_trials=most)
+        if not isinstance(claim, AttackClaim):
+            return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
+        from attacks import attack_named
+
+        least = attack_named(claim.attack).least_success
+        return replace(asked, success_at_most=claim.success_at_most, least_success=least)
 
     def _key(self, placed: PlacedClaim, data: str) -> str:
         return evidence_key(

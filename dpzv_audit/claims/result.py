@@ -17,6 +17,7 @@ from dpzv_audit.claims.ledger import (
     open_ledger,
     refuted_over_time,
 )
+from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import (
     GIVEN_GAUSSIAN,
     VERDICTS,
@@ -29,7 +30,7 @@ from dpzv_audit.evidence.verdict import (
     supports,
 )
 from dpzv_audit.evidence.verdict import Look as EvidenceLook
-from dpzv_audit.findings import down, to_jsonable, up
+from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
 from dpzv_audit.statistics.tradeoff import claimed_curve
 
@@ -42,25 +43,24 @@ def verify_result(
     file: ClaimsFile,
     runs: Sequence[ClaimRun],
     decided: Decided,
+    options: GateOptions,
     *,
     seed: int,
     interrupted: bool = False,
-    allow_overclaimed: bool = False,
-    strict: bool = False,
 ) -> VerifyResult:
     """Return the result of `verify`: the same for the same evidence."""
     adjusted = adjusted_p_values([run.evidence().p_value for run in runs])
-    options = GateOptions(allow_overclaimed=allow_overclaimed, strict=strict)
     claims = [_claim_result(run, i, decided, adjusted[i], options) for i, run in enumerate(runs)]
     verdicts = [claim.verdict for claim in claims]
     simulated = any(claim.form != "scores" for claim in claims)
+    more = sum(_fails_for_strict_alone(claim, options) for claim in claims)
     result = VerifyResult(
         claims_file=shown_path(str(file.path)),
         alpha=file.alpha,
         level=decided.level,
         seed=seed,
         summary={verdict: verdicts.count(verdict) for verdict in VERDICTS},
-        sentence=_summary_sentence(claims, decided.level, options),
+        sentence=said("verify", claims, VERDICTS, decided.level, more),
         noise=Noise.of_simulation(seed) if simulated else None,
         interrupted=interrupted,
         missing=[claim.name for claim in claims if claim.missing],
@@ -113,7 +113,8 @@ def _claim_result(run: ClaimRun, place: int, decided: Decided, adjusted: float, 
     }
     entry = ClaimResult.model_validate(found)
     failed = fails(verdict, audited=entry.audited, **dict(options))
-    return entry.model_copy(update={"sentence": _claim_sentence(entry), "fails": failed})
+    supported = entry.upper is not None and supports(entry.upper, entry.claimed)
+    return entry.model_copy(update={"sentence": said("claim", entry, supported), "fails": failed})
 
 
 def _look(look: EvidenceLook, level: float) -> dict[str, object]:
@@ -163,105 +164,9 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     return found if recomputed is None else {**found, "recomputed": recomputed}
 
 
-def _claim_sentence(entry: ClaimResult) -> str:
-    """Return what was claimed, measured and proved about one claim, in words."""
-    parts = _attack_parts(entry) if entry.form == "attack" else [_measured(entry), *_proved(entry)]
-    parts += [f"Warning: {warning}." for warning in entry.warnings]
-    if entry.missing:
-        parts.append(f"Incomplete: {entry.missing}.")
-    if entry.refuted_by is not None:
-        parts.append(f"{_grounds(entry, entry.refuted_by)}: that stands until the claim, or its revision, changes.")
-    return " ".join(part for part in parts if part)
-
-
-def _grounds(entry: ClaimResult, found: Refutation) -> str:
-    """Return what an earlier look refuted a claim by, as its entry of the ledger keeps it."""
-    given = f", {found.given}" if found.given else ""
-    p_value = "" if found.p_value is None else f", p = {found.p_value:.1g}{given}"
-    scores = "the same scores" if _same_scores(entry) else f"scores of digest {found.scores[:12]}"
-    return f"An earlier look refuted it (entry {found.entry} of the ledger{p_value}, {scores})"
-
-
-def _same_scores(entry: ClaimResult) -> bool:
-    """Whether the scores shown are those by which an earlier look refuted the claim."""
-    return entry.refuted_by is not None and entry.refuted_by.scores == entry.scores_digest
-
-
-def _attack_parts(entry: ClaimResult) -> list[str]:
-    limit, success = entry.claimed, entry.attack.success
-    if success is None or not entry.rates:
-        return [f"The claimed limit of {100 * limit:g}% was not tested."]
-    guess = max(entry.attack.baselines.values(), default=0.0)
-    done = "above" if _refuted_now(entry) or _same_scores(entry) else "which does not refute"
-    parts = [
-        f"{entry.claim['attack']} by the {entry.claim['adversary']} succeeds in {100 * success:.1f}% of its "
-        f"guesses over {entry.trials} trainings, {done} the claimed limit of {100 * limit:g}% "
-        f"(p = {entry.p_value:.1g})."
-    ]
-    if guess > limit:
-        parts.append(f"Guessing without an attack already finds {100 * guess:.1f}%: no method could keep this claim.")
-    return parts
-
-
-def _refuted_now(entry: ClaimResult) -> bool:
-    """Whether the evidence shown is what refutes the claim, and not that of an earlier look."""
-    return entry.verdict == "refuted" and entry.refuted_by is None
-
-
-def _measured(entry: ClaimResult) -> str:
-    claimed = entry.claimed
-    if entry.unaudited:
-        return f"Not audited: {entry.unaudited}."
-    if entry.epsilon_lower is None:
-        return "Not audited."
-    given = f", {entry.given}" if entry.given and entry.epsilon_lower > 0 else ""
-    measured = f"The audit measures epsilon of at least {down(entry.epsilon_lower)}{given} (p = {entry.p_value:.1g})"
-    if _refuted_now(entry):
-        # "given Gaussian noise" stands once: at the bound, or, where nothing else refutes the claim, at the verdict.
-        rests = f" {entry.verdict_given}" if entry.verdict_given and not given else ""
-        return f"{measured}, which refutes the claimed {claimed:g}{rests}."
-    if _same_scores(entry):
-        return f"{measured}."
-    return (
-        f"{measured}, which neither refutes nor confirms the claimed {claimed:g}; it could have certified at most "
-        f"{down(entry.ceiling or 0.0)}."
-    )
-
-
-def _proved(entry: ClaimResult) -> list[str]:
-    claimed, upper, adversary = entry.claimed, entry.upper, entry.claim["adversary"]
-    if upper is not None:
-        side = "at or below" if supports(upper, claimed) else "above"
-        parts = [f"The tightest sound upper bound against the {adversary} is {up(upper)}, {side} the claim."]
-        if entry.verdict == "refuted" and supports(upper, claimed):
-            parts.append(
-                "Theory supports this configuration, so what runs is not what is configured, or this is the rare "
-                "false alarm."
-            )
-        return parts
-    if entry.gap:
-        why = "; ".join(entry.explanations.get(name, "") for name in entry.gap.split(","))
-        return [f"No sound upper bound exists (gap {entry.gap}{': ' + why if why.strip('; ') else ''})."]
-    return ["No theory speaks of it."]
-
-
-def _summary_sentence(claims: Sequence[ClaimResult], level: float, options: GateOptions) -> str:
-    """Return the counts of all verdicts, what they hold with, what is missing, and what fails for `strict` alone."""
-    verdicts = [claim.verdict for claim in claims]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
-    text = f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {counts}."
-    text += f" A true claim among them is refuted with probability at most {level:g}."
-    missing = sum(bool(claim.missing) for claim in claims)
-    if missing:
-        text += f" The evidence about {missing} of them is incomplete."
+def _fails_for_strict_alone(claim: ClaimResult, options: GateOptions) -> bool:
     allowed = options.allow_overclaimed
-    more = sum(
-        claim.fails and not fails(claim.verdict, audited=True, allow_overclaimed=allowed, strict=False)
-        for claim in claims
-    )
-    if more:
-        text += f" With strict, {more} more {'fails' if more == 1 else 'fail'}: inconclusive, cut off or not audited."
-    return text
+    return claim.fails and not fails(claim.verdict, audited=True, allow_overclaimed=allowed, strict=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, takes
 from dpzv_audit.cli.output import Output, choose_device, print_table, repeatable_command_line, table_of, write_folder
 from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
 from dpzv_audit.findings import down, up
-from dpzv_audit.results import ClaimResult, VerifyResult
+from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
 from dpzv_audit.runs import MEASURED_FILE, environment, json_text, run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.store import write_atomically
@@ -158,10 +158,9 @@ def verify(
         file,
         runs,
         settled,
+        GateOptions(allow_overclaimed=bool(allow), strict=strict),
         seed=run.seed,
         interrupted=interrupted,
-        allow_overclaimed=bool(allow),
-        strict=strict,
     )
     saved = _save(result, measured(runs), run.out, gate.cache, junit=junit, sarif=sarif)
     cached = [run.placed.name for run in runs if run.cached]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from dpzv_audit.claims.file import one_claim
-from dpzv_audit.claims.gate import question_of
+from dpzv_audit.claims.cache import Cache
+from dpzv_audit.claims.file import ClaimsFile, one_claim
+from dpzv_audit.claims.gate import ClaimRun, Gate
+from dpzv_audit.claims.subjects import place_of
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import Gathering, Subject
 from dpzv_audit.evidence.verdict import (
@@ -223,5 +226,8 @@ def test_a_success_outside_its_range_is_refused(rate):
 def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
     keys = {"name": "c", "kind": "attack", "method": "dpzv", "success_at_most": 0.05}
     for attack in ("gradient_estimation", "feature_inversion"):
-        asked = question_of(one_claim({**keys, "attack": attack}), alpha=1e-3, stop=1e-6, seed=0)
+        placed = one_claim({**keys, "attack": attack})
+        file = ClaimsFile(Path("claims.toml"), 1e-3, (placed,))
+        gate = Gate(file=file, place=place_of(file.path, root=None), cache=Cache(None))
+        asked = gate.question(ClaimRun(placed, "", seed=0))
         assert Gathering(Subject(), asked, rates=(-0.05, *[0.95] * 15)).p_value < 1e-3
