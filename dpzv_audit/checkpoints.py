@@ -242,22 +242,18 @@ def arithmetic(device: str) -> dict[str, str | int | bool | None]:
     import torch
 
     facts = environment([])
-    return {
+    found = {
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "dpzv-audit": facts["dpzv_audit"],
         "threads": torch.get_num_threads(),
         "processor": f"{facts['machine']} {facts['cpu_features']}",
         **{package: facts["packages"][package] for package in ("torch", "numpy", "scipy")},
-        **(_cuda() if device.startswith("cuda") else {}),
     }
-
-
-def _cuda() -> dict[str, str | int | bool | None]:
-    import torch
-
-    return {
-        "CUDA": torch.version.cuda,
-        "cuDNN": torch.backends.cudnn.version(),
-        "TF32 products": torch.backends.cuda.matmul.allow_tf32,
-        "TF32 cuDNN": torch.backends.cudnn.allow_tf32,
-    }
+    if device.startswith("cuda"):
+        found |= {
+            "CUDA": torch.version.cuda,
+            "cuDNN": torch.backends.cudnn.version(),
+            "TF32 products": torch.backends.cuda.matmul.allow_tf32,
+            "TF32 cuDNN": torch.backends.cudnn.allow_tf32,
+        }
+    return found

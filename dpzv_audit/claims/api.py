@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpzv_audit.claims.cache import Cache
-from dpzv_audit.claims.file import DEFAULT_ALPHA, ClaimsFile, PlacedClaim, ScoresClaim, one_claim
+from dpzv_audit.claims.file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, ScoresClaim, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.result import decided, verify_result
@@ -80,25 +79,23 @@ def verify_claim(
     check_probability("alpha", alpha)
     check_positive("trial_seconds", trial_seconds)
     check_count("seed", seed, least=0)
-    keys = {"name": "claim", **claim}
-    subject: Subject | None = None
-    placed: PlacedClaim
+    given: dict[str, object] = {}
     if scores is not None:
-        _refuse(keys, "scores", mechanism)
-        inside, outside = (check_scores(f"scores[{index}]", side) for index, side in enumerate(_pair(scores)))
-        placed = one_claim({**keys, "scores": {"in": _GIVEN, "out": _GIVEN}})
-        assert isinstance(placed.claim, ScoresClaim)
+        given["scores"] = {"in": _GIVEN, "out": _GIVEN}
+    if mechanism is not None:
+        given["mechanism"] = mechanism if isinstance(mechanism, str) else "given:mechanism"
+    placed = one_claim({"name": "claim", **claim, **given})
+    run = ClaimRun(placed, "", claim_seed(placed, seed))
+    subject: Subject | None = None
+    if isinstance(placed.claim, ScoresClaim):
+        if not isinstance(scores, tuple | list) or len(scores) != 2:
+            raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
+        inside, outside = (check_scores(f"scores[{place}]", np.asarray(side)) for place, side in enumerate(scores))
         subject = scores_subject(lambda: (inside, outside), exactly_gaussian=placed.claim.exactly_gaussian)
-    elif mechanism is not None and not isinstance(mechanism, str):
-        _refuse(keys, "mechanism", None)
-        placed = one_claim({**keys, "mechanism": "given:mechanism"})
+    elif isinstance(placed.claim, MechanismClaim) and not isinstance(mechanism, str):
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)
-        gaussian = bool(keys.get("exactly_gaussian", False))
-        subject = mechanism_subject(
-            mechanism, label, claim_seed(placed, seed), exactly_gaussian=gaussian, trial_seconds=trial_seconds
-        )
-    else:
-        placed = one_claim(keys if mechanism is None else {**keys, "mechanism": mechanism})
+        gaussian = placed.claim.exactly_gaussian
+        subject = mechanism_subject(mechanism, label, run.seed, exactly_gaussian=gaussian, trial_seconds=trial_seconds)
     file = ClaimsFile(Path(folder) / "claim", alpha, (placed,))
     # The caller imports and runs what it names itself: this is its own process.
     place = place_of(file.path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds)
@@ -106,25 +103,12 @@ def verify_claim(
     if subject is None:
         (run,) = gate.prepare()
     else:
-        run = ClaimRun(placed, "", claim_seed(placed, seed))
         run.gathering = Gathering(subject, gate.question(run))
     gate.gather([run])
     options = GateOptions(allow_overclaimed=False, strict=False)
     (entry,) = verify_result(file, [run], decided([run], alpha), options, seed=seed).claims
     shown = ("name", "verdict", "sentence", "p_value", "epsilon_lower", "upper")
     return ClaimVerdict(entry=entry, **{key: getattr(entry, key) for key in shown})
-
-
-def _pair(scores: Sequence[ArrayLike] | Any) -> tuple[ArrayLike, ArrayLike]:
-    if not isinstance(scores, tuple | list) or len(scores) != 2:
-        raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
-    return np.asarray(scores[0]), np.asarray(scores[1])
-
-
-def _refuse(keys: Mapping[str, Any], given: str, other: object) -> None:
-    for key in ("method", "scores", "mechanism"):
-        if key in keys or (other is not None and key == "mechanism"):
-            raise InputError(f"{given} and {key} are both given, must be one of them")
 
 
 def spent_evenly(alpha: float, tests: int, call: int) -> float:

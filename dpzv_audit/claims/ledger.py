@@ -104,10 +104,6 @@ class Ledger:
         """Claims with the scores that were decided on."""
         return {(claim, one.scores) for entry in self.entries for claim, one in entry.decisions.items()}
 
-    def spent(self) -> float:
-        """What all runs so far may have erred together: at most `alpha`."""
-        return sum(entry.level for entry in self.entries)
-
 
 def level_of(look: int, alpha: float) -> float:
     """Return what the `look`-th look, from 1, may spend of `alpha`: all looks together spend at most `alpha`."""

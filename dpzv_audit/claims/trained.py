@@ -42,7 +42,6 @@ _MORE = 2
 
 def check_trained(claim: MethodClaim | AttackClaim, place: Place) -> None:
     """Raise `InputError` naming the key at fault where a claim on a method cannot be run; plans and keeps nothing."""
-    transformer_of(claim, place)
     if isinstance(claim, MethodClaim) and claim.records is not None:
         _setting(claim, place, records=claim.records, clients=claim.clients or 1)
     else:
@@ -120,11 +119,6 @@ def _loaded(name: str, clients: int | None, data_dir: Path | None) -> VerticalDa
     return data
 
 
-def _value(found: float | Interval) -> float:
-    """Return what a baseline reaches: some are known, the others measured with an interval."""
-    return found.value if isinstance(found, Interval) else found
-
-
 def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
     """Return what an (epsilon, delta) claim is about: every accountant's bound, and the games on its scalars."""
     data = _data_of(claim, place) if claim.records is None else None
@@ -170,7 +164,9 @@ def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
         outcome = spec.mount(setting)
         return Success(
             rate=outcome.success.value,
-            baselines={name: _value(found) for name, found in outcome.baselines.items()},
+            baselines={
+                name: found.value if isinstance(found, Interval) else found for name, found in outcome.baselines.items()
+            },
             controls={name: control.value for name, control in outcome.controls.items()},
         )
 

@@ -8,6 +8,7 @@ process, so that a process that dies breaks no lane but its own.
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import threading
@@ -25,6 +26,8 @@ from dpzv_audit.signals import TimeIsUp, leave_to_parent, until
 MOST_DEATHS = 3
 """So often may workers die on one task before it is given up as failed."""
 _POLL_SECONDS = 0.5
+_DEATHS = (BrokenExecutor, CancelledError)
+"""What says that a worker died, as opposed to what ran on it failing; so does Dask's `KilledWorker`."""
 
 Task = TypeVar("Task", bound=Hashable)
 
@@ -96,7 +99,8 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
                 lane = free.pop()
                 running[lane.submit(*work.arguments(task))] = (lane, task)
             now = time.monotonic()
-            left = max((_left(work.ends(task), now) for _, task in running.values()), default=_POLL_SECONDS)
+            ends = [work.ends(task) for _, task in running.values()]
+            left = max((math.inf if end is None else end - now for end in ends), default=0.0)
             if running and left <= 0.0:
                 for future, (_, task) in running.items():
                     future.cancel()  # for a cluster; a process of this machine is renewed
@@ -110,12 +114,13 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
                 for future in done:
                     lane, task = running.pop(future)
                     free.append(lane)
-                    error = failure_of(future)
+                    # One that was cancelled, as Dask's are where their scheduler goes away, raises where it is asked.
+                    error = CancelledError() if future.cancelled() else future.exception()
                     if error is None:
                         work.done(task, future.result())
                         deaths.pop(task, None)  # a name may stand for another task later
                         continue
-                    if not worker_died(error):
+                    if not (isinstance(error, _DEATHS) or type(error).__name__ == "KilledWorker"):
                         work.failed(task, error)
                     lane.renew()
                     deaths[task] += 1
@@ -129,10 +134,6 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
                 time.sleep(_POLL_SECONDS)  # until a worker joins
     finally:
         lanes.close()
-
-
-def _left(end: float | None, now: float) -> float:
-    return float("inf") if end is None else end - now
 
 
 _DASK_RETRIES = 2
@@ -197,19 +198,6 @@ def lanes_of(workers: Workers, job: Job) -> Lanes:
     if workers.kind == "dask":
         return _DaskLanes(workers.scheduler or "", job)
     return _LokyLanes([_LokyLane(job) for _ in range(workers.jobs)])
-
-
-def worker_died(error: BaseException) -> bool:
-    """Whether `error` says that a worker died, as opposed to what ran on it failing."""
-    return isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
-
-
-def failure_of(future: Future[Any]) -> BaseException | None:
-    """Return what a future that is done failed with, None where it has a result.
-
-    One that was cancelled, as Dask's are where their scheduler goes away, would raise where it is asked for that.
-    """
-    return CancelledError() if future.cancelled() else future.exception()
 
 
 def in_own_process(job: Job, *arguments: Any) -> Any:
