@@ -148,13 +148,8 @@ def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) 
     grid = Grid.fit(config.clip, sigma, bits=_BITS, records=len(rows))
     # Whole numbers of at most 2^12: two bytes hold them, which for 60,000 records is worth it.
     units = torch.cat([unit_steps(some[None].double(), grid)[0][0].to(torch.int16) for some in rows.split(_ROWS)])
-    noise = GaussianNoise(
-        grid.steps(sigma),
-        size=rows.shape[1] * data.classes,
-        purpose=Purpose.SERVER_NOISE,
-        rounded=True,
-        **fed.context.streams(torch.float64),
-    )
+    size = rows.shape[1] * data.classes
+    noise = GaussianNoise(sigma, size=size, purpose=Purpose.SERVER_NOISE, grid=grid, **fed.streams)
     weights = torch.zeros(rows.shape[1], data.classes, dtype=fed.dtype, device=fed.device)
     velocity = torch.zeros_like(weights)
     for _ in range(config.steps):

@@ -38,8 +38,8 @@ from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, 
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Games, MethodSpec, Protection
 from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, truncated_steps
-from mechanisms.core.replicas import Moved, ParameterStack, momentum_step, step_along
-from mechanisms.core.streams import Batch, DirectionKind, Directions, stacked
+from mechanisms.core.replicas import ParameterStack, momentum_step, moved_into, step_along
+from mechanisms.core.streams import Batch, DirectionKind, Directions, Drawn
 
 PROTECTS = {
     "none": "nothing: no noise is added anywhere",
@@ -56,12 +56,11 @@ class ChannelNoise:
     def __init__(self, config: ProtectedConfig, context: RunContext) -> None:
         self._config = config
         self._origin: NoiseOrigin = context.seed if context.origin is None else context.origin
-        whole = config.noise == "grid" and config.dp_sigma > 0.0
-        self._grid = Grid.fit(config.dp_clip, config.dp_sigma, bits=ROW_BITS) if whole else None
+        self._grid = Grid.of(config.noise, config.dp_clip, config.dp_sigma, bits=ROW_BITS)
         self.draws = torch.zeros(1, dtype=torch.int64)
         """How often noise has been drawn: each draw is a stream of its own, so a run can be taken up again."""
         self._dtype = dtype_of(config)
-        self._streams = context.streams(torch.float64)
+        self._drawn = Drawn(**context.streams(torch.float64))
 
     def embeddings(self, values: Tensor) -> Tensor:
         """Embeddings (K, n, width) as they are sent; of (K, 2, n, width), two messages, each by itself."""
@@ -114,7 +113,7 @@ class ChannelNoise:
         shape, number, whole = tuple(values.shape[1:]), int(self.draws), self._grid is not None
         self.draws += 1
         drawn = partial(gaussian, shape, std, self._origin, purpose=Purpose.NOISE, rounded=whole)
-        return stacked([drawn(key=(k, number)) for k in self._streams["replicas"]], self._streams)
+        return self._drawn.stacked([drawn(key=(k, number)) for k in self._drawn.replicas])
 
 
 P = TypeVar("P", bound=ProtectedConfig)
@@ -279,12 +278,13 @@ class ZerothOrderParty:
         self.total = torch.zeros_like(flat) if count > 1 else flat.new_empty(0)
 
     @cached_property
-    def _storage(self) -> Moved:
-        return Moved(self.parameters)
+    def _both(self) -> ParameterStack:
+        """Storage for the 2K moved models, used again every round."""
+        return ParameterStack.empty(self.parameters.layout, 2 * len(self.parameters.flat), self.parameters.flat)
 
     def moved(self, round_: int, first: float, second: float) -> ParameterStack:
         """The 2K models moved by `first` and by `second` along the direction of the party's round number `round_`."""
-        return self._storage.along(self.directions.at(round_), first, second)
+        return moved_into(self._both, self.parameters, self.directions.at(round_), first, second)
 
     def step(self, round_: int, scalar: Tensor) -> None:
         """Step along the direction of `round_` by `scalar` (K,), or every `count` rounds by the mean of so many."""

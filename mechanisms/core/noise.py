@@ -28,10 +28,10 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import Literal, Unpack
+from typing import Literal
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from torch import Tensor
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from mechanisms.core.streams import Streams, stacked
+from mechanisms.core.streams import Drawn
 
 KEY_BYTES = 32
 _DOMAIN = b"dpzv-audit/noise/1"
@@ -217,34 +217,30 @@ def normal_of(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     return quantiles
 
 
-class GaussianNoise:
+@dataclass(eq=False)
+class GaussianNoise(Drawn):
     """N(0, std^2) for each replica from its own stream, which nothing else draws from; all zeros when `std` is 0.
 
-    `rounded` gives whole numbers. Draws follow from `origin`, by default from `seed`; once the key of secret bits is
-    renewed, all that is drawn follows from the new one.
+    With a `grid` whole numbers of its steps, in float64. Draws follow from `origin`, by default from `seed`; once the
+    key of secret bits is renewed, all that is drawn follows from the new one.
     """
 
-    def __init__(
-        self,
-        std: float,
-        *,
-        size: int | None = None,
-        purpose: Purpose = Purpose.NOISE,
-        origin: NoiseOrigin | None = None,
-        rounded: bool = False,
-        **streams: Unpack[Streams],
-    ) -> None:
-        self.std = std
-        self._origin: NoiseOrigin = streams["seed"] if origin is None else origin
-        self._key: bytes | None = None
-        self._rounded = rounded
-        self._purpose = purpose
-        self._streams = streams
-        self._shape = () if size is None else (size,)
-        self._rounds = max(1, _BLOCK // max(size or 1, 1))
-        self._zero = stacked([np.zeros(self._shape)] * len(streams["replicas"]), streams)
-        self._block = 0
-        self._ready: list[Tensor] = []
+    std: float
+    _: KW_ONLY
+    size: int | None = None
+    purpose: Purpose = Purpose.NOISE
+    origin: NoiseOrigin | None = None
+    grid: Grid | None = None
+    _key: bytes | None = field(default=None, init=False)
+    _block: int = field(default=0, init=False)
+    _ready: list[Tensor] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        if self.grid is not None:
+            self.std, self.dtype = self.grid.steps(self.std), torch.float64
+        self._shape = () if self.size is None else (self.size,)
+        self._rounds = max(1, _BLOCK // max(self.size or 1, 1))
+        self._zero = self.stacked([np.zeros(self._shape)] * len(self.replicas))
 
     def skip_to(self, rounds: int) -> None:
         """Go to where the noise of `rounds` rounds has been drawn."""
@@ -261,16 +257,17 @@ class GaussianNoise:
             self.skip_to(self._block * self._rounds - len(self._ready))
         if not self._ready:
             self._key = self._present_key
-            shape = (self._rounds, *self._shape)
-            drawn = partial(gaussian, shape, self.std, self._origin, purpose=self._purpose, rounded=self._rounded)
-            draws = [drawn(key=(k, self._block)) for k in self._streams["replicas"]]
-            self._ready = list(stacked(draws, self._streams, axis=1).unbind(0))[::-1]
+            shape, whole = (self._rounds, *self._shape), self.grid is not None
+            origin = self.seed if self.origin is None else self.origin
+            drawn = partial(gaussian, shape, self.std, origin, purpose=self.purpose, rounded=whole)
+            draws = [drawn(key=(k, self._block)) for k in self.replicas]
+            self._ready = list(self.stacked(draws, axis=1).unbind(0))[::-1]
             self._block += 1
         return self._ready.pop()
 
     @property
     def _present_key(self) -> bytes | None:
-        return self._origin.key if isinstance(self._origin, SecretBits) else None
+        return self.origin.key if isinstance(self.origin, SecretBits) else None
 
 
 SCALAR_BITS = 20
@@ -313,6 +310,11 @@ class Grid:
                 f"{2.0 ** (_LARGEST_STD - _LEAST_BITS):.3g}, or noise float"
             )
         return cls(clip, min(bits, most, _LARGEST_SUM - (records - 1).bit_length()))
+
+    @classmethod
+    def of(cls, noise: NoiseKind, clip: float, std: float, *, bits: int, records: int = 1) -> Grid | None:
+        """Return the grid of a channel as `fit` does; None where noise is in floating point, or there is none."""
+        return cls.fit(clip, std, bits=bits, records=records) if noise == "grid" and std > 0.0 else None
 
     @property
     def radius(self) -> float:

@@ -10,7 +10,7 @@ the gradient of the *sum over replicas*, which keeps replicas apart. The strateg
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
 from mechanisms.core.noise import Grid, outer_steps, summed_products, truncated_steps, unit_steps
-from mechanisms.core.streams import Directions, Streams, stacked
+from mechanisms.core.streams import Directions, Drawn, Streams
 
 Views = dict[str, Tensor]
 _COPIES = 3
@@ -78,9 +78,10 @@ class ParameterStack:
         drawn = tuple(item for item in layout if item[0] not in given)
         each = 2 * 8 * dimension(drawn)  # in double precision, as rows and as a stack of them
         each += streams["dtype"].itemsize * dimension(layout) if given else 0
-        seed, replicas = streams["seed"], streams["replicas"]
-        check_memory(len(replicas) * each, f"{len(replicas)} models of {dimension(layout)} parameters")
-        flat = stacked([initial_parameters(drawn, stream(seed, Purpose.INIT, party, k)) for k in replicas], streams)
+        of = Drawn(**streams)
+        check_memory(len(of.replicas) * each, f"{len(of.replicas)} models of {dimension(layout)} parameters")
+        rows = [initial_parameters(drawn, stream(of.seed, Purpose.INIT, party, k)) for k in of.replicas]
+        flat = of.stacked(rows)
         if not given:
             return cls(flat, layout)
         whole, random = cls.empty(layout, len(flat), flat), views_of(flat, drawn)
@@ -110,19 +111,13 @@ def serialized(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None
     return bytes(save(dict(tensors), None if metadata is None else dict(metadata)))
 
 
-class Moved:
-    """Storage for 2K models, each of K models w_k moved by two multiples of u_k, used again every round."""
-
-    def __init__(self, parameters: ParameterStack) -> None:
-        self._parameters = parameters
-        self.stack = ParameterStack.empty(parameters.layout, 2 * len(parameters.flat), parameters.flat)
-        self._halves = self.stack.flat.unflatten(0, (-1, 2)).unbind(1)
-
-    def along(self, direction: Tensor, first: float, second: float) -> ParameterStack:
-        """The 2K models w_k + `first` u_k and w_k + `second` u_k of `direction` (K, d): the two of each in turn."""
-        for half, scale in zip(self._halves, (first, second), strict=True):
-            torch.add(self._parameters.flat, direction, alpha=scale, out=half)
-        return self.stack
+def moved_into(
+    both: ParameterStack, parameters: ParameterStack, direction: Tensor, first: float, second: float
+) -> ParameterStack:
+    """Put in `both` the 2K models w_k + `first` u_k and w_k + `second` u_k, u_k of `direction` (K, d), in turn."""
+    for half, scale in zip(both.flat.unflatten(0, (-1, 2)).unbind(1), (first, second), strict=True):
+        torch.add(parameters.flat, direction, alpha=scale, out=half)
+    return both
 
 
 def shift_in_place(parameters: ParameterStack, directions: Directions, round_: int, scale: float | Tensor) -> None:
@@ -234,19 +229,14 @@ class FusedMLP:
     def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
         """See `Evaluator.forward_with_pullback`."""
         values = self._run(parameters, inputs)
-        operands = self._operands(parameters)
 
         def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
-            found = parameters.gradient
-            for index in reversed(range(len(operands))):
-                weight, bias = self._layers[index]
-                if self._activated[index]:
-                    gradient = torch.ops.aten.threshold_backward(gradient, values[index + 1], 0)
-                _product_into(found.views[weight], gradient.transpose(1, 2), values[index])
-                torch.sum(gradient, 1, out=found.views[bias])
-                if index or at_inputs:
-                    gradient = torch.bmm(gradient, operands[index][1])
-            return found.flat, gradient.view_as(inputs) if at_inputs else gradient
+            deltas = self._deltas(parameters, values, gradient)
+            self._sums_into(parameters.gradient, deltas, values)
+            if not at_inputs:
+                return parameters.gradient.flat, gradient
+            weight = self._operands(parameters)[0][1]
+            return parameters.gradient.flat, torch.bmm(deltas[0], weight).view_as(inputs)
 
         return values[-1], pullback
 
@@ -281,11 +271,7 @@ class FusedMLP:
             back = [delta.masked_fill(missing, 0.0) for delta in back]
             values = [value.masked_fill(missing, 0.0) for value in values]
         found = ParameterStack.empty(self.layout, len(inputs), parameters.flat)
-        for index, delta in enumerate(back):
-            weight, bias = self._layers[index]
-            scaled = delta * factors.unsqueeze(2)
-            _product_into(found.views[weight], scaled.transpose(1, 2), values[index])
-            torch.sum(scaled, 1, out=found.views[bias])
+        self._sums_into(found, [delta * factors.unsqueeze(2) for delta in back], values)
         return found.flat
 
     def add_clipped_gradient_steps(
@@ -314,12 +300,25 @@ class FusedMLP:
     def _factors(self, parameters: ParameterStack, inputs: Tensor, labels: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """What goes into each layer (S, n, in) and each record's own gradient at what comes out of it (S, n, out)."""
         values = self._run(parameters, inputs)
+        return values[:-1], self._deltas(parameters, values, loss_gradient(values[-1], labels, None, 1))
+
+    def _deltas(self, parameters: ParameterStack, values: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
+        """Gradients at what comes out of each layer before its ReLU, (S, n, out), of `gradient` at the output."""
+        deltas: list[Tensor] = []
         operands = self._operands(parameters)
-        back = [loss_gradient(values[-1], labels, None, 1)]
-        for index in reversed(range(1, len(operands))):
-            gradient = torch.bmm(back[0], operands[index][1])
-            back.insert(0, torch.ops.aten.threshold_backward(gradient, values[index], 0))
-        return values[:-1], back
+        for index in reversed(range(len(operands))):
+            if self._activated[index]:
+                gradient = torch.ops.aten.threshold_backward(gradient, values[index + 1], 0)
+            deltas.insert(0, gradient)
+            if index:
+                gradient = torch.bmm(gradient, operands[index][1])
+        return deltas
+
+    def _sums_into(self, target: ParameterStack, deltas: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Write the sums over records of their gradients: outer products of `deltas` and what went into each layer."""
+        for (weight, bias), delta, value in zip(self._layers, deltas, values, strict=False):
+            _product_into(target.views[weight], delta.transpose(1, 2), value)
+            torch.sum(delta, 1, out=target.views[bias])
 
 
 def _affine(inputs: Tensor, bias: Tensor, weight: Tensor, transposed: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NotRequired, TypedDict, Unpack, assert_never
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal, NotRequired, TypedDict, assert_never
 
 import numpy as np
 import torch
@@ -33,10 +33,18 @@ class Streams(TypedDict):
     device: NotRequired[str]
 
 
-def stacked(rows: Sequence[np.ndarray], streams: Streams, axis: int = 0) -> Tensor:
-    """What has been drawn for each replica as one tensor, the replicas along `axis`, on their device in their dtype."""
-    together = torch.from_numpy(np.stack(rows, axis=axis))
-    return together.to(device=streams.get("device", "cpu"), dtype=streams.get("dtype"))
+@dataclass(eq=False, kw_only=True)
+class Drawn:
+    """What is drawn for K replicas, for each from its own stream, and where it is to lie."""
+
+    seed: int
+    replicas: Sequence[int]
+    dtype: torch.dtype | None = None
+    device: str = "cpu"
+
+    def stacked(self, rows: Sequence[np.ndarray], axis: int = 0) -> Tensor:
+        """What has been drawn for each replica as one tensor, the replicas along `axis`."""
+        return torch.from_numpy(np.stack(rows, axis=axis)).to(device=self.device, dtype=self.dtype)
 
 
 def cyclic(clients: int) -> Iterator[int]:
@@ -101,37 +109,27 @@ class Batch:
         return rows.masked_fill(empty if rows.dim() == 3 else empty.unsqueeze(1), 0.0)
 
 
-class BatchStream:
+@dataclass(eq=False)
+class BatchStream(Drawn):
     """One client's batches, round after round, for each replica from its own stream.
 
     `shuffled`: through the data once a pass, in random order, the short last batch dropped; `uniform`: without
-    replacement within a batch; `poisson`: each record with probability B/D, so that B is the expected size, or with a
-    rate of its own.
+    replacement within a batch; `poisson`: each record with probability `sample_rate`, or B/D where that is None, so
+    that B is the expected size. So many batches have been `drawn`.
     """
 
-    def __init__(
-        self,
-        sampler: SamplerName,
-        *,
-        records: int,
-        batch_size: int,
-        client: int,
-        sample_rate: float | None = None,
-        **streams: Unpack[Streams],
-    ) -> None:
-        """`sample_rate`: of `poisson`, the chance of each record in place of B/D."""
-        self._sampler = sampler
-        self._rate = batch_size / records if sample_rate is None else sample_rate
-        self._records = records
-        self._batch_size = batch_size
-        self._client = client
-        self._streams = streams
-        self._per_block = records // batch_size if sampler == "shuffled" else _BLOCK
-        self._offsets = (torch.arange(len(streams["replicas"])) * records).unsqueeze(1).unsqueeze(2)
-        self._block = 0
-        self._ready: list[Batch] = []
-        self.drawn = 0
-        """How many batches have been drawn."""
+    sampler: SamplerName
+    _: KW_ONLY
+    records: int
+    batch_size: int
+    client: int
+    sample_rate: float | None = None
+    drawn: int = field(default=0, init=False)
+    _block: int = field(default=0, init=False)
+    _ready: list[Batch] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._per_block = self.records // self.batch_size if self.sampler == "shuffled" else _BLOCK
 
     def next(self) -> Batch:
         """The batch of this client's next round."""
@@ -150,12 +148,13 @@ class BatchStream:
         self.drawn = count
 
     def _draw(self, block: int) -> list[Batch]:
-        seed, replicas = self._streams["seed"], self._streams["replicas"]
         # At most: rows and their stack, and of Poisson's the order and two masks; else ids, places, and both by round.
-        each = 11 * self._records if self._sampler == "poisson" else 40 * self._batch_size
-        check_memory(self._per_block * each * len(replicas), f"batches of {len(replicas)} trainings")
-        drawn = [self._draw_one(stream(seed, Purpose.BATCHES, self._client, k, block)) for k in replicas]
-        if self._sampler != "poisson":
+        each = 11 * self.records if self.sampler == "poisson" else 40 * self.batch_size
+        stack = len(self.replicas)
+        check_memory(self._per_block * each * stack, f"batches of {stack} trainings")
+        streams = (stream(self.seed, Purpose.BATCHES, self.client, k, block) for k in self.replicas)
+        drawn = [self._draw_one(generator) for generator in streams]
+        if self.sampler != "poisson":
             ids = torch.from_numpy(np.stack(drawn))
             return self._batches(ids, None)
         masks = np.stack(drawn)
@@ -166,21 +165,22 @@ class BatchStream:
 
     def _draw_one(self, generator: np.random.Generator) -> np.ndarray:
         """Ids (rounds, B) of one block, or for Poisson sampling membership (rounds, D)."""
-        if self._sampler == "shuffled":
-            order = generator.permutation(self._records)[: self._per_block * self._batch_size]
-            return order.reshape(self._per_block, self._batch_size)
-        if self._sampler == "uniform":
-            draws = [generator.choice(self._records, self._batch_size, replace=False) for _ in range(_BLOCK)]
+        if self.sampler == "shuffled":
+            order = generator.permutation(self.records)[: self._per_block * self.batch_size]
+            return order.reshape(self._per_block, self.batch_size)
+        if self.sampler == "uniform":
+            draws = [generator.choice(self.records, self.batch_size, replace=False) for _ in range(_BLOCK)]
             return np.stack(draws)
-        if self._sampler == "poisson":
-            return generator.random((_BLOCK, self._records)) < self._rate
-        assert_never(self._sampler)
+        if self.sampler == "poisson":
+            rate = self.batch_size / self.records if self.sample_rate is None else self.sample_rate
+            return generator.random((_BLOCK, self.records)) < rate
+        assert_never(self.sampler)
 
     def _batches(self, ids: Tensor, weights: Tensor | None) -> list[Batch]:
         """Split blocks of shape (K, rounds, B) into rounds."""
-        where, device = ids + self._offsets, self._streams.get("device", "cpu")
+        where, device = ids + (torch.arange(len(ids)) * self.records)[:, None, None], self.device
         if weights is not None:
-            where = where.masked_fill(~weights, len(ids) * self._records)
+            where = where.masked_fill(~weights, len(ids) * self.records)
         places = where.transpose(0, 1).flatten(1).contiguous().to(device)
         by_round = ids.transpose(0, 1).contiguous().to(device)
         rounds = zip(by_round.unbind(), by_round.flatten(1).unbind(), places.unbind(), strict=True)
@@ -207,7 +207,8 @@ _BLOCK_NUMBERS = 2**14
 _PIECE = 2**18
 
 
-class Directions:
+@dataclass(eq=False)
+class Directions(Drawn):
     """Random directions of one party, for each replica from its own stream, one a round, that can be drawn again.
 
     `sphere`: uniform on the sphere of radius sqrt(d) (paper 001); `unit-sphere`: uniform on the unit sphere;
@@ -215,31 +216,25 @@ class Directions:
     d alone, so that a direction depends on (seed, party, replica, round) and not on the stack.
     """
 
-    def __init__(
-        self,
-        kind: DirectionKind,
-        d: int,
-        *,
-        party: int,
-        purpose: Purpose = Purpose.DIRECTIONS,
-        **streams: Unpack[Streams],
-    ) -> None:
-        self._kind = kind
-        self._d = d
-        self._key = (purpose, party)
-        self._streams = streams
-        self._rounds = max(1, _BLOCK_NUMBERS // max(d, 1))
-        self._block = -1
-        self._ready: Sequence[Tensor] = ()
+    kind: DirectionKind
+    d: int
+    _: KW_ONLY
+    party: int
+    purpose: Purpose = Purpose.DIRECTIONS
+    _block: int = field(default=-1, init=False)
+    _ready: Sequence[Tensor] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self._rounds = max(1, _BLOCK_NUMBERS // max(self.d, 1))
 
     def _generator(self, replica: int, block: int) -> np.random.Generator:
-        return stream(self._streams["seed"], *self._key, replica, block)
+        return stream(self.seed, self.purpose, self.party, replica, block)
 
     def _scaled(self, draws: Tensor) -> Tensor:
         """Normal draws (..., d) turned into directions of this kind."""
-        if self._kind == "gaussian":
+        if self.kind == "gaussian":
             return draws
-        radius = math.sqrt(self._d) if self._kind == "sphere" else 1.0
+        radius = math.sqrt(self.d) if self.kind == "sphere" else 1.0
         # Summed in float64: torch's float32 norm is off by 1e-5 at a million parameters and 2e-4 at eight.
         norms = torch.linalg.vector_norm(draws, dim=-1, keepdim=True, dtype=torch.float64)
         return draws.mul_((radius / norms).to(draws.dtype))
@@ -248,9 +243,9 @@ class Directions:
         """Directions of shape (K, d) for this party's round number `round_`, from 0."""
         block, place = divmod(round_, self._rounds)
         if block != self._block:
-            shape = (self._rounds, self._d)
-            draws = [self._normals(self._generator(k, block), shape) for k in self._streams["replicas"]]
-            self._ready = self._scaled(stacked(draws, self._streams, axis=1)).unbind(0)
+            shape = (self._rounds, self.d)
+            draws = [self._normals(self._generator(k, block), shape) for k in self.replicas]
+            self._ready = self._scaled(self.stacked(draws, axis=1)).unbind(0)
             self._block = block
         return self._ready[place]
 
@@ -260,25 +255,24 @@ class Directions:
         For models of so many parameters that a block is one round (otherwise u is a row of a small block).
         """
         if self._rounds > 1:
-            yield 0, self._d, self.at(round_)
+            yield 0, self.d, self.at(round_)
             return
-        replicas = self._streams["replicas"]
-        factors = [1.0 if self._kind == "gaussian" else self._norm_factor(k, round_) for k in replicas]
-        generators = [self._generator(k, round_) for k in replicas]
-        for start in range(0, self._d, _PIECE):
-            stop = min(start + _PIECE, self._d)
+        factors = [1.0 if self.kind == "gaussian" else self._norm_factor(k, round_) for k in self.replicas]
+        generators = [self._generator(k, round_) for k in self.replicas]
+        for start in range(0, self.d, _PIECE):
+            stop = min(start + _PIECE, self.d)
             rows = [f * self._normals(g, stop - start) for f, g in zip(factors, generators, strict=True)]
-            yield start, stop, stacked(rows, self._streams)
+            yield start, stop, self.stacked(rows)
 
     def _normals(self, generator: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
-        double = self._streams["dtype"] == torch.float64
+        double = self.dtype == torch.float64
         return generator.standard_normal(shape, dtype=np.float64 if double else np.float32)
 
     def _norm_factor(self, replica: int, round_: int) -> float:
         generator = self._generator(replica, round_)
-        sizes = [min(_PIECE, self._d - start) for start in range(0, self._d, _PIECE)]
+        sizes = [min(_PIECE, self.d - start) for start in range(0, self.d, _PIECE)]
         total = sum(float(np.square(self._normals(generator, size), dtype=np.float64).sum()) for size in sizes)
-        return (math.sqrt(self._d) if self._kind == "sphere" else 1.0) / math.sqrt(total)
+        return (math.sqrt(self.d) if self.kind == "sphere" else 1.0) / math.sqrt(total)
 
 
 def dimension_factor(kind: DirectionKind, d: int) -> float:

@@ -168,16 +168,11 @@ class ScalarChannel:
         """`sigma` is the standard deviation of the noise on the mean."""
         self._config = config
         self._dtype = dtype_of(config)
-        whole = config.noise == "grid" and sigma > 0.0
         total = sigma * config.batch_size
-        self.grid = Grid.fit(config.clip, total, bits=SCALAR_BITS) if whole else None
+        self.grid = Grid.of(config.noise, config.clip, total, bits=SCALAR_BITS)
         """The grid of a record's difference; None where the channel computes in floating point."""
-        self.noise = GaussianNoise(
-            sigma if self.grid is None else self.grid.steps(total),
-            origin=context.origin,
-            rounded=whole,
-            **context.streams(self._dtype if self.grid is None else torch.float64),
-        )
+        std = sigma if self.grid is None else total
+        self.noise = GaussianNoise(std, origin=context.origin, grid=self.grid, **context.streams(self._dtype))
         """Noise in the unit of `sums`, one draw a round."""
 
     def sums(self, differences: Tensor, scale: float, weights: Tensor | None) -> Tensor:
@@ -212,16 +207,15 @@ class ServerTrainer:
         count = config.directions if self.update == "joint-zo" else 1
         self.party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
         std = config.server_noise_multiplier * config.server_clip if self.update == "dp-sgd" else 0.0
-        whole = config.noise == "grid" and std > 0.0
         # A Poisson batch of so many that it matters never has twice the records it is expected to have.
-        self._grid = Grid.fit(config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size) if whole else None
+        grid = Grid.of(config.noise, config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size)
         self._noise = GaussianNoise(
-            std / config.batch_size if self._grid is None else self._grid.steps(std),
+            std / config.batch_size if grid is None else std,
             size=d,
             purpose=Purpose.SERVER_NOISE,
             origin=federation.context.origin,
-            rounded=whole,
-            **federation.context.streams(torch.float64 if whole else federation.dtype),
+            grid=grid,
+            **federation.streams,
         )
 
     def skip_to(self, rounds: int) -> None:
@@ -273,7 +267,7 @@ class ServerTrainer:
 
     def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
-        config, grid = self._config, self._grid
+        config, grid = self._config, self._noise.grid
         server, parameters = self._fed.server, self._fed.server_parameters
         if grid is not None:
             steps = clipped_gradient_steps(server, parameters, rows, labels, grid, weights, self._noise.next())

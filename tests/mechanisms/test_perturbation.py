@@ -2,7 +2,14 @@ import pytest
 import torch
 
 from mechanisms.core.models import MLP, layout_of
-from mechanisms.core.replicas import Moved, ParameterStack, evaluator_for, momentum_step, shift_in_place, step_along
+from mechanisms.core.replicas import (
+    ParameterStack,
+    evaluator_for,
+    momentum_step,
+    moved_into,
+    shift_in_place,
+    step_along,
+)
 from mechanisms.core.streams import Directions
 
 
@@ -14,11 +21,11 @@ def parameters():
 
 
 def test_two_sided_holds_every_replica_moved_both_ways(parameters):
-    storage = Moved(parameters)
+    storage = ParameterStack.empty(parameters.layout, 4, parameters.flat)
     direction = torch.randn(2, 8, dtype=torch.float64)
     before = parameters.flat.clone()
     for scale in (0.1, 0.3):
-        moved = storage.along(direction, scale, -scale)
+        moved = moved_into(storage, parameters, direction, scale, -scale)
         expected = torch.cat([before + sign * scale * direction for sign in (1, -1)])
         distances = (moved.flat.unsqueeze(1) - expected.unsqueeze(0)).abs().amax(2)
         assert moved.flat.shape == expected.shape
