@@ -16,6 +16,7 @@ from dpzv_audit.cli import account_view as view
 from dpzv_audit.cli.flags import DEFAULT_DELTA, flags_given, takes
 from dpzv_audit.cli.output import Output, print_table, refuse_beside, save
 from dpzv_audit.cli.releases import ReleaseFlags, others
+from dpzv_audit.cli.summary import sentence_of
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, to_jsonable
 from dpzv_audit.results import AccountResult
@@ -93,7 +94,7 @@ def account(
             output.answer(line)
     console = output.console
     for number, part in enumerate(parts):
-        console.print(view.describe(part, delta=delta, claim_epsilon=None if number else claimed), soft_wrap=True)
+        console.print(sentence_of("release", part, delta, None if number else claimed), soft_wrap=True)
     for relation in dict.fromkeys(bound.neighbours for bound in bounds):
         console.print()
         for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):

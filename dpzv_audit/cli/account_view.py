@@ -39,23 +39,6 @@ CURVE_POINTS = 12
 """Deltas whose bounds make up a trade-off curve that no mu describes."""
 
 
-def describe(release: Release, *, delta: float, claim_epsilon: float | None = None) -> str:
-    """Return a line that names the release: sizes, noise, sampling and how the server moves."""
-    origin = f" (theorem 5.1 at epsilon {claim_epsilon:g})" if claim_epsilon is not None else ""
-    clients = f" of {release.clients} clients" if release.clients > 1 else ""
-    what = {"scalar": "scalars", "gradient": "gradients", "embedding": "embeddings", "zo-gradient": "estimates"}
-    each = f", {release.directions} a round" if release.directions > 1 else ""
-    batches = f"B = {release.batch_size} of D = {release.dataset_size} ({release.sampler})"
-    if release.sample_rate is not None:
-        known = "" if release.dataset_size is None else f" of D = {release.dataset_size}"
-        batches = f"public rate {release.sample_rate:.6g}{known} (poisson), divisor B = {release.batch_size}"
-    return (
-        f"Release: {release.rounds} {what[release.channel]}{clients}{each}, {batches}, "
-        f"C = {release.clip:g} ({release.clip_rule}), sigma = {release.sigma:.6g}{origin}, "
-        f"server update {release.server_update}, batch ids {release.ids}, delta = {delta:g}"
-    )
-
-
 def tables(bounds: Sequence[UpperBound]) -> list[Table | str]:
     """Return the table accountant by adversary of bounds for ONE neighbour relation, and lines on what is not in it.
 

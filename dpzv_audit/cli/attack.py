@@ -10,8 +10,8 @@ import typer
 
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, check_choice, flags_given, takes
 from dpzv_audit.cli.options import DataFlags, choose, parsed_settings
-from dpzv_audit.cli.output import Output, choose_device, refuse_beside, save
-from dpzv_audit.cli.summary import attack_table, self_check_table
+from dpzv_audit.cli.output import Output, choose_device, print_table, refuse_beside, save
+from dpzv_audit.cli.summary import table_from
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.runs import run_name
 
@@ -103,12 +103,7 @@ def attack(
         plan = AuditPlan(runs=runs, chunk=chunk, confidence=confidence)
         result = attack_result(spec, setting, plan, reporter=reporter)
     saved = save(result, run.out, run_name("attack", result.method, result.dataset, spec.name, seed=run.seed))
-    output.result(saved)
-    attack_table(output.console, result)
-    output.say(result.sentence)
-    output.noise(result.noise)
-    output.memory(result.compute)
-    output.path(saved.run)
+    output.finish(saved, table_from("attack", result))
 
 
 FALSE_ALARM = 1e-3
@@ -139,6 +134,6 @@ def _self_check(output: Output, spec: AttackSpec, setting: AttackSetting) -> Non
             "holds": not failed,
         }
     )
-    self_check_table(output.console, spec.name, outcome.controls)
+    print_table(output.console, table_from("self_check", spec.name, outcome.controls))
     if failed:
         raise AuditError(f"{spec.name} fails its own controls: {', '.join(failed)}; none of its numbers can be trusted")

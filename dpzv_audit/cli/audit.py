@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from dpzv_audit.cli.flags import (
     DEFAULT_DELTA,
     Count,
+    Device,
     OutFlags,
     Positive,
     Probability,
-    RunFlags,
     TrainingFlags,
     WorkerFlags,
     flag,
@@ -26,10 +25,9 @@ from dpzv_audit.cli.flags import (
 )
 from dpzv_audit.cli.options import DataFlags, choose, configure
 from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, save
-from dpzv_audit.cli.summary import audit_table, mechanism_table, planted_markdown, planted_table
+from dpzv_audit.cli.summary import planted_markdown, planted_table, table_from
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.execution.executor import Workers
-from dpzv_audit.results import AuditResult
 from dpzv_audit.runs import run_name
 from dpzv_audit.signals import TRIAL_SECONDS
 
@@ -51,7 +49,7 @@ class AuditedFlags(TrainingFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GameFlags:
+class GameFlags(OutFlags, WorkerFlags):
     """How many runs an audit makes in each world, and what is made of them.
 
     Options:
@@ -71,20 +69,25 @@ class GameFlags:
     max_minutes: float | None = None
     resume: bool = False
 
-    def plan(self, workers: WorkerFlags, out: Path, **game: Any) -> AuditPlan:
-        """Return the plan of an audit whose chunks are kept under `out`; `game` are further fields of it."""
+    def plan(self, **game: Any) -> AuditPlan:
+        """Return the plan of an audit whose chunks are kept under `--out`; `game` are further fields of it."""
         from dpzv_audit.evidence.bounding import AuditPlan
 
         return AuditPlan(
             runs=DEFAULT_RUNS if self.runs is None else self.runs,
             chunk=self.chunk,
             confidence=self.confidence,
-            workers=workers.workers(),
+            workers=self.workers(),
             max_minutes=self.max_minutes,
-            folder=out / "audits",
+            folder=self.chunks,
             resume=self.resume,
             **game,
         )
+
+    @property
+    def chunks(self) -> Path:
+        """Where the chunks of audits are kept."""
+        return self.out / "audits"
 
     def fail(self, verdict: str | None) -> None:
         """Exit with 1 where `--fail-on` asks for it."""
@@ -93,26 +96,14 @@ class GameFlags:
             raise typer.Exit(1)
 
 
-def show(
-    outcome: AuditOutcome,
-    table: Callable[[Console, AuditResult], None],
-    game: GameFlags,
-    where: OutFlags,
-    output: Output,
-) -> None:
-    """Write the run folder, print the result, and exit with 1 where `--fail-on` asks for it."""
+def show(outcome: AuditOutcome, table: str, game: GameFlags, output: Output) -> None:
+    """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
     result = outcome.result
-    name = run_name("audit", result.method, result.dataset, seed=where.seed)
-    saved = save(result, where.out, name, files=outcome.files)
+    name = run_name("audit", result.method, result.dataset, seed=game.seed)
+    saved = save(result, game.out, name, files=outcome.files)
     outcome.forget()
-    output.result(saved)
-    table(output.console, result)
-    output.say(result.sentence)
-    output.noise(result.noise)
-    output.memory(result.compute)
-    if "not_kept" in result.compute:
-        output.say(f"Nothing was kept for --resume: {result.compute['not_kept']}.")
-    output.path(saved.run)
+    unkept = result.compute.get("not_kept")
+    output.finish(saved, table_from(table, result), *([f"Nothing was kept for --resume: {unkept}."] if unkept else []))
     game.fail(result.privacy.conclusion)
 
 
@@ -143,9 +134,8 @@ def audit_method(
     simulate: bool = False,
     dataset_size: Count | None = None,
     rounds: Count | None = None,
+    device: Device = "cpu",
     game: GameFlags,
-    workers: WorkerFlags,
-    run: RunFlags,
     output: Output,
 ) -> None:
     """Bound epsilon of a method from below, beside every upper bound.
@@ -166,6 +156,7 @@ def audit_method(
         simulate: Draw the scalars of a training of any size instead of training; worst-case canary.
         dataset_size D: With --simulate: number of records.
         rounds T: With --simulate: rounds, all clients together.
+        device cpu|cuda|auto: Device to compute on.
     """
     from dpzv_audit.evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
     from dpzv_audit.evidence.sections import Case
@@ -178,7 +169,7 @@ def audit_method(
         _refuse(given, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
     worlds = {"others": others, "neighbours": neighbours, "canary": canary}
     norm = {} if canary_norm is None else {"norm": canary_norm}
-    plan = game.plan(workers, run.out, **worlds, **norm)
+    plan = game.plan(**worlds, **norm)
     play: Callable[..., AuditOutcome]
     if simulate:
         _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
@@ -186,17 +177,17 @@ def audit_method(
             if value is None:
                 raise InputError(f"{flag(name)} is missing: --simulate needs --dataset-size D and --rounds T")
         deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
-        play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary, seed=run.seed)
+        play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary, seed=game.seed)
     else:
         _refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
         choice = choose(training, data, quiet=output.quiet)
-        case = Case(**vars(choice), adversary=adversary, seed=run.seed, device=choose_device(run.device))
+        case = Case(**vars(choice), adversary=adversary, seed=game.seed, device=choose_device(device))
         play = partial(audit_outcome, case)
         if canaries is not None:
             play = partial(one_run_outcome, case, canaries=canaries)
-    with kept_for_resume(run.out / "audits", "*.npz"), output.progress() as reporter:
+    with kept_for_resume(game.chunks, "*.npz"), output.progress() as reporter:
         outcome = play(audit=plan, reporter=reporter)
-    show(outcome, audit_table, game, run, output)
+    show(outcome, "audit", game, output)
 
 
 def _refuse(given: Collection[str], names: Iterable[str], why: str) -> None:
@@ -219,8 +210,6 @@ def audit_mechanism(
     exactly_gaussian: bool = False,
     trial_seconds: Positive = TRIAL_SECONDS,
     game: GameFlags,
-    workers: WorkerFlags,
-    run: OutFlags,
     output: Output,
 ) -> None:
     """Bound epsilon of a Python object of yours from below.
@@ -237,14 +226,14 @@ def audit_mechanism(
             the claim.
         trial_seconds X: Most seconds that one run of the mechanism may take.
     """
-    plan = game.plan(workers, run.out)
+    plan = game.plan()
     if mechanism.startswith(PLANTED_PREFIX):
         if exactly_gaussian:
             knows = "--mechanism planted, which knows what its scores are"
             raise InputError(f"--exactly-gaussian does not go with {knows}")
         if epsilon is not None:
             raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
-        _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, run, output)
+        _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, output)
         return
     from dpzv_audit.evidence.auditing import mechanism_outcome
     from dpzv_audit.games.mechanism import mechanism_from
@@ -253,7 +242,7 @@ def audit_mechanism(
     if plan.workers.kind == "here":
         # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
         plan = replace(plan, workers=Workers(kind="loky", jobs=1))
-    with kept_for_resume(run.out / "audits", "*.npz"), output.progress() as reporter:
+    with kept_for_resume(game.chunks, "*.npz"), output.progress() as reporter:
         outcome = mechanism_outcome(
             mechanism,
             plan,
@@ -261,13 +250,13 @@ def audit_mechanism(
             delta=delta,
             trial_seconds=trial_seconds,
             exactly_gaussian=exactly_gaussian,
-            seed=run.seed,
+            seed=game.seed,
             reporter=reporter,
         )
-    show(outcome, mechanism_table, game, run, output)
+    show(outcome, "mechanism", game, output)
 
 
-def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output: Output) -> None:
+def _planted(name: str, plan: AuditPlan, game: GameFlags, output: Output) -> None:
     """Audit one planted mechanism, or all: exits with 3 where a verdict is not the one that it must be."""
     from dpzv_audit.evidence.auditing import planted_result
     from dpzv_audit.games.planted import PLANTED, planted_named
@@ -275,14 +264,11 @@ def _planted(name: str, plan: AuditPlan, game: GameFlags, run: OutFlags, output:
     every = name == "all"
     flag = "--mechanism planted:NAME"
     chosen = list(PLANTED.values()) if every else [planted_named(name, what=flag, also=("all",))]
-    with kept_for_resume(run.out / "audits", "*.npz"), output.progress() as reporter:
-        result = planted_result(chosen, plan, runs=game.runs, seed=run.seed, reporter=reporter)
-    name = run_name("audit", result.method, seed=run.seed)
-    saved = save(result, run.out, name, files={"table.md": planted_markdown(result)}, report=False)
-    output.result(saved)
-    planted_table(output.console, result)
-    output.say(result.sentence)
-    output.path(saved.run)
+    with kept_for_resume(game.chunks, "*.npz"), output.progress() as reporter:
+        result = planted_result(chosen, plan, runs=game.runs, seed=game.seed, reporter=reporter)
+    name = run_name("audit", result.method, seed=game.seed)
+    saved = save(result, game.out, name, files={"table.md": planted_markdown(result)}, report=False)
+    output.finish(saved, planted_table(result))
     rows = result.rows
     if not all(row.as_expected for row in rows):
         raise typer.Exit(3)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from dpzv_audit.cli.flags import DEFAULT_DELTA, Probability, Whole, in_registry, takes
 from dpzv_audit.cli.output import Output, print_table, table_of
+from dpzv_audit.cli.summary import at_least, sentence_of
 from dpzv_audit.errors import AuditError, InputError, check_count
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, refuted_given
 from dpzv_audit.findings import to_jsonable
@@ -255,45 +256,14 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
 def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
     """Return the result in words: the bound, what it does to the claim, and the most this test could see."""
     gates = [bound for bound in bounds if can_refute(bound)]
-    first = bounds[0]
-    sizes = f"{first.n_in:,} + {first.n_out:,} scores"
-    if not gates:
-        best = max(bounds, key=lambda bound: bound.epsilon_lower)
-        return (
-            "Nothing here can refute an (epsilon, delta) claim: "
-            f"epsilon is at least {_down(best.epsilon_lower)} only if {best.assumes}; "
-            f"with {sizes} this test can certify at most {best.ceiling:.2f}."
-        )
-    best = max(gates, key=lambda bound: bound.epsilon_lower)
-    ceiling = max(bound.ceiling for bound in gates)
-    given = ", given Gaussian noise" if best.claim_kind == "trade-off" else ""
-    chosen = f", the best of {len(gates)} that share the error" if len(gates) > 1 else ""
-    text = (
-        f"At delta = {options.delta:g}, epsilon is at least {_down(best.epsilon_lower)} with "
-        f"{percent(options.confidence)} confidence ({best.name}{given}{chosen})"
-    )
-    if options.epsilon is not None:
-        claimed = f"the claimed epsilon of {options.epsilon:g}"
-        if best.epsilon_lower > options.epsilon:
-            text += f", which refutes {claimed}"
-        else:
-            seen = "no result of so few scores could refute it"
-            if options.epsilon < ceiling:
-                expected = expected_bound(
-                    options.epsilon,
-                    n_in=first.n_in,
-                    n_out=first.n_out,
-                    delta=options.delta,
-                    confidence=gates[0].confidence,
-                )
-                seen = f"of a true {options.epsilon:g} joint would see about {_down(expected)}"
-            text += f", which does not refute {claimed} and does not confirm it ({seen})"
-    return f"{text}; with {sizes} this test can certify at most {ceiling:.2f}."
-
-
-def _down(value: float) -> str:
-    """Return `value` cut, not rounded, to three decimals: a lower bound is never shown larger than it is."""
-    return f"{math.floor(value * 1000.0) / 1000.0:.3f}"
+    best = max(gates or bounds, key=lambda bound: bound.epsilon_lower)
+    ceiling = max((bound.ceiling for bound in gates), default=best.ceiling)
+    expected = None
+    if gates and options.epsilon is not None and options.epsilon < ceiling:
+        sizes = {"n_in": best.n_in, "n_out": best.n_out}
+        level = gates[0].confidence
+        expected = expected_bound(options.epsilon, **sizes, delta=options.delta, confidence=level)
+    return sentence_of("scores", gates, best, ceiling, options, expected)
 
 
 def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
@@ -309,8 +279,8 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
         given = GIVEN_GAUSSIAN if bound.claim_kind == "trade-off" else ""
         table.add_row(
             bound.name,
-            _down(bound.epsilon_lower),
-            "" if bound.mu_lower is None else _down(bound.mu_lower),
+            at_least(bound.epsilon_lower),
+            "" if bound.mu_lower is None else at_least(bound.mu_lower),
             f"{bound.ceiling:.2f}",
             percent(bound.confidence),
             Text(bound.assumes or ("nothing" if bound.mu_lower is None else vouched)),

@@ -143,6 +143,7 @@ Count = Annotated[int, check_count]
 Whole = Annotated[int, partial(check_count, least=0)]
 Positive = Annotated[float, check_positive]
 Probability = Annotated[float, check_probability]
+Device = Literal["cpu", "cuda", "auto"]
 DEFAULT_DELTA = 1e-5
 DEFAULT_OUT = Path("dpzv-runs")
 
@@ -168,7 +169,7 @@ class RunFlags(OutFlags):
         device cpu|cuda|auto: Device to compute on.
     """
 
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    device: Device = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)

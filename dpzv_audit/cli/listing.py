@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from dpzv_audit.cli.flags import flag, takes
 from dpzv_audit.cli.output import Output
+from dpzv_audit.cli.summary import lines_of
 from dpzv_audit.data import DataSpec
 from dpzv_audit.errors import unknown_name, with_options
 from dpzv_audit.registry import OWN, Registry
@@ -55,7 +56,7 @@ def list_what(
             package = item.get("package", OWN)
             brought = "" if package == OWN else f" [{package}]"
             typer.echo(f"{item['name']:<{width}}  {item['summary']}{brought}")
-            for line in _needs(item):
+            for line in lines_of("dataset", item) if what == "datasets" else ():
                 typer.echo(f"{'':<{width}}    {line}")
 
 
@@ -88,24 +89,6 @@ def _dataset(spec: DataSpec) -> dict[str, Any]:
         }
     partitions = {name: way.takes for name, way in spec.partitions.items()}
     return {"partitions": partitions, "options": list(spec.options), "files": files}
-
-
-def _needs(item: Mapping[str, Any]) -> Iterator[str]:
-    """Lines on what a data set needs; none for anything else."""
-    if "partitions" not in item:
-        return
-    yield "partition: " + "; ".join(f"{name} (clients: {clients})" for name, clients in item["partitions"].items())
-    words = [key for key in item["options"] if key not in ("subset", "tokenizer")]
-    flags = [*(["--subset"] if "subset" in item["options"] else []), *(f"--data-option {key}=..." for key in words)]
-    if flags:
-        yield f"takes: {', '.join(flags)}"
-    files = item["files"]
-    if files is None:
-        yield "files: none needed"
-        return
-    size = "" if files["megabytes"] is None else f" ({files['megabytes']:,g} MB)"
-    yield f"files: {files['folder']}/{files['names']}{size}"
-    yield f"source: {files['origin']}"
 
 
 def _summary(entry: Any) -> str:

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.console import Console
+from rich.table import Table
+
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, check_choice, takes
 from dpzv_audit.cli.options import DataFlags, load_data
-from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, print_table, repeatable_command_line, table_of
+from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, repeatable_command_line, table_of
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import environment, json_text
@@ -166,14 +169,9 @@ def _finish(output: Output, folder: Path, found: Sequence[Outcome], dataset: str
     write_atomically(folder / "result.json", json_text(stored))
     write_atomically(folder / "environment.json", json_text(environment()))
     write_report(folder)
-    output.result(stored.model_copy(update={"run": str(folder)}))
-    _show(output, cells)
-    output.say(result.sentence)
-    output.noise(result.noise)
     failed = [one.cell for one in found if one.cell.state == "failed"]
-    for cell in failed[:NAMED_FAILURES]:
-        output.say(f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}")
-    output.path(folder)
+    told = [f"FAILED: {_attacked(cell)} on {_named(cell)}: {cell.reason}" for cell in failed[:NAMED_FAILURES]]
+    output.finish(stored.model_copy(update={"run": str(folder)}), _table(output.console, cells), *told)
     if failed:
         where = folder / "report.html"
         raise AuditError(f"{len(failed)} of {len(found)} cells and self-checks failed, each with its reason in {where}")
@@ -185,8 +183,8 @@ def _finish(output: Output, folder: Path, found: Sequence[Outcome], dataset: str
         )
 
 
-def _show(output: Output, cells: Sequence[Cell]) -> None:
-    """Print damage by attack and method, or the worst cells alone where that is too wide for the terminal."""
+def _table(console: Console, cells: Sequence[Cell]) -> Table:
+    """Return damage by attack and method, or the worst cells alone where that is too wide for the terminal."""
     place = {(_attacked(c), _named(c)): _shown(c) for c in cells}
     attacks, methods = (list(dict.fromkeys(names)) for names in zip(*place, strict=True))
     # Whichever there are fewer of stands across: a terminal is narrow.
@@ -198,7 +196,6 @@ def _show(output: Output, cells: Sequence[Cell]) -> None:
     )
     for name in down:
         table.add_row(name, *(place[(other, name) if turned else (name, other)] for other in across))
-    console = output.console
     unbounded = console.options.update(max_width=10_000)
     if console.measure(table, options=unbounded).maximum > console.width:
         worst = sorted((c for c in cells if c.state == "measured"), key=lambda c: -(c.damage or 0.0))[:WORST]
@@ -206,7 +203,7 @@ def _show(output: Output, cells: Sequence[Cell]) -> None:
         table = table_of({"attack, adversary": "text", "method": "text", "damage": "number"}, words)
         for cell in worst:
             table.add_row(_attacked(cell), _named(cell), _shown(cell))
-    print_table(console, table)
+    return table
 
 
 def _attacked(cell: Cell) -> str:

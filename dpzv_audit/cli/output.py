@@ -28,7 +28,7 @@ from rich.text import Text
 from dpzv_audit.cli.flags import GIVEN
 from dpzv_audit.errors import InputError, Interrupted, inert_json
 from dpzv_audit.findings import to_jsonable
-from dpzv_audit.results import Noise, Result
+from dpzv_audit.results import MatrixResult, PlantedResult, Result, Run, TrainResult
 from dpzv_audit.runs import RESULT_FILE, environment, write_run
 from reports.render import write_report
 from reports.verification import Drawings
@@ -82,16 +82,6 @@ class Output:
         else:
             self.say(text)
 
-    def memory(self, compute: Mapping[str, object]) -> None:
-        """Say where memory did not suffice for all that was to be done at once."""
-        if "memory" in compute:
-            self.say(f"Memory {compute['memory']}.")
-
-    def noise(self, noise: Noise | None) -> None:
-        """Say where noise came from, where there was any."""
-        if noise is not None:
-            self.say(noise.words or "")
-
     def path(self, path: object) -> None:
         """Print where the run folder is, unwrapped; the one thing that `--quiet` leaves."""
         if not self.as_json:
@@ -101,6 +91,14 @@ class Output:
         """Print `value` as the one JSON object of `--json`; does nothing without it."""
         if self.as_json:
             sys.stdout.write(inert_json(json.dumps(to_jsonable(value), indent=2, allow_nan=False)) + "\n")
+
+    def finish(self, saved: Run | PlantedResult | MatrixResult, table: Table, *words: str, **measured: object) -> None:
+        """Print a `saved` result: as JSON with what was `measured`, or its table, its sentences and `words`."""
+        self.result({**saved.to_json(), **measured})
+        print_table(self.console, table)
+        for text in (*_sentences(saved), *words):
+            self.say(text)
+        self.path(saved.run)
 
     @contextmanager
     def progress(self) -> Iterator[Reporter]:
@@ -121,6 +119,19 @@ class Output:
                 return update
 
             yield Reporter(stage)
+
+
+def _sentences(saved: Run | PlantedResult | MatrixResult) -> Iterator[str]:
+    """Yield what a result says: its sentence, where noise came from, and where memory did not suffice at once."""
+    yield saved.sentence
+    if isinstance(saved, TrainResult):
+        yield f"What the noise protects: {saved.protects}."
+    if not isinstance(saved, PlantedResult) and saved.noise is not None:
+        yield saved.noise.words or ""
+    if isinstance(saved, TrainResult):
+        yield saved.published.words or ""
+    if isinstance(saved, Run) and "memory" in saved.compute:
+        yield f"Memory {saved.compute['memory']}."
 
 
 def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from dpzv_audit.cli.options import DataFlags, choose
 from dpzv_audit.cli.output import Output, choose_device, save
-from dpzv_audit.cli.summary import train_table
+from dpzv_audit.cli.summary import table_from
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import Interrupted
 from dpzv_audit.runs import MEASURED_FILE, json_text, run_name
@@ -95,14 +95,7 @@ def train(
         }
         saved = save(result, run.out, run_name("train", result.method, result.dataset, seed=run.seed), files=files)
         checkpoints.remove()
-    output.result({**saved.to_json(), **measured})
-    train_table(output.console, result, measured)
-    output.say(result.sentence)
-    output.say(f"What the noise protects: {result.protects}.")
-    output.noise(result.noise)
-    output.say(result.published.words or "")
-    output.memory(result.compute)
-    output.path(saved.run)
+    output.finish(saved, table_from("train", result, measured), **measured)
 
 
 @contextmanager

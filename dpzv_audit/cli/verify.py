@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.live import Live
+from rich.markup import escape
+from rich.progress import TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +21,15 @@ from dpzv_audit.claims.cache import Cache, default_cache
 from dpzv_audit.claims.file import claims_schema, load_claims
 from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
 from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, takes
-from dpzv_audit.cli.output import Output, choose_device, print_table, repeatable_command_line, table_of, write_folder
+from dpzv_audit.cli.output import (
+    Output,
+    choose_device,
+    print_table,
+    progress_bars,
+    repeatable_command_line,
+    table_of,
+    write_folder,
+)
 from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
 from dpzv_audit.findings import down, up
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
@@ -31,7 +40,7 @@ from reports.ci import to_junit, to_sarif, to_summary
 from reports.text import verdict_words
 
 if TYPE_CHECKING:
-    from dpzv_audit.claims.gate import ClaimRun, Gate
+    pass
 
 
 GO_ON = "the report is partial; the same command with --resume goes on from there"
@@ -149,7 +158,12 @@ def verify(
         counted = "1 claim," if len(file.claims) == 1 else f"{len(file.claims)} claims, all of them"
         output.say(f"{claims}: {counted} valid")
         return
-    runs, interrupted = _gathered(gate, output)
+    runs, interrupted = gate.prepare(), False
+    try:
+        with live_status(output, [run.placed.name for run in runs]) as gate.status:
+            gate.gather(runs)
+    except KeyboardInterrupt:
+        interrupted = True
     if ledger is None:
         settled = decided(runs, file.alpha)
     else:
@@ -170,7 +184,8 @@ def verify(
     for entry, done in zip(result.claims, runs, strict=True):
         print_sentence(output.console, entry, cached=done.cached, not_cached=not_cached.get(entry.name, ""))
     output.say(result.sentence)
-    output.noise(result.noise)
+    if result.noise is not None:
+        output.say(result.noise.words or "")
     if begins:
         output.say(f"A new ledger begins in {ledger}: keep it as you keep the claims file.")
     output.path(saved["run"])
@@ -178,18 +193,6 @@ def verify(
         raise Interrupted("--no-cache kept nothing to go on from" if no_cache else GO_ON)
     if result.failed:
         raise typer.Exit(1)
-
-
-def _gathered(gate: Gate, output: Output) -> tuple[list[ClaimRun], bool]:
-    """Validate every claim, then gather the evidence; also whether the user interrupted it."""
-    runs = gate.prepare()
-    with live_status(output, [run.placed.name for run in runs]) as show:
-        gate.status = show
-        try:
-            gate.gather(runs)
-        except KeyboardInterrupt:
-            return runs, True
-    return runs, False
 
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -221,11 +224,11 @@ def _save(
     stored = result.with_command_line(_command_line()).model_copy(update={"versions": versions})
     name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
     folder = write_folder(stored, out, name, files={MEASURED_FILE: json_text(measured)}, drawings=cache)
+    summary = summary_file()
     if junit is not None:
         _write("--junit", junit, to_junit(stored, measured))
     if sarif is not None:
         _write("--sarif", sarif, to_sarif(stored))
-    summary = summary_file()
     if summary is not None:
         _write(SUMMARY_VARIABLE, summary, to_summary(stored), append=True)
     return {**stored.to_json(), "measured": dict(measured), "run": str(folder)}
@@ -258,32 +261,23 @@ STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", 
 
 
 @contextmanager
-def live_status(output: Output, names: Sequence[str]) -> Iterator[Any]:
-    """Show what each claim is doing as a table on stderr while the block runs; nothing where that is no terminal."""
-    console = Console(stderr=True)
-    status = ["waiting"] * len(names)
+def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int, str], None]]:
+    """Show what each claim that is under way is doing, on stderr while the block runs, and how many are done."""
+    with progress_bars(TextColumn("{task.fields[note]}", markup=False), quiet=output.quiet) as bars:
+        whole = bars.add_task("claims", total=len(names), note="")
+        under_way: dict[int, TaskID] = {}
 
-    def table() -> Table:
-        shown = Table(box=None, pad_edge=False, show_header=False)
-        # A long file shows what is under way, not everything.
-        busy = [i for i, text in enumerate(status) if text not in ("waiting", "done", "from the cache")]
-        rows = range(len(names)) if len(names) <= 30 else busy[:30]
-        for index in rows:
-            shown.add_row(Text(inert(names[index][:60])), Text(status[index]))
-        done = sum(
-            text in ("done", "from the cache") or text.startswith(("the budget", "the limit")) for text in status
-        )
-        shown.add_row("", Text(f"{done} of {len(names)} claims done", style="dim"))
-        return shown
+        def show(index: int, text: str) -> None:
+            ended = text in ("done", "from the cache") or text.startswith(("the budget", "the limit"))
+            if ended and index in under_way:
+                bars.remove_task(under_way.pop(index))
+            if ended:
+                bars.advance(whole)
+            elif index in under_way:
+                bars.update(under_way[index], note=text)
+            elif text != "waiting":
+                under_way[index] = bars.add_task(escape(inert(names[index][:60])), total=None, note=text)
 
-    def show(index: int, text: str) -> None:
-        status[index] = text
-
-    if output.quiet or not console.is_terminal:
-        yield show
-        return
-    # Drawn by the clock, not with every change: thousands of claims change faster than anybody reads.
-    with Live(get_renderable=table, console=console, transient=True, refresh_per_second=4):
         yield show
 
 

@@ -93,7 +93,7 @@ def test_planted_mechanisms_keep_names_numbers_and_verdicts(scores, monkeypatch,
     )
     result = PlantedResult(method="planted:all", rows=[row], sentence="", confidence=0.95, seed=0, versions={})
     file = io.StringIO()
-    planted_table(Console(file=file, width=40), result)
+    print_table(Console(file=file, width=40), planted_table(result))
     text = file.getvalue()
     for whole in ("sensitivity-halved", " 1 ", "21.043", "supported (!)"):
         assert whole in text
