@@ -7,7 +7,7 @@ comparison Renyi DP, advanced composition and CZOFO's theorem 4.1 (paper 003).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -17,7 +17,10 @@ from scipy.special import ndtr
 
 from dpzv_audit.accounting.bounds import (
     DELTA,
+    ESTIMATE,
     LARGEST_EPSILON,
+    LOWER,
+    UPPER,
     Accountant,
     Number,
     Question,
@@ -44,8 +47,8 @@ from dpzv_audit.accounting.gaussian import (
 from dpzv_audit.accounting.prv import AGREE, prv_directions, sampled_moments
 from dpzv_audit.accounting.release import NEIGHBOURS, REPLACES, AnyRelease, Release
 from dpzv_audit.accounting.sampled import ORDERS, PairKind, epsilon_of_moments
-from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability, unknown_name
-from dpzv_audit.findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
+from dpzv_audit.errors import AuditError, InputError, unknown_name
+from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
 @accountant(
@@ -70,21 +73,16 @@ def prv(asked: Question) -> Number | Refusal:
         enough=asked.enough,
     )
 
-    def formula(e: EpsilonRange) -> list[str]:
-        how = "L = sum of ln P(x)/Q(x), x ~ P; delta(eps) = E[(1 - e^(eps - L))+]"
-        at = f"eps in [{n(e.lower)}, {n(e.upper)}], estimate {n(e.estimate)}"
-        return [*sampled_lines(asked), f"{how} = {n(asked.delta)} at {at}"]
-
+    how = "L = sum of ln P(x)/Q(x), x ~ P; delta(eps) = E[(1 - e^(eps - L))+]"
+    at = f"eps in [{LOWER}, {UPPER}], estimate {ESTIMATE}"
+    formula = [*sampled_lines(asked), f"{how} = {n(asked.delta)} at {at}"]
     return Number(epsilon=answer.epsilon, note=answer.note, formula=formula, own_gaps=view.own_gaps)
 
 
-def _of_mu(asked: Question, mu: float, lines: Callable[[], list[str]], **others: Any) -> Number:
+def _of_mu(asked: Question, mu: float, lines: list[str], **others: Any) -> Number:
     """Return the number of a Gaussian-DP `mu`; `lines` say how it comes about."""
-
-    def formula(epsilon: EpsilonRange) -> list[str]:
-        return [*lines(), reading(asked, mu, epsilon)]
-
-    return Number(epsilon=exactly(epsilon_from_mu(mu, asked.delta)), mu=mu, formula=formula, **others)
+    epsilon = exactly(epsilon_from_mu(mu, asked.delta))
+    return Number(epsilon=epsilon, mu=mu, formula=[*lines, reading(asked, mu)], **others)
 
 
 def paper_mu(release: Release) -> float:
@@ -113,14 +111,11 @@ def gdp_paper(asked: Question) -> Number | Refusal:
     if whole and any(part.certain_mu(asked.neighbours) or part.server_noise_multiplier is not None for part in parts):
         return Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
 
-    def lines() -> list[str]:
-        found = []
-        for part in parts:
-            scalars = part.rounds * part.directions
-            given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
-            found.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
-        return found
-
+    lines = []
+    for part in parts:
+        scalars = part.rounds * part.directions
+        given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
+        lines.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
     mu = math.hypot(*(paper_mu(part) for part in parts))
     found = _of_mu(asked, mu, lines, note="theorem 5.1 as claimed")
     if whole:
@@ -178,17 +173,14 @@ def gdp_clt(asked: Question) -> Number | Refusal:
     if max(logs) > math.log(LARGEST_MU):
         return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
 
-    def lines() -> list[str]:
-        found = []
-        for part, z, log_mu in zip(asked.parts, map(n, noise), logs, strict=True):
-            rate = n(part.rate) if part.sample_rate else f"{part.batch_size}/{part.dataset_size}"
-            root = f"sqrt({part.rounds} (e^(1/{z}^2) - 1))"
-            if uniform:
-                root = f"sqrt(2 x {part.rounds} (e^(1/{z}^2) Phi(1.5/{z}) + 3 Phi(-0.5/{z}) - 2))"
-            found += noise_lines(part, asked.neighbours)
-            found.append(f"mu = r sqrt(...) = {rate} {root} = {n(math.exp(log_mu))}")
-        return found
-
+    lines = []
+    for part, z, log_mu in zip(asked.parts, map(n, noise), logs, strict=True):
+        rate = n(part.rate) if part.sample_rate else f"{part.batch_size}/{part.dataset_size}"
+        root = f"sqrt({part.rounds} (e^(1/{z}^2) - 1))"
+        if uniform:
+            root = f"sqrt(2 x {part.rounds} (e^(1/{z}^2) Phi(1.5/{z}) + 3 Phi(-0.5/{z}) - 2))"
+        lines += noise_lines(part, asked.neighbours)
+        lines.append(f"mu = r sqrt(...) = {rate} {root} = {n(math.exp(log_mu))}")
     return _of_mu(
         asked,
         math.hypot(*(math.exp(log) for log in logs), *asked.certain),
@@ -220,16 +212,12 @@ def gdp_exact(asked: Question) -> Number | Refusal:
     certain_mu = math.hypot(*asked.certain)
     note = " and ".join(_counted(part) for part in asked.counted)
     total, random = counted_lines(asked)
-    mu = None
-    if not random:
+    mu, formula = None, [*noises(asked), f"{total}{random}"]
+    if random:
+        formula.append(f"E[{DELTA.split(' = ')[0]}] = {n(asked.delta)} at eps = {UPPER}, where {DELTA}")
+    else:
         mu = math.hypot(certain_mu, *(math.sqrt(part.fixed or 0) * part.mu for part in asked.counted))
-
-    def formula(epsilon: EpsilonRange) -> list[str]:
-        if mu is not None:
-            return [*noises(asked), f"{total} = {n(mu)}^2", reading(asked, mu, epsilon)]
-        mean = f"E[{DELTA.split(' = ')[0]}] = {n(asked.delta)} at eps = {n(epsilon.upper)}"
-        return [*noises(asked), f"{total}{random}", f"{mean}, where {DELTA}"]
-
+        formula = [*noises(asked), f"{total} = {n(mu)}^2", reading(asked, mu)]
     epsilon = participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu)
     return Number(epsilon=epsilon, mu=mu, note=note, formula=formula)
 
@@ -308,20 +296,21 @@ def rdp(asked: Question) -> Number | Refusal:
     if not found.epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise no order gives a finite value")
 
-    def formula(epsilon: EpsilonRange) -> list[str]:
-        eps, delta = n(epsilon.upper), n(asked.delta)
-        if found.kind is None:
-            lines = [*noises(asked), f"{''.join(counted_lines(asked))}; ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)]"]
-        else:
-            lines = [*sampled_lines(asked), f"L = sum of ln P(x)/Q(x), x ~ P ({found.kind})"]
-        if math.isinf(found.order):
-            return [*lines, f"eps = {eps}, the largest loss of all rounds but for {delta} of P"]
-        lines.append(f"ln E[e^(s L)] = {n(found.log_moment)} at s = {n(found.order)}, the best of many orders")
+    if found.kind is None:
+        how = f"known ids, order {1.0 + found.order:.4g}"
+        lines = [*noises(asked), f"{''.join(counted_lines(asked))}; ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)]"]
+    else:
+        how = "sampling with secret ids"
+        lines = [*sampled_lines(asked), f"L = sum of ln P(x)/Q(x), x ~ P ({found.kind})"]
+    if math.isinf(found.order):
+        lines.append(f"eps = {UPPER}, the largest loss of all rounds but for {n(asked.delta)} of P")
+    else:
         form = "(ln E[e^(s L)] + s ln s - (1 + s) ln(1 + s) - ln delta)/s"
-        return [*lines, f"eps = {form} = {eps} at delta = {delta}"]
-
-    how = f"known ids, order {1.0 + found.order:.4g}" if found.kind is None else "sampling with secret ids"
-    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}", formula=formula)
+        lines += [
+            f"ln E[e^(s L)] = {n(found.log_moment)} at s = {n(found.order)}, the best of many orders",
+            f"eps = {form} = {UPPER} at delta = {n(asked.delta)}",
+        ]
+    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}", formula=lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,29 +388,18 @@ def advanced_composition(asked: Question) -> Number | Refusal:
     if not epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise advanced composition has no finite value")
 
-    def formula(_: EpsilonRange) -> list[str]:
-        lines = [*noises(asked), f"each round (eps_0, delta_0) by {DELTA}"]
-        for step in steps:
-            at = f"delta_0 = {n(step.delta)}, mu = {n(step.mu)}"
-            if step.rate < 1.0:
-                at += f": ln(1 + r (e^eps_1 - 1)), eps_1 at delta_0/r, r = {n(step.rate)}"
-            lines.append(f"n = {step.count} of eps_0 = {n(step.epsilon)} at {at}")
-        form = "eps = sqrt(2 ln(1/delta') sum n eps_0^2) + sum n eps_0 (e^eps_0 - 1)"
-        half, spent = asked.delta / 2.0, sum(step.count * step.delta for step in steps)
-        rest = half - spent
-        chance = f", {n(rest)} for a count above n" if rest > 1e-6 * asked.delta else ""
-        return [*lines, f"{form} = {n(epsilon)}; delta' = {n(half)}, {n(spent)} for the rounds{chance}"]
-
-    return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}", formula=formula)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CzofoGuarantee:
-    """What theorem 4.1 of paper 003 claims: (`epsilon`, delta) a round, (`epsilon_bar`, `delta_bar`) in all."""
-
-    epsilon: float
-    epsilon_bar: float
-    delta_bar: float
+    lines = [*noises(asked), f"each round (eps_0, delta_0) by {DELTA}"]
+    for step in steps:
+        at = f"delta_0 = {n(step.delta)}, mu = {n(step.mu)}"
+        if step.rate < 1.0:
+            at += f": ln(1 + r (e^eps_1 - 1)), eps_1 at delta_0/r, r = {n(step.rate)}"
+        lines.append(f"n = {step.count} of eps_0 = {n(step.epsilon)} at {at}")
+    form = "eps = sqrt(2 ln(1/delta') sum n eps_0^2) + sum n eps_0 (e^eps_0 - 1)"
+    half, spent = asked.delta / 2.0, sum(step.count * step.delta for step in steps)
+    rest = half - spent
+    chance = f", {n(rest)} for a count above n" if rest > 1e-6 * asked.delta else ""
+    lines.append(f"{form} = {n(epsilon)}; delta' = {n(half)}, {n(spent)} for the rounds{chance}")
+    return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}", formula=lines)
 
 
 def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
@@ -433,27 +411,13 @@ def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
     return math.sqrt(2.0 * rounds * math.log(1.0 / slack)) * epsilon + drift
 
 
-def czofo_guarantee(
-    *, zeta: float, sigma: float, records: int, rounds: int, delta: float, delta_prime: float
-) -> CzofoGuarantee:
-    """Return what theorem 4.1 of paper 003 claims; its premise is that the estimate's variance is noise.
+def czofo_epsilon(*, zeta: float, sigma: float, records: int, delta: float) -> float:
+    """Return the epsilon of one round at `delta` as theorem 4.1 of paper 003 claims it.
 
-    epsilon = 2 zeta sqrt(2 ln(1.25/delta)) / (N sigma_s); epsilon_bar = sqrt(2 T ln(1/delta')) epsilon +
-    T epsilon (e^epsilon - 1); delta_bar = T delta + delta'. `zeta`: largest norm of a record's partial gradient;
-    `sigma`: standard deviation sigma_s of the estimate. `epsilon_bar` is infinite past the floats.
+    2 zeta sqrt(2 ln(1.25/delta)) / (N sigma_s), where `zeta` is the largest norm of a record's partial gradient, and
+    `sigma` the estimate's standard deviation sigma_s, which its premise takes for noise.
     """
-    check_positive("zeta", zeta)
-    check_positive("sigma", sigma)
-    check_count("records", records)
-    check_count("rounds", rounds)
-    check_probability("delta", delta)
-    check_probability("delta_prime", delta_prime)
-    epsilon = 2.0 * zeta * math.sqrt(2.0 * math.log(1.25 / delta)) / (records * sigma)
-    return CzofoGuarantee(
-        epsilon=epsilon,
-        epsilon_bar=composed_epsilon(epsilon, rounds, delta_prime),
-        delta_bar=rounds * delta + delta_prime,
-    )
+    return 2.0 * zeta * math.sqrt(2.0 * math.log(1.25 / delta)) / (records * sigma)
 
 
 @accountant(
@@ -472,31 +436,23 @@ def czofo_theorem(asked: Question) -> Number | Refusal:
     part, half = asked.parts[0], asked.delta / 2.0
     if part.dataset_size is None:
         return Refusal("theorem 4.1 of CZOFO needs the number of records")
-    found = czofo_guarantee(
-        zeta=part.clip,
-        sigma=part.sigma,
-        records=part.dataset_size,
-        rounds=part.rounds,
-        delta=asked.delta / (2.0 * part.rounds),
-        delta_prime=half,
-    )
-    if not found.epsilon_bar < LARGEST_EPSILON:
+    each = asked.delta / (2.0 * part.rounds)
+    epsilon = czofo_epsilon(zeta=part.clip, sigma=part.sigma, records=part.dataset_size, delta=each)
+    composed = composed_epsilon(epsilon, part.rounds, half)
+    if not composed < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): the formula has no finite value")
-
-    def formula(_: EpsilonRange) -> list[str]:
-        delta, prime = n(asked.delta / (2.0 * part.rounds)), n(half)
-        given = f"2 x {n(part.clip)} sqrt(2 ln(1.25/{delta})) / ({n(part.records)} x {n(part.sigma)})"
-        whole = f"sqrt(2 x {part.rounds} ln(1/{prime})) eps + {part.rounds} eps (e^eps - 1)"
-        return [
-            f"eps = 2 zeta sqrt(2 ln(1.25/delta_0)) / (N sigma_s) = {given} = {n(found.epsilon)} a round",
-            f"epsbar = sqrt(2 T ln(1/delta')) eps + T eps (e^eps - 1) = {whole} = {n(found.epsilon_bar)}",
-            f"deltabar = T delta_0 + delta' = {part.rounds} x {delta} + {prime} = {n(found.delta_bar)}",
-        ]
-
+    delta, prime = n(each), n(half)
+    given = f"2 x {n(part.clip)} sqrt(2 ln(1.25/{delta})) / ({n(part.records)} x {n(part.sigma)})"
+    whole = f"sqrt(2 x {part.rounds} ln(1/{prime})) eps + {part.rounds} eps (e^eps - 1)"
+    total = n(part.rounds * each + half)
     return Number(
-        epsilon=exactly(found.epsilon_bar),
-        formula=formula,
-        note=f"theorem 4.1, epsilon {found.epsilon:.4g} a round",
+        epsilon=exactly(composed),
+        formula=[
+            f"eps = 2 zeta sqrt(2 ln(1.25/delta_0)) / (N sigma_s) = {given} = {n(epsilon)} a round",
+            f"epsbar = sqrt(2 T ln(1/delta')) eps + T eps (e^eps - 1) = {whole} = {n(composed)}",
+            f"deltabar = T delta_0 + delta' = {part.rounds} x {delta} + {prime} = {total}",
+        ],
+        note=f"theorem 4.1, epsilon {epsilon:.4g} a round",
         own_gaps=("clt",),
         reason="takes the variance of the direction for noise, and the estimate for Gaussian",
     )

@@ -25,8 +25,8 @@ class Number:
 
     epsilon: EpsilonRange
     note: str
-    formula: Callable[[EpsilonRange], Sequence[str]]
-    """Shows how the range comes about, the numbers put in, one formula per line."""
+    formula: Sequence[str]
+    """How the range comes about, the numbers put in, one formula per line; its ends stand as `LOWER` and the like."""
     mu: float | None = None
     own_gaps: tuple[str, ...] = ()
     """Gaps of this accountant's number besides those of the release."""
@@ -269,6 +269,8 @@ def _no_accountant(samplers: Iterable[str]) -> Refusal:
     return Refusal(f"no trusted accountant for secret ids with the {names} sampler")
 
 
+LOWER, ESTIMATE, UPPER = "{e.lower:.6g}", "{e.estimate:.6g}", "{e.upper:.6g}"
+"""What stands in a formula for the numbers of the range."""
 DELTA = "delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)"
 
 _PAIRS: dict[PairKind, tuple[str, str]] = {
@@ -314,9 +316,9 @@ def noises(asked: Question) -> list[str]:
     return [line for part in asked.parts for line in noise_lines(part, asked.neighbours)]
 
 
-def reading(asked: Question, mu: float, epsilon: EpsilonRange) -> str:
+def reading(asked: Question, mu: float) -> str:
     """Return how epsilon follows from `mu`."""
-    return f"{DELTA}; = {n(asked.delta)} at mu = {n(mu)}, eps = {n(epsilon.upper)}"
+    return f"{DELTA}; = {n(asked.delta)} at mu = {n(mu)}, eps = {UPPER}"
 
 
 def counted_lines(asked: Question) -> tuple[str, str]:

@@ -40,7 +40,8 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     accountant, assumes = ACCOUNTANTS[bound.accountant], _assumptions(asked.parts, bound)
     if bound.epsilon is None or isinstance(answer := accountant.answer(asked), Refusal):
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
-    return Explanation(formula=tuple(answer.formula(bound.epsilon)), source=accountant.source, assumes=assumes)
+    formula = tuple(line.format(e=bound.epsilon) for line in answer.formula)
+    return Explanation(formula=formula, source=accountant.source, assumes=assumes)
 
 
 _TABLES = Path(__file__).parent / "tables"

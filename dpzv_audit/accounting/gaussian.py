@@ -262,14 +262,12 @@ class _Squares:
     """The same with what was left out below, as if at the smallest value kept."""
 
 
-def participations_epsilon(
-    parts: Sequence[Participation], *, delta: float, certain_mu: float = 0.0, tail_share: float = _TAIL_SHARE
-) -> EpsilonRange:
+def participations_epsilon(parts: Sequence[Participation], *, delta: float, certain_mu: float = 0.0) -> EpsilonRange:
     """Return epsilon >= 0 at `delta` of Gaussian releases whose counts are fixed or independent and binomial.
 
     delta(eps) = E[delta_G(eps; sqrt(sum_j n_j mu_j^2 + certain_mu^2))]. `upper`, a certified bound, counts what the
     distributions leave out below as if at the smallest count kept, and above as lost outright; `lower` leaves both
-    out. They differ by about `tail_share` relative to delta where one count is random.
+    out. They differ by about 1e-9 relative to delta where one count is random.
     """
     check_probability("delta", delta)
     fixed = certain_mu**2 + sum(part.fixed * part.mu**2 for part in parts if part.fixed is not None)
@@ -278,7 +276,7 @@ def participations_epsilon(
         return exactly(epsilon_from_mu(math.sqrt(fixed), delta))
     squares, above = _Squares(low=np.zeros(1), high=np.zeros(1), weights=np.ones(1), padded=np.ones(1)), 0.0
     for part in random:
-        counts = binomial_counts(part.rounds, part.rate, tail=delta * tail_share, cap=part.cap)
+        counts = binomial_counts(part.rounds, part.rate, tail=delta * _TAIL_SHARE, cap=part.cap)
         n = counts.low + np.arange(len(counts.weights), dtype=np.float64)
         padded = counts.weights.copy()
         padded[0] += counts.below

@@ -84,10 +84,9 @@ class SampledRounds:
 
 @dataclass(frozen=True, kw_only=True)
 class PrvAnswer:
-    """Range of epsilon for one pair, and how it was had: `composed`, or the certified bound alone and why."""
+    """Range of epsilon for one pair, and how it was had: composed, or the certified bound alone and why."""
 
     epsilon: EpsilonRange
-    composed: bool
     note: str
 
 
@@ -156,15 +155,12 @@ def prv_composition(
     random = tuple(part for part in parts if part.rate < 1.0)
     if not random:
         exact = exactly(epsilon_from_mu(mu, delta))
-        return PrvAnswer(epsilon=exact, composed=False, note="every record is in every batch: exact Gaussian")
+        return PrvAnswer(epsilon=exact, note="every record is in every batch: exact Gaussian")
     lower, certified = _certified(kind, random, mu, delta)
+    least = min(lower, certified)
 
     def alone(why: str) -> PrvAnswer:
-        return PrvAnswer(
-            epsilon=EpsilonRange(lower=min(lower, certified), estimate=certified, upper=certified),
-            composed=False,
-            note=why,
-        )
+        return PrvAnswer(epsilon=EpsilonRange(lower=least, estimate=certified, upper=certified), note=why)
 
     if certified == 0.0:
         return alone("certified bound without composition: delta(0) is below delta")
@@ -181,15 +177,12 @@ def prv_composition(
         return alone("certified bound alone: a mesh that decides anything would not fit")
     if answer.lower > certified * (1.0 + AGREE) + AGREE or answer.upper < lower * (1.0 - AGREE) - AGREE:
         raise _disagreement(answer.lower, certified, kind, parts, delta)
-    bounded = EpsilonRange(
-        lower=max(answer.lower, min(lower, certified)),
-        estimate=min(answer.estimate, certified),
-        upper=min(answer.upper, certified),
-    )
-    bounded = replace(bounded, estimate=max(bounded.estimate, bounded.lower))
-    vacuous = "vacuous (> 100); " if bounded.lower > VACUOUS else ""
+    least = max(answer.lower, least)
+    estimate = max(min(answer.estimate, certified), least)
+    vacuous = "vacuous (> 100); " if least > VACUOUS else ""
     return PrvAnswer(
-        epsilon=bounded, composed=True, note=f"{vacuous}composed, error {answer.upper - answer.estimate:.2g}"
+        epsilon=EpsilonRange(lower=least, estimate=estimate, upper=min(answer.upper, certified)),
+        note=f"{vacuous}composed, error {answer.upper - answer.estimate:.2g}",
     )
 
 
@@ -306,7 +299,7 @@ class _Truncated:
         # Where the loss saturates, much of P has the least or the most loss in floats: the window must hold all of it.
         least, most = moments.least, moments.most
         self._losses = least - 1e-9 * abs(least) - 1e-12, most + 1e-9 * abs(most)
-        self._window = pair.window(moments.outside)
+        self._mean = moments.mean
 
     def probability(self, left: NDArray[Any], right: NDArray[Any]) -> FloatArray:
         """Return the mass of adjacent cells: right[i] is left[i + 1], so the edges are computed once.
@@ -330,12 +323,8 @@ class _Truncated:
         return masses
 
     def mean(self) -> float:
-        """Return the mean loss on the window, by quadrature over x."""
-        rule = self._pair.quadrature(*self._window)
-        if rule is None:
-            raise AuditError("the privacy loss is too steep to integrate")
-        x, weights, _ = rule
-        return float(weights @ self._pair.loss(x)) / float(weights.sum())
+        """Return the mean loss on the window."""
+        return self._mean
 
 
 def compose(

@@ -229,6 +229,8 @@ class LossMoments:
     """Largest loss of all rounds together in their windows."""
     floor: float
     """Smallest loss of all rounds together."""
+    mean: float
+    """Mean loss of all rounds together in their windows."""
 
     def epsilon(self, delta: float) -> float:
         """Return a certified epsilon at `delta`, infinite where there is none.
@@ -271,6 +273,7 @@ def composed_moments(parts: Sequence[tuple[LossMoments, int]]) -> LossMoments:
         most=max(part.most for part, _ in parts),
         ceiling=sum(rounds * part.ceiling for part, rounds in parts),
         floor=sum(rounds * part.floor for part, rounds in parts),
+        mean=sum(rounds * part.mean for part, rounds in parts),
     )
 
 
@@ -297,6 +300,7 @@ def loss_moments(pair: SampledGaussian, *, outside: float) -> LossMoments | None
         most=float(ends[3]),
         ceiling=float(ends[3]),
         floor=float(ends[0]),
+        mean=float(weights @ y) / float(weights.sum()),
     )
 
 
