@@ -129,10 +129,11 @@ def check_probability(name: str, value: float) -> float:
     return value
 
 
-def check_count(name: str, value: int, *, least: int = 1) -> int:
-    """Return `value` if it is a whole number of at least `least`; raise `InputError` naming `name` otherwise."""
-    if not _is_finite(value) or int(value) != value or value < least:
-        raise InputError(f"must be a whole number of at least {least}", name, value)
+def check_count(name: str, value: int, *, least: int = 1, most: float = math.inf) -> int:
+    """Return `value` if it is a whole number from `least` to `most`; raise `InputError` naming `name` otherwise."""
+    if not _is_finite(value) or int(value) != value or not least <= value <= most:
+        limit = "" if most == math.inf else f", at most {most:.0e}"
+        raise InputError(f"must be a whole number of at least {least}{limit}", name, value)
     return int(value)
 
 
@@ -161,6 +162,15 @@ def plain_rule(message: str) -> str:
     for theirs, ours in _PLAIN.items():
         message = message.replace(theirs, ours)
     return message
+
+
+def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return `names` if all are among the `known` ones of `what`; raise `unknown_name` otherwise."""
+    given, known = tuple(names), tuple(known)
+    for name in given:
+        if name not in known:
+            raise unknown_name(what, name, known)
+    return given
 
 
 def unknown_name(what: str, given: str, known: Iterable[str], of: str = "") -> InputError:

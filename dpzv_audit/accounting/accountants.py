@@ -47,19 +47,17 @@ from dpzv_audit.accounting.gaussian import (
 from dpzv_audit.accounting.prv import AGREE, prv_directions, sampled_moments
 from dpzv_audit.accounting.release import NEIGHBOURS, REPLACES, AnyRelease, Release
 from dpzv_audit.accounting.sampled import ORDERS, PairKind, epsilon_of_moments
-from dpzv_audit.errors import AuditError, InputError, unknown_name
+from dpzv_audit.errors import AuditError, InputError, check_names
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
-@accountant(
-    "prv",
-    summary="numerical composition for Poisson and uniform sampling with secret batch ids, with certified error",
-    source="Gopi, Lee and Wutschitz (2021), theorem 5.5, on the dominating pairs of Zhu, Dong and Wang (2022)",
-)
+@accountant("numerical composition for Poisson and uniform sampling with secret batch ids, with certified error")
 def prv(asked: Question) -> Number | Refusal:
     """PRV accounting of sampling with secret ids: both directions of add-remove, the replace or the fixed-size pair.
 
     `add-remove` and `zero-out` compose both directions and take the larger; the other pairs are symmetric.
+
+    Source: Gopi, Lee and Wutschitz (2021), theorem 5.5, on the dominating pairs of Zhu, Dong and Wang (2022).
     """
     view = asked.sampled
     if isinstance(view, Refusal):
@@ -76,7 +74,7 @@ def prv(asked: Question) -> Number | Refusal:
     how = "L = sum of ln P(x)/Q(x), x ~ P; delta(eps) = E[(1 - e^(eps - L))+]"
     at = f"eps in [{LOWER}, {UPPER}], estimate {ESTIMATE}"
     formula = [*sampled_lines(asked), f"{how} = {n(asked.delta)} at {at}"]
-    return Number(epsilon=answer.epsilon, note=answer.note, formula=formula, own_gaps=view.own_gaps)
+    return Number(epsilon=answer.epsilon, note=answer.note, formula=formula, own_gaps=asked.own_gaps)
 
 
 def _of_mu(asked: Question, mu: float, lines: list[str], **others: Any) -> Number:
@@ -91,11 +89,7 @@ def paper_mu(release: Release) -> float:
     return 2.0 * release.clip * math.sqrt(scalars) / (release.records * release.sigma)
 
 
-@accountant(
-    "gdp-paper",
-    summary="theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D",
-    source="DPZV paper (001), theorem 5.1",
-)
+@accountant("theorem 5.1 of the DPZV paper as claimed: mu = 2C sqrt(T)/(D sigma); not sound unless B = D")
 def gdp_paper(asked: Question) -> Number | Refusal:
     """Theorem 5.1 of paper 001 as claimed: mu = 2 C sqrt(T) / (D sigma). Not sound unless B = D.
 
@@ -103,6 +97,8 @@ def gdp_paper(asked: Question) -> Number | Refusal:
     grants, and which for secret ids is the central-limit approximation with z large. Where every batch holds all
     records and B, which scalars are divided by, is D, that factor is 1, and the theorem is the exact sqrt(T)/z of a
     record replaced. A public rate of 1 alone does not make B the D that the theorem divides by.
+
+    Source: DPZV paper (001), theorem 5.1.
     """
     parts = asked.parts
     whole = all(part.rate == 1.0 and part.batch_size == part.records for part in parts)
@@ -117,14 +113,12 @@ def gdp_paper(asked: Question) -> Number | Refusal:
         given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
         lines.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
     mu = math.hypot(*(paper_mu(part) for part in parts))
-    found = _of_mu(asked, mu, lines, note="theorem 5.1 as claimed")
-    if whole:
-        return replace(found, reason="every batch holds all records: no sampling to count on")
-    return replace(
-        found,
-        own_gaps=("known-ids",) if asked.knows_ids else ("clt",),
-        reason="takes mu down by the sampling rate, which needs secret ids and holds only approximately",
-    )
+    own_gaps: tuple[str, ...] = ()
+    why = "every batch holds all records: no sampling to count on"
+    if not whole:
+        why = "takes mu down by the sampling rate, which needs secret ids and holds only approximately"
+        own_gaps = ("known-ids",) if asked.knows_ids else ("clt",)
+    return _of_mu(asked, mu, lines, note=f"theorem 5.1 as claimed; {why}", own_gaps=own_gaps)
 
 
 def log_clt_mu(rate: float, rounds: int, z: float, *, uniform: bool) -> float:
@@ -152,16 +146,14 @@ def _log_uniform_excess(z: float, power: float) -> float:
     return math.log(math.expm1(power) * float(ndtr(3.0 * half)) + 0.5 * (math.erf(3.0 * x) - 3.0 * math.erf(x)))
 
 
-@accountant(
-    "gdp-clt",
-    summary="central-limit approximation for Poisson and uniform sampling; not a bound",
-    source="Bu, Dong, Long and Su (2020), Deep learning with Gaussian differential privacy",
-)
+@accountant("central-limit approximation for Poisson and uniform sampling; not a bound")
 def gdp_clt(asked: Question) -> Number | Refusal:
     """Central-limit approximation of many sampled rounds. Never sound.
 
     The Poisson form is for the relations whose pair is that of add-remove (`add-remove`, `zero-out`), the uniform form
-    for the replace relations under `uniform` sampling. Source: Bu, Dong, Long and Su (2020).
+    for the replace relations under `uniform` sampling.
+
+    Source: Bu, Dong, Long and Su (2020), Deep learning with Gaussian differential privacy.
     """
     uniform = asked.neighbours in REPLACES
     wanted = "uniform" if uniform else "poisson"
@@ -185,22 +177,19 @@ def gdp_clt(asked: Question) -> Number | Refusal:
         asked,
         math.hypot(*(math.exp(log) for log in logs), *asked.certain),
         lines,
-        note="central-limit approximation",
+        note="central-limit approximation; an approximation, not a bound",
         own_gaps=("known-ids", "clt") if asked.knows_ids else ("clt",),
-        reason="an approximation, not a bound",
     )
 
 
-@accountant(
-    "gdp-exact",
-    summary="exact Gaussian DP for known batch ids, fixed or binomial participations",
-    source="Dong, Roth and Su (2022), corollary 1, averaged over the number of participations",
-)
+@accountant("exact Gaussian DP for known batch ids, fixed or binomial participations")
 def gdp_exact(asked: Question) -> Number | Refusal:
     """Exact for an adversary who knows the batch ids: mu = sqrt(n)/z, or its mixture over n ~ Binomial(T, r).
 
     Sound with secret ids too (hiding the ids is post-processing). A malicious client takes part as often as the cap
     allows. Other releases, the server's noised updates among them, add to mu^2.
+
+    Source: Dong, Roth and Su (2022), corollary 1, averaged over the number of participations.
     """
     if asked.neighbours == "add-remove":
         return Refusal("known ids show whether the record is there; use prv")
@@ -269,17 +258,14 @@ def _known_moments(asked: Question) -> FloatArray:
     return np.asarray(total, dtype=np.float64)
 
 
-@accountant(
-    "rdp",
-    summary="Renyi DP, known batch ids or sampling with secret ones; sound, looser",
-    source="Mironov (2017); conversion by Canonne, Kamath and Steinke (2020), proposition 12",
-)
+@accountant("Renyi DP, known batch ids or sampling with secret ones; sound, looser")
 def rdp(asked: Question) -> Number | Refusal:
     """Renyi DP: sound, and looser than gdp-exact and prv; the smaller of its known-ids and its sampled form.
 
     Known ids: ln E[e^(s L)] = n s (s + 1) mu^2 / 2, averaged over random n. Sampling with secret ids: moments
-    of the dominating pair by quadrature, both directions. Source: Mironov (2017); conversion: Canonne, Kamath and
-    Steinke (2020), proposition 12.
+    of the dominating pair by quadrature, both directions.
+
+    Source: Mironov (2017); conversion by Canonne, Kamath and Steinke (2020), proposition 12.
     """
     if asked.refusal:
         return asked.refusal
@@ -362,11 +348,7 @@ def _composed(steps: Sequence[Steps], delta: float) -> float:
     return math.sqrt(2.0 * math.log(2.0 / delta) * squares) + drift
 
 
-@accountant(
-    "advanced-composition",
-    summary="advanced composition of exact Gaussian rounds; sound, very loose",
-    source="Dwork and Roth (2014), theorem 3.20; Balle, Barthe and Gaboardi (2018), theorem 8",
-)
+@accountant("advanced composition of exact Gaussian rounds; sound, very loose")
 def advanced_composition(asked: Question) -> Number | Refusal:
     """Advanced composition of each round's exact Gaussian (epsilon_0, delta_0): sound, and very loose.
 
@@ -374,6 +356,8 @@ def advanced_composition(asked: Question) -> Number | Refusal:
     delta' = delta/2 and the rest shared equally. Dwork and Roth (2014), theorem 3.20. Under Poisson sampling with
     secret ids, add-remove and zero-out: epsilon_0 becomes ln(1 + r (e^epsilon_0 - 1)), delta_0 r delta_0 (Balle, Barthe
     and Gaboardi, 2018, theorem 8).
+
+    Source: Dwork and Roth (2014), theorem 3.20; Balle, Barthe and Gaboardi (2018), theorem 8.
     """
     if asked.refusal:
         return asked.refusal
@@ -420,16 +404,14 @@ def czofo_epsilon(*, zeta: float, sigma: float, records: int, delta: float) -> f
     return 2.0 * zeta * math.sqrt(2.0 * math.log(1.25 / delta)) / (records * sigma)
 
 
-@accountant(
-    "czofo-theorem",
-    summary="theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound",
-    source="CZOFO paper (003), theorem 4.1",
-)
+@accountant("theorem 4.1 of the CZOFO paper on gradient estimates hidden by the direction alone; not sound")
 def czofo_theorem(asked: Question) -> Number | Refusal:
     """Theorem 4.1 of paper 003 on CZOFO's gradient estimates, at delta = T (delta/(2T)) + delta/2. Never sound.
 
     The "noise" is the direction, which every client knows; for others the estimate is Gaussian only in the limit of
     many directions.
+
+    Source: CZOFO paper (003), theorem 4.1.
     """
     if len(asked.parts) != 1 or asked.parts[0].channel != "zo-gradient":
         return Refusal("theorem 4.1 of CZOFO speaks of its gradient estimates alone")
@@ -452,9 +434,9 @@ def czofo_theorem(asked: Question) -> Number | Refusal:
             f"epsbar = sqrt(2 T ln(1/delta')) eps + T eps (e^eps - 1) = {whole} = {n(composed)}",
             f"deltabar = T delta_0 + delta' = {part.rounds} x {delta} + {prime} = {total}",
         ],
-        note=f"theorem 4.1, epsilon {epsilon:.4g} a round",
+        note=f"theorem 4.1, epsilon {epsilon:.4g} a round; takes the variance of the direction for noise, and the "
+        "estimate for Gaussian",
         own_gaps=("clt",),
-        reason="takes the variance of the direction for noise, and the estimate for Gaussian",
     )
 
 
@@ -479,18 +461,14 @@ def upper_bounds(
     bound already lies below it, a certified lower one above, or a gap leaves the number no say. Raises `InputError` for
     an unknown accountant, `AuditError` where a sound bound lies below what another accountant certifies from below.
     """
-    names = tuple(accountants)
-    for name in names:
-        if name not in ACCOUNTANTS:
-            raise unknown_name("accountant", name, ACCOUNTANTS)
+    names = check_names("accountant", accountants, ACCOUNTANTS)
     found = []
     for relation, adversary in product(neighbours, tuple(adversaries)):
         asked = Question(release, adversary, relation, delta, fast=fast, enough=enough)
         row: dict[str, UpperBound] = {}
         for name in sorted(names, key="prv".__eq__):  # the slow one last: it may have nothing left to decide
             if name == "prv" and enough is not None:
-                view = asked.sampled
-                never_sound = bool(asked.gaps or (isinstance(view, SampledView) and view.own_gaps))
+                never_sound = bool(asked.gaps or asked.own_gaps)
                 sound = [b.epsilon.upper for b in row.values() if b.sound and b.epsilon is not None]
                 asked = replace(asked, fast=fast or never_sound or min(sound, default=math.inf) <= enough)
             row[name] = ACCOUNTANTS[name].bound(asked)

@@ -25,13 +25,12 @@ class Number:
 
     epsilon: EpsilonRange
     note: str
+    """What was computed, and why it has gaps of its own."""
     formula: Sequence[str]
     """How the range comes about, the numbers put in, one formula per line; its ends stand as `LOWER` and the like."""
     mu: float | None = None
     own_gaps: tuple[str, ...] = ()
     """Gaps of this accountant's number besides those of the release."""
-    reason: str = ""
-    """Why it has them, for the note."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +139,12 @@ class Question:
                 fixed_size = part.sampler == "uniform"
                 noise = (2.0 if replaced and not fixed_size else 1.0) / mu
                 random.append(SampledRounds(rate=part.rate, noise=noise, rounds=part.rounds, fixed_size=fixed_size))
-        return SampledView(
-            kinds=("replace",) if replaced else ("remove", "add"),
-            parts=tuple(random),
-            certain=tuple(certain),
-            own_gaps=self._own_gaps,
-        )
+        kinds: tuple[PairKind, ...] = ("replace",) if replaced else ("remove", "add")
+        return SampledView(kinds=kinds, parts=tuple(random), certain=tuple(certain))
 
     @property
-    def _own_gaps(self) -> tuple[str, ...]:
+    def own_gaps(self) -> tuple[str, ...]:
+        """Return the gaps that a number resting on sampling has besides those of any bound."""
         if self.knows_ids:
             return ("known-ids",)
         if self.neighbours == "add-remove":
@@ -165,7 +161,7 @@ class Question:
     @property
     def amplified(self) -> SampledView | Refusal:
         """Return the view of sampling where the ids are secret, or why there is none."""
-        if isinstance(self.sampled, SampledView) and self.sampled.own_gaps:
+        if isinstance(self.sampled, SampledView) and self.own_gaps:
             return Refusal("known ids show whether the record is there")
         return self.sampled
 
@@ -218,7 +214,7 @@ class Accountant:
             gaps, note = ("no-accountant",), found.reason
         else:
             gaps, epsilon, mu = (*found.own_gaps, *asked.gaps), found.epsilon, found.mu
-            note = "; ".join(part for part in (found.note, found.reason, reasons) if part)
+            note = "; ".join(part for part in (found.note, reasons) if part)
         return UpperBound(
             accountant=self.name,
             adversary=asked.adversary,
@@ -232,9 +228,14 @@ class Accountant:
         )
 
 
-def accountant(name: str, **words: str) -> Callable[[Callable[[Question], Number | Refusal]], Accountant]:
-    """Make a function from a `Question` to a number an `Accountant` with its `summary` and `source`."""
-    return lambda answer: Accountant(answer, name=name, **words)
+def accountant(summary: str) -> Callable[[Callable[[Question], Number | Refusal]], Accountant]:
+    """Make a function from a `Question` to a number an `Accountant` of its name; its docstring ends with the source."""
+
+    def made(answer: Callable[[Question], Number | Refusal]) -> Accountant:
+        source = " ".join((answer.__doc__ or "").rpartition("Source: ")[2].split()).rstrip(".")
+        return Accountant(answer, name=answer.__name__.replace("_", "-"), summary=summary, source=source)
+
+    return made
 
 
 def meanings(bounds: Iterable[UpperBound]) -> dict[str, str]:
@@ -261,7 +262,6 @@ class SampledView:
     kinds: tuple[PairKind, ...]
     parts: tuple[SampledRounds, ...]
     certain: tuple[float, ...]
-    own_gaps: tuple[str, ...]
 
 
 def _no_accountant(samplers: Iterable[str]) -> Refusal:
@@ -290,18 +290,16 @@ def n(value: float) -> str:
 
 def noise_lines(part: Release, relation: NeighbourRelation) -> list[str]:
     """Return the sensitivity and the noise of one release, and what a participation costs."""
-    twice = part.sensitivity(relation) > 1.5 * part.contribution
-    size = f"C/B = {'2 x ' if twice else ''}{n(part.clip)}/{part.batch_size}"
-    if part.channel != "scalar":
-        size = f"C = {'2 x ' if twice else ''}{n(part.clip)}"
-    s, z = part.sensitivity(relation), part.noise_multiplier(relation)
-    lines = [f"s = {'2 ' if twice else ''}{size} = {n(s)} ({relation}); z = sigma/s = {n(part.sigma)}/{n(s)} = {n(z)}"]
-    mu = part.participation_mu(relation)
-    if part.directions > 1 or part.server_noise_multiplier is not None:
-        server = ""
-        if part.server_noise_multiplier is not None:
-            z_s = part.server_noise_multiplier / (2.0 if relation in REPLACES else 1.0)
-            server = f" + 1/{n(z_s)}^2"
+    s, z, mu = part.sensitivity(relation), part.noise_multiplier(relation), part.participation_mu(relation)
+    two, times = ("2 ", "2 x ") if s > 1.5 * part.contribution else ("", "")
+    size = f"{two}C = {times}{n(part.clip)}"
+    if part.channel == "scalar":
+        size = f"{two}C/B = {times}{n(part.clip)}/{part.batch_size}"
+    lines = [f"s = {size} = {n(s)} ({relation}); z = sigma/s = {n(part.sigma)}/{n(s)} = {n(z)}"]
+    server = ""
+    if part.server_noise_multiplier is not None:
+        server = f" + 1/{n(part.server_noise_multiplier / (2.0 if relation in REPLACES else 1.0))}^2"
+    if server or part.directions > 1:
         lines.append(f"one participation: mu = sqrt({part.directions}/{n(z)}^2{server}) = {n(mu)}")
     certain = part.certain_mu(relation)
     if certain > 0.0:

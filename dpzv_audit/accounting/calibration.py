@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -14,7 +14,7 @@ from dpzv_audit.accounting.accountants import tightest_sound, upper_bounds
 from dpzv_audit.accounting.bounds import Question, SampledView, meanings
 from dpzv_audit.accounting.gaussian import epsilon_from_mu, mu_from_epsilon
 from dpzv_audit.accounting.release import NEIGHBOURS, Release
-from dpzv_audit.errors import AuditError, InputError, check_count, check_positive, check_probability, unknown_name
+from dpzv_audit.errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
 from dpzv_audit.findings import AdversaryName, NeighbourRelation, UpperBound
 
 
@@ -133,28 +133,27 @@ def calibrate(
     """
     check_positive("epsilon", epsilon)
     check_probability("delta", delta)
-    if unknown not in UNKNOWNS:
-        raise unknown_name("unknown", unknown, UNKNOWNS)
+    check_names("unknown", [unknown], UNKNOWNS)
     if unknown == "batch-size" and release.sample_rate is not None:
         raise InputError("must be left out where batch-size is sought", "sample_rate", release.sample_rate)
     if unknown != "sigma" and release.participations is not None:
         raise InputError(f"must be left out where {unknown} is sought", "participations", release.participations)
 
-    asked: dict[str, Any] = {"delta": delta, "adversaries": [adversary], "neighbours": [neighbours]}
+    account = partial(upper_bounds, delta=delta, adversaries=[adversary], neighbours=[neighbours])
 
     def at(value: float) -> Release:
         field: dict[str, Any] = {unknown.replace("-", "_"): value}
         return replace(release, **field)
 
     def bounds(value: float) -> list[UpperBound]:
-        return upper_bounds(at(value), accountants=("gdp-exact", "rdp", "prv"), enough=epsilon, **asked)
+        return account(at(value), accountants=("gdp-exact", "rdp", "prv"), enough=epsilon)
 
     def meets(value: float) -> bool:
         return _upper(bounds(value)) <= epsilon
 
     @cache
     def cost(value: float) -> float:
-        return _upper(upper_bounds(at(value), **asked))
+        return _upper(account(at(value)))
 
     def answer(value: float | None, reason: str) -> Calibration:
         rate = (release if value is None else at(value)).rate
@@ -227,17 +226,24 @@ def _upper(bounds: Iterable[UpperBound]) -> float:
 def _turning(values: Iterable[N], meets: Callable[[float], bool], *, precision: float = 0.0) -> N:
     """Return the value nearest to those that fail that meets, where `values` go from meeting to failing or back.
 
-    It is bisected for between the two values around the turn, and is the last value where there is no turn.
+    It is bisected for between the two values around the turn, to `precision`, whole numbers exactly, and is the last
+    value where there is no turn.
     """
     walk = iter(values)
-    before = next(walk)
+    before = value = next(walk)
     first = meets(before)
     for value in walk:
         if meets(value) != first:
-            fails, met = (value, before) if first else (before, value)
-            return _bisected(fails, met, meets, precision=precision)
+            break
         before = value
-    return before
+    fails, met = (value, before) if first else (before, value)
+    whole = isinstance(met, int)
+    while True:
+        low, high = min(fails, met), max(fails, met)
+        middle: N = (low + high) // 2 if whole else math.sqrt(low * high)  # type: ignore[assignment]
+        if high <= max(low + whole, low * (1.0 + precision)) or not low < middle < high:
+            return met
+        fails, met = (fails, middle) if meets(middle) else (middle, met)
 
 
 def _by_fours(start: float, end: float) -> Iterator[float]:
@@ -246,17 +252,6 @@ def _by_fours(start: float, end: float) -> Iterator[float]:
         yield start
         start = min(4.0 * start, end) if start < end else max(start / 4.0, end)
     yield end
-
-
-def _bisected(fails: N, met: N, meets: Callable[[float], bool], *, precision: float = 0.0) -> N:
-    """Return the value nearest to `fails` that meets, between it and `met`: to `precision`, whole numbers exactly."""
-    whole = isinstance(met, int)
-    while True:
-        low, high = min(fails, met), max(fails, met)
-        middle: N = (low + high) // 2 if whole else math.sqrt(low * high)  # type: ignore[assignment]
-        if high <= max(low + whole, low * (1.0 + precision)) or not low < middle < high:
-            return met
-        fails, met = (fails, middle) if meets(middle) else (middle, met)
 
 
 def _best_batch(records: int, cost: Callable[[float], float]) -> int:

@@ -130,8 +130,8 @@ def _sound(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
             relation = configuration["neighbours"]
             bounds = upper_bounds(made, delta=1e-5, adversaries=[adversary], neighbours=[relation], fast=True)
             sound = [f"`{bound.accountant}`" for bound in bounds if bound.sound]
-            exact = next(bound for bound in bounds if bound.accountant == "gdp-exact")
-            claimed = next(bound for bound in bounds if bound.accountant == "czofo-theorem")
+            by_name = {bound.accountant: bound for bound in bounds}
+            exact, claimed = by_name["gdp-exact"], by_name["czofo-theorem"]
             gap = claimed.gap if exact.gap == "no-accountant" and claimed.epsilon is not None else exact.gap
             row.append(", ".join(sound) or (gap or "").replace(",", ", "))
         rows.append(row)

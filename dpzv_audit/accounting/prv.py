@@ -297,7 +297,7 @@ class _Truncated:
     def __init__(self, pair: SampledGaussian, moments: LossMoments) -> None:
         self._pair = pair
         # Where the loss saturates, much of P has the least or the most loss in floats: the window must hold all of it.
-        least, most = moments.least, moments.most
+        least, most = moments.floor, moments.ceiling
         self._losses = least - 1e-9 * abs(least) - 1e-12, most + 1e-9 * abs(most)
         self._mean = moments.mean
 
@@ -340,7 +340,7 @@ def compose(
     """
     rounds = sum(part.count for part in parts)
     mesh_per_error = 1.0 / math.sqrt(rounds / 2.0 * math.log(12.0 / delta_error))
-    single = max(abs(moments.least), abs(moments.most))
+    single = max(abs(loss) for part in parts for loss in (part.moments.floor, part.moments.ceiling))
     scale, near, drift, fine, best = certified, certified, 0.0, False, None
     for _ in range(_PASSES):
         order, wrapped, spread = _tilt(moments, near, delta_error, rounds)
@@ -367,9 +367,7 @@ def compose(
             continue
         if lost > delta / 10.0:
             return best
-        best = _read(
-            tail, estimate, delta=delta, delta_error=delta_error + lost, error=error, highest=certified + 2.0 * error
-        )
+        best = _read(tail, estimate, delta=delta, delta_error=delta_error + lost, error=error, highest=highest)
         known = max(best.estimate, 0.01 * best.upper)
         if fine and (error <= 0.01 * best.estimate or error > 1.01 * _RELATIVE_ERROR * scale or known > 0.9 * scale):
             break

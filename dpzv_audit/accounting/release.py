@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpzv_audit.errors import InputError, check_count, check_positive, unknown_name
+from dpzv_audit.errors import InputError, check_count, check_names, check_positive
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
@@ -120,9 +119,10 @@ class Release:
     Give one of the two: this one where participations are random, since both channels then share a batch."""
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds().items():
-            if getattr(self, name) is not None or NoneType not in get_args(kind):
-                object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None or NoneType not in get_args(kind):
+                object.__setattr__(self, name, _checked(name, value, kind))
         if self.sample_rate is None and self.dataset_size is None:
             raise InputError("dataset_size is missing: give it, or a public sample_rate with sampler 'poisson'")
         for wrong, name, rule in self._contradictions():
@@ -291,17 +291,14 @@ def relevant_parts(release: AnyRelease, adversary: AdversaryName) -> tuple[Relea
     return wanted or parts
 
 
-@cache
-def _kinds() -> dict[str, Any]:
-    """Return the type of each field of `Release`."""
-    return get_type_hints(Release)
+_KINDS: dict[str, Any] = get_type_hints(Release)
+"""The type of each field."""
 
 
 def _checked(name: str, value: Any, kind: Any) -> object:
     """Return `value` as the type `kind` of its field has it; `InputError` unless it is one."""
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise unknown_name(name, str(value), get_args(kind))
+        check_names(name, [str(value)], get_args(kind))
         return value
     if kind is bool:
         if not isinstance(value, bool):
@@ -309,18 +306,7 @@ def _checked(name: str, value: Any, kind: Any) -> object:
         return value
     if kind is float or float in get_args(kind):
         return float(check_positive(name, value))
-    return _whole(name, value, least=0 if name == "whole_data_rounds" else 1)
-
-
-def _whole(name: str, value: object, *, least: int = 1) -> int:
-    """Return `value` as a Python int (numpy's are not taken everywhere); `InputError` unless it is in range."""
-    try:
-        number = check_count(name, value, least=least)  # type: ignore[arg-type]
-    except InputError:
-        number = _MOST + 1
-    if number > _MOST:
-        raise InputError(f"must be a whole number of at least {least}, at most {_MOST:.0e}", name, value)
-    return number
+    return check_count(name, value, least=0 if name == "whole_data_rounds" else 1, most=_MOST)
 
 
 def realised_participations(

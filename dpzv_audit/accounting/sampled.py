@@ -221,10 +221,6 @@ class LossMoments:
     down: FloatArray
     """ln E[e^(-s L)]."""
     outside: float
-    least: float
-    """Smallest loss of any one round in its window."""
-    most: float
-    """Largest loss of any one round in its window."""
     ceiling: float
     """Largest loss of all rounds together in their windows."""
     floor: float
@@ -269,8 +265,6 @@ def composed_moments(parts: Sequence[tuple[LossMoments, int]]) -> LossMoments:
         up=np.sum([rounds * part.up for part, rounds in parts], axis=0),
         down=np.sum([rounds * part.down for part, rounds in parts], axis=0),
         outside=sum(rounds * part.outside for part, rounds in parts),
-        least=min(part.least for part, _ in parts),
-        most=max(part.most for part, _ in parts),
         ceiling=sum(rounds * part.ceiling for part, rounds in parts),
         floor=sum(rounds * part.floor for part, rounds in parts),
         mean=sum(rounds * part.mean for part, rounds in parts),
@@ -296,8 +290,6 @@ def loss_moments(pair: SampledGaussian, *, outside: float) -> LossMoments | None
         up=_pad(np.array([_log_moment(weights, y, s) for s in usable])),
         down=_pad(np.array([_log_moment(weights, y, -s) for s in usable])),
         outside=outside,
-        least=float(ends[0]),
-        most=float(ends[3]),
         ceiling=float(ends[3]),
         floor=float(ends[0]),
         mean=float(weights @ y) / float(weights.sum()),

@@ -37,10 +37,18 @@ BUILT_LEVEL = 1e-3
 """The same where the tool's own game makes the view Gaussian: what may object is a mistake in the code."""
 
 
+def unit_of(*sides: Scores) -> float:
+    """Return the size of the largest score, 1 where all are 0: in such units squares stay floats."""
+    return max(float(np.max(np.abs(side))) for side in sides) or 1.0
+
+
+def _two_sided(z: float) -> float:
+    return float(min(1.0, 2.0 * ndtr(-abs(z))))
+
+
 def _standardised(scores: Scores) -> Scores | None:
     """Return the sorted scores with mean 0 and sample variance 1; None where they do not vary."""
-    largest = float(np.max(np.abs(scores)))
-    scaled = scores / largest if largest > 0.0 else scores
+    scaled = scores / unit_of(scores)
     if float(scaled.min()) == float(scaled.max()):
         return None
     centred = scaled - scaled.mean()
@@ -80,8 +88,7 @@ def anderson_darling_p_value(scores: Scores) -> float:
 
 def equal_variance_p_value(first: Scores, second: Scores) -> float:
     """Return the two-sided p-value of equal variances (F test, exact for Gaussian samples), sizes >= 2."""
-    largest = float(max(np.max(np.abs(first)), np.max(np.abs(second))))
-    scale = largest if largest > 0.0 else 1.0
+    scale = unit_of(first, second)
     v1, v2 = float(np.var(first / scale, ddof=1)), float(np.var(second / scale, ddof=1))
     if v1 == v2:
         return 1.0
@@ -114,12 +121,12 @@ def kurtosis_p_value(scores: Scores) -> float:
     a = 6.0 + 8.0 / skewness * (2.0 / skewness + np.sqrt(1.0 + 4.0 / skewness**2))
     ratio = (1.0 - 2.0 / a) / (1.0 + x * np.sqrt(2.0 / (a - 4.0)))
     deviate = (1.0 - 2.0 / (9.0 * a) - np.cbrt(ratio)) / np.sqrt(2.0 / (9.0 * a))
-    return float(min(1.0, 2.0 * ndtr(-abs(deviate))))
+    return _two_sided(deviate)
 
 
 def residuals(in_scores: Scores, out_scores: Scores) -> Scores:
     """Return the (n + m,) scores of both sides less their side's mean, all of one variance where the sides are."""
-    scale = float(max(np.max(np.abs(in_scores)), np.max(np.abs(out_scores)))) or 1.0
+    scale = unit_of(in_scores, out_scores)
     sides = (side / scale for side in (in_scores, out_scores))
     return np.concatenate([(side - side.mean()) * np.sqrt(side.size / (side.size - 1.0)) for side in sides])
 
@@ -136,13 +143,8 @@ def normality_p_value(in_scores: Scores, out_scores: Scores) -> float:
         if scores.size < LEAST_SCORES:
             raise InputError(f"{name} has {scores.size} scores, a test of normality needs at least {LEAST_SCORES}")
     pooled = residuals(in_scores, out_scores)
-    p_values = [
-        anderson_darling_p_value(in_scores),
-        anderson_darling_p_value(out_scores),
-        anderson_darling_p_value(pooled),
-        equal_variance_p_value(in_scores, out_scores),
-    ]
-    p = 8.0 * min(p_values)
+    p_values = [anderson_darling_p_value(scores) for scores in (in_scores, out_scores, pooled)]
+    p = 8.0 * min(*p_values, equal_variance_p_value(in_scores, out_scores))
     if pooled.size >= _LEAST_FOR_KURTOSIS:
         p = min(p, 2.0 * kurtosis_p_value(pooled))
     return min(1.0, p)
@@ -211,8 +213,7 @@ def lag_correlation(scores: Scores) -> tuple[float, float]:
     variance = both + one + none - mean**2
     if not variance > 0.0:
         return 0.0, 1.0
-    z = (found - mean) / math.sqrt(variance)
-    return found / s2, float(min(1.0, 2.0 * ndtr(-abs(z))))
+    return found / s2, _two_sided((found - mean) / math.sqrt(variance))
 
 
 def row_correlation(in_scores: Scores, out_scores: Scores) -> tuple[float, float]:
@@ -225,7 +226,7 @@ def row_correlation(in_scores: Scores, out_scores: Scores) -> tuple[float, float
     if size == 0.0:
         return 0.0, 1.0
     correlation = float(first @ second) / size
-    return correlation, float(min(1.0, 2.0 * ndtr(-abs(correlation) * math.sqrt(n - 1.0))))
+    return correlation, _two_sided(correlation * math.sqrt(n - 1.0))
 
 
 def dependence(in_scores: Scores, out_scores: Scores) -> str:

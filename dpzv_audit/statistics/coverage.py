@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
-from dpzv_audit.errors import check_count, check_probability, unknown_name
+from dpzv_audit.errors import check_count, check_names, check_probability
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
 from dpzv_audit.statistics.families import (
@@ -147,9 +147,7 @@ def sampled_mechanism(*, rate: float, noise: float, rounds: int) -> KnownMechani
 
 
 MECHANISMS: tuple[KnownMechanism, ...] = (
-    gaussian_mechanism(0.4),
-    gaussian_mechanism(1.0),
-    gaussian_mechanism(3.0),
+    *map(gaussian_mechanism, (0.4, 1.0, 3.0)),
     laplace_mechanism(1.0),
     response_mechanism(1.0),
     sampled_mechanism(rate=0.1, noise=1.0, rounds=10),
@@ -197,10 +195,7 @@ def coverage_check(
     Raises:
         InputError: a number out of range or an unknown estimator.
     """
-    names = tuple(ESTIMATORS) if estimators is None else tuple(estimators)
-    for name in names:
-        if name not in ESTIMATORS:
-            raise unknown_name("estimator", name, ESTIMATORS)
+    names = check_names("estimator", ESTIMATORS if estimators is None else estimators, ESTIMATORS)
     check_count("audits", audits, least=2)
     check_count("n", n)
     check_probability("delta", delta)

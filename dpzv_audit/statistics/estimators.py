@@ -7,7 +7,7 @@ from functools import partial
 
 from numpy.typing import ArrayLike
 
-from dpzv_audit.errors import check_count, check_probability, unknown_name
+from dpzv_audit.errors import check_count, check_names, check_probability
 from dpzv_audit.findings import EmpiricalBound
 from dpzv_audit.statistics.families import FAMILIES, GAUSSIAN, CurveFamily
 from dpzv_audit.statistics.fixed import TestName, bayes, fixed_bound
@@ -113,8 +113,7 @@ def audit_scores(
         InputError: empty, many-dimensional or infinite scores, a number out of range, an unknown name.
     """
     if isinstance(family, str):
-        if family not in FAMILIES:
-            raise unknown_name("family", family, FAMILIES)
+        check_names("family", [family], FAMILIES)
         family = FAMILIES[family]
     settings = AuditSettings(
         delta=check_probability("delta", delta),
@@ -125,8 +124,6 @@ def audit_scores(
         coin_flips=coin_flips,
         seed=check_count("seed", seed, least=0),
     )
-    for name in estimators:
-        if name not in ESTIMATORS:
-            raise unknown_name("estimator", name, ESTIMATORS)
+    check_names("estimator", estimators, ESTIMATORS)
     inside, outside = check_scores("in_scores", in_scores), check_scores("out_scores", out_scores)
     return tuple(ESTIMATORS[name].bound(name, inside, outside, settings) for name in estimators)

@@ -215,8 +215,8 @@ def sampled_epsilons(pair: str, rate: float, noise: float, rounds: int, delta: f
     from dpzv_audit.accounting.prv import prv_epsilon
 
     kinds: tuple[str, ...] = ("remove", "add") if pair == "remove" else ("replace",)
-    found = [prv_epsilon(kind=k, rate=rate, noise=noise, rounds=rounds, delta=delta) for k in kinds]  # type: ignore[arg-type]
-    return tuple(answer.epsilon for answer in found)
+    given = {"rate": rate, "noise": noise, "rounds": rounds, "delta": delta}
+    return tuple(prv_epsilon(kind=kind, **given).epsilon for kind in kinds)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=256)
@@ -229,7 +229,8 @@ def composed_corners(pair: str, rate: float, noise: float, rounds: int) -> tuple
     start = losses[0] * rounds
     # The transform wraps the sum around: place k holds the losses start + (k + j size) mesh, of which one is in reach.
     place = math.floor((low - start) / mesh)
-    p_all, q_all = (np.roll(_power(mass, rounds, size), -(place % size)) for mass in (p, q))
+    sums = (np.fft.irfft(np.fft.rfft(mass, size) ** rounds, size) for mass in (p, q))
+    p_all, q_all = (np.roll(np.maximum(mass, 0.0), -(place % size)) for mass in sums)
     # From the largest loss down: tests that say "in" there first. What P lost beyond the reach goes to the attacker.
     alpha = np.concatenate([[0.0], np.cumsum(q_all[::-1])])
     beta = 1.0 - max(0.0, 1.0 - float(p_all.sum())) - np.concatenate([[0.0], np.cumsum(p_all[::-1])])
@@ -276,8 +277,3 @@ def _reach(losses: Floats, p: Floats, q: Floats, rounds: int) -> tuple[float, fl
     high = float(np.min((rounds * up + need) / _ORDERS))
     low = -float(np.min((rounds * down + need) / _ORDERS))
     return max(low, rounds * float(losses[0])), min(high, rounds * float(losses[-1]))
-
-
-def _power(mass: Floats, rounds: int, size: int) -> Floats:
-    """Return the masses of a sum of `rounds` losses, around a circle of `size` places, as they come: at least 0."""
-    return np.asarray(np.maximum(np.fft.irfft(np.fft.rfft(mass, size) ** rounds, size), 0.0), dtype=np.float64)

@@ -44,8 +44,8 @@ from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores, check_s
 from dpzv_audit.statistics.thresholds import (
     LEAST_A_SIDE,
     Objective,
+    Pilot,
     Rule,
-    candidate_rates,
     choose_rule,
     error_counts,
     pilot_size,
@@ -89,13 +89,11 @@ class Reading:
     objective: Objective | None = None
     shares: tuple[float, ...] = (0.5,)
 
-    def choose(self, pilot_in: Scores, pilot_out: Scores, *, n_in: int, n_out: int, error: float) -> Rule:
-        """Return the rule that should prove most from `n_in` + `n_out` further scores at `error`."""
+    def choose(self, pilot: Pilot, error: float) -> Rule:
+        """Return the rule that should prove most from further scores at `error`."""
         if self.objective is None:
-            return choose_cut(pilot_in, pilot_out, n_in=n_in, n_out=n_out, error=error, family=self.family)
-        return choose_rule(
-            pilot_in, pilot_out, n_in=n_in, n_out=n_out, error=error, objective=self.objective, shares=self.shares
-        )
+            return choose_cut(pilot, error, family=self.family)
+        return choose_rule(pilot, error, objective=self.objective, shares=self.shares)
 
     def proved(self, counts: Counts, error: float) -> float:
         """Return the theta that `counts` prove at `error`, 0 for none."""
@@ -156,18 +154,18 @@ def _least_error(passes: Callable[[float], bool]) -> float:
 
 @dataclass(frozen=True)
 class Counted:
-    """A rule that was chosen on a pilot of `pilots` scores (in, out), and its errors on the others."""
+    """A rule that was chosen on a pilot, and its errors on the others."""
 
     rule: Rule
     counts: Counts
-    pilots: tuple[int, int]
+    pilot: Pilot
 
     def words(self, chosen: str = "chosen with its direction on") -> str:
         """Return the rule and where it comes from, the opening of a sentence."""
         side = "above" if self.rule.in_is_high else "below"
         return (
             f"'in' when the score is {side} {self.rule.threshold:.6g}, {chosen} a random pilot of "
-            f"{self.pilots[0]} + {self.pilots[1]} scores (in + out)"
+            f"{self.pilot.inside.size} + {self.pilot.outside.size} scores (in + out)"
         )
 
 
@@ -177,17 +175,9 @@ def counted(in_scores: Scores, out_scores: Scores, reading: Reading, *, error: f
         return None
     pilot_in, rest_in = split_pilot(in_scores, seed)
     pilot_out, rest_out = split_pilot(out_scores, seed)
-    rule = reading.choose(pilot_in, pilot_out, n_in=rest_in.size, n_out=rest_out.size, error=error)
-    wrong = error_counts(rest_in, rest_out, rule)
-    counts = Counts(
-        false_positives=wrong[0],
-        n_out=rest_out.size,
-        false_negatives=wrong[1],
-        n_in=rest_in.size,
-        strict_on_fpr=rule.strict_on_fpr,
-        share=rule.share,
-    )
-    return Counted(rule, counts, (pilot_in.size, pilot_out.size))
+    pilot = Pilot(pilot_in, pilot_out, rest_in.size, rest_out.size)
+    rule = reading.choose(pilot, error)
+    return Counted(rule, error_counts(rest_in, rest_out, rule), pilot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,15 +380,11 @@ def _interpolated(
     return np.where((last < 0) | (last == thetas.size - 1), otherwise, found)
 
 
-def choose_cut(
-    pilot_in: Scores, pilot_out: Scores, *, n_in: int, n_out: int, error: float, family: CurveFamily
-) -> Rule:
-    """Return the rule whose expected counts on `n_in` + `n_out` further scores promise the largest theta."""
-    rates = candidate_rates(pilot_in, pilot_out)
-    # Counts of so few scores are noisy far out: as a fit they would promise much where they know little.
-    m_in, m_out = (n_in, n_out) if rates.fitted else (pilot_in.size, pilot_out.size)
+def choose_cut(pilot: Pilot, error: float, *, family: CurveFamily) -> Rule:
+    """Return the rule whose expected counts on further scores promise the largest theta."""
+    rates, n_in, n_out = pilot.plan()
     fpr, fnr = (np.stack(rate) for rate in zip(*(rates.errors(d) for d in (True, False)), strict=True))
-    worth = np.stack([promised(family, m_out * a, m_out, m_in * b, m_in, error) for a, b in zip(fpr, fnr, strict=True)])
+    worth = np.stack([promised(family, n_out * a, n_out, n_in * b, n_in, error) for a, b in zip(fpr, fnr, strict=True)])
     # Symmetrical worlds tie exactly: the smallest false positive rate decides, not the last digit.
     tied = worth >= worth.max() * (1.0 - _TIE)
     side, place = np.unravel_index(int(np.argmin(np.where(tied, fpr, np.inf))), fpr.shape)
@@ -501,10 +487,6 @@ _LARGEST = 700.0
 _TOLERANCE = 1e-7
 
 
-def _shape(errors: int, n: int) -> tuple[float, float]:
-    return errors + 0.5, n - errors + 0.5
-
-
 def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
     """Return the quantiles of Beta(`shape`) at the normal probabilities of `z`, each tail from its own side."""
     low, high = betaincinv(*shape, ndtr(np.minimum(z, 0.0))), betainccinv(*shape, ndtr(-np.maximum(z, 0.0)))
@@ -527,7 +509,8 @@ def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:
     Gauss-Legendre in the normal deviate of FPR's quantile, on panels that end where a limit on FNR crosses the bulk
     of FNR's posterior: with few errors that is a jump.
     """
-    fpr, fnr = _shape(counts.false_positives, counts.n_out), _shape(counts.false_negatives, counts.n_in)
+    wrong = ((counts.false_positives, counts.n_out), (counts.false_negatives, counts.n_in))
+    fpr, fnr = ((errors + 0.5, n - errors + 0.5) for errors, n in wrong)
     grown, shrunk = np.exp(min(epsilon, _LARGEST)), np.exp(-epsilon)
     bulk = _quantiles(fnr, np.linspace(-_FARTHEST, _FARTHEST, 9))
     crossings = np.concatenate(

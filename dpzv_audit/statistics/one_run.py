@@ -184,10 +184,10 @@ def choose_guesses(canaries: Canaries, promise: Callable[[Floats, Floats], Float
     Where the pilot's own counts stand for the rates, the numbers are those of as many canaries as the pilot has: its
     counts are no surer than that.
     """
-    options = _options(canaries)
-    share = min(1.0, (canaries.pilot_in.size + canaries.pilot_out.size) / canaries.scores.size)
-    scale = np.array([1.0 if o.fitted else share for o in options])
-    promised = promise(scale * np.array([o.made for o in options]), scale * np.array([o.right for o in options]))
+    options, fitted = _options(canaries)
+    pilot = canaries.pilot_in.size + canaries.pilot_out.size
+    share = 1.0 if fitted else min(1.0, pilot / canaries.scores.size)
+    promised = promise(share * np.array([o.made for o in options]), share * np.array([o.right for o in options]))
     return options[int(np.argmax(promised))].rule
 
 
@@ -197,7 +197,7 @@ def search_guesses(canaries: Canaries, promise: Callable[[float, float], float])
     Then either side alone is tried in the best one's place. Rules that should make more than 20,000 guesses are
     left out where there are others.
     """
-    options = _options(canaries)
+    options, _ = _options(canaries)
     both = [o for o in options if o.both and o.made <= _MOST_GUESSES] or [o for o in options if o.both] or options
     known: dict[int, float] = {}
     for stride in (4, 1):
@@ -219,11 +219,10 @@ class _Option:
     both: bool
     made: float
     right: float
-    fitted: bool
 
 
-def _options(canaries: Canaries) -> list[_Option]:
-    """Return rules that err equally often on either side, and each side of them alone."""
+def _options(canaries: Canaries) -> tuple[list[_Option], bool]:
+    """Return rules that err equally often on either side, each side of them alone too, and whether by a fit."""
     rates, m = candidate_rates(canaries.pilot_in, canaries.pilot_out), canaries.scores.size
     high, low = (float(np.max(1.0 - np.add(*rates.errors(d)))) for d in (True, False))
     in_is_high = high >= low
@@ -242,11 +241,11 @@ def _options(canaries: Canaries) -> list[_Option]:
             errors = 0.5 * m * ((fpr[a] if use_in else 0.0) + (fnr[b] if use_out else 0.0))
             above, below = float(t[a]) if use_in else never_in, float(t[b]) if use_out else never_out
             rule = GuessRule(above, below, in_is_high)
-            found.append(
-                _Option(rule, float(wrong), use_in and use_out, float(right + errors), float(right), rates.fitted)
-            )
-    middle = float(t[int(np.argmin(fpr + fnr))])
-    return found or [_Option(GuessRule(middle, middle, in_is_high), 0.5, True, float(m), 0.5 * m, rates.fitted)]
+            found.append(_Option(rule, float(wrong), use_in and use_out, float(right + errors), float(right)))
+    if not found:
+        middle = float(t[int(np.argmin(fpr + fnr))])
+        found = [_Option(GuessRule(middle, middle, in_is_high), 0.5, True, float(m), 0.5 * m)]
+    return found, rates.fitted
 
 
 def count_guesses(canaries: Canaries, rule: GuessRule) -> Guesses:

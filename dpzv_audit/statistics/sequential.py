@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dpzv_audit.errors import AuditError, InputError, check_probability
 from dpzv_audit.findings import ClaimKind
-from dpzv_audit.statistics.assumptions import permuted
+from dpzv_audit.statistics.assumptions import permuted, unit_of
 from dpzv_audit.statistics.binomial import LEAST_P
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
 from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores, check_scores
@@ -430,7 +430,7 @@ def evidence_against(mus: Floats, inside: Scores, outside: Scores) -> Floats:
     best = np.zeros(mus.size)
     first = [side[:ESTIMATED] for side in (inside, outside)]
     # In units of the largest score the squares stay floats.
-    unit = float(np.max(np.abs(first))) or 1.0
+    unit = unit_of(*first)
     x, y = (side / unit for side in first)
     # Scores that do not vary are not Gaussian: nothing is ever proved from them.
     if inside.size <= ESTIMATED or not min(np.ptp(x), np.ptp(y)) > 0.0:

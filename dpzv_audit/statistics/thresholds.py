@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.statistics.assumptions import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value
-from dpzv_audit.statistics.binomial import upper_limit
+from dpzv_audit.statistics.assumptions import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value, unit_of
+from dpzv_audit.statistics.binomial import Counts, upper_limit
 
 Scores = NDArray[np.float64]
 Objective = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
@@ -129,7 +129,7 @@ def candidate_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
     pilot is not Gaussian, the pilot's own counts.
     """
     # Scaling first keeps squares of very large or very small scores within floating point.
-    scale = float(max(np.max(np.abs(pilot_in)), np.max(np.abs(pilot_out)))) or 1.0
+    scale = unit_of(pilot_in, pilot_out)
     pilot_in, pilot_out = pilot_in / scale, pilot_out / scale
     fit = _fitted_rates(pilot_in, pilot_out)
     found = _counted_rates(pilot_in, pilot_out) if fit is None else fit
@@ -137,25 +137,31 @@ def candidate_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
         return replace(found, threshold=found.threshold * scale)
 
 
-def choose_rule(
-    pilot_in: Scores,
-    pilot_out: Scores,
-    *,
-    n_in: int,
-    n_out: int,
-    error: float,
-    objective: Objective,
-    shares: tuple[float, ...],
-) -> Rule:
-    """Return the rule whose expected counts on `n_in` + `n_out` further scores prove the largest `objective`.
+@dataclass(frozen=True)
+class Pilot:
+    """Scores of each side on which a rule is chosen for `n_in` + `n_out` further ones."""
 
-    Searches thresholds, both directions, both tails and the `shares` of `error` given to the strict rate under the
-    `candidate_rates` of the pilots. Counts of a pilot are as uncertain as so few scores are, so without a fit the rule
-    is planned for as many scores as the pilots have.
+    inside: Scores
+    outside: Scores
+    n_in: int
+    n_out: int
+
+    def plan(self) -> tuple[Rates, int, int]:
+        """Return candidates with their rates, and for how many scores of each side a rule is planned.
+
+        Counts of a pilot are as uncertain as so few scores are: as a fit they would promise much where they know
+        little, so without one the rule is planned for as many scores as the pilot has.
+        """
+        rates = candidate_rates(self.inside, self.outside)
+        return (rates, self.n_in, self.n_out) if rates.fitted else (rates, self.inside.size, self.outside.size)
+
+
+def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tuple[float, ...]) -> Rule:
+    """Return the rule whose expected counts on further scores prove the largest `objective`.
+
+    Searches thresholds, both directions, both tails and the `shares` of `error` given to the strict rate.
     """
-    rates = candidate_rates(pilot_in, pilot_out)
-    if not rates.fitted:
-        n_in, n_out = min(n_in, pilot_in.size), min(n_out, pilot_out.size)
+    rates, n_in, n_out = pilot.plan()
     spent = np.asarray(shares, dtype=np.float64)[:, None]
     best_value, best = -math.inf, (0, 0, True, True)
     for in_is_high in (True, False):
@@ -189,9 +195,14 @@ def choose_rule(
     )
 
 
-def error_counts(in_scores: Scores, out_scores: Scores, rule: Rule) -> tuple[int, int]:
-    """Return (false positives, false negatives) of `rule`; a score equal to the threshold is an error."""
-    t = rule.threshold
-    if rule.in_is_high:
-        return int(np.count_nonzero(out_scores >= t)), int(np.count_nonzero(in_scores <= t))
-    return int(np.count_nonzero(out_scores <= t)), int(np.count_nonzero(in_scores >= t))
+def error_counts(in_scores: Scores, out_scores: Scores, rule: Rule) -> Counts:
+    """Return the errors of `rule`; a score equal to the threshold is one."""
+    sign = 1.0 if rule.in_is_high else -1.0
+    return Counts(
+        false_positives=int(np.count_nonzero(sign * out_scores >= sign * rule.threshold)),
+        n_out=out_scores.size,
+        false_negatives=int(np.count_nonzero(sign * in_scores <= sign * rule.threshold)),
+        n_in=in_scores.size,
+        strict_on_fpr=rule.strict_on_fpr,
+        share=rule.share,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,7 +68,7 @@ def _distribution_band(ordered: Floats, at: Floats, error: float) -> tuple[Float
 
 def _least_at(
     alpha: Floats, thresholds: Floats, fpr: Callable[[Floats], Floats], fnr: Callable[[Floats], Floats]
-) -> Floats:
+) -> list[float]:
     """Return for each alpha the least `fnr` among rising `thresholds` with `fpr` <= alpha.
 
     `fpr` falls with the threshold and `fnr` grows: the first threshold low enough is the best. It is found by
@@ -78,7 +79,8 @@ def _least_at(
         middle = (first + last) // 2
         enough = fpr(thresholds[middle]) <= alpha
         first, last = np.where(enough, first, np.minimum(middle + 1, last)), np.where(enough, middle, last)
-    return fnr(thresholds[first])
+    least: list[float] = fnr(thresholds[first]).tolist()
+    return least
 
 
 def empirical_tradeoff(
@@ -113,9 +115,7 @@ def empirical_tradeoff(
     thresholds.sort()
     error = 0.5 * (1.0 - confidence)
 
-    def least(fpr: Callable[[Floats], Floats], fnr: Callable[[Floats], Floats]) -> list[float]:
-        found: list[float] = _least_at(alpha, thresholds, fpr, fnr).tolist()
-        return found
+    least = partial(_least_at, alpha, thresholds)
 
     def band(high: bool) -> list[float]:
         return least(

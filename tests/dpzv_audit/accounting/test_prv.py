@@ -57,8 +57,8 @@ def test_moments_hold_their_identities(pair):
     assert weights @ np.exp(-y) <= 1.0 + 1e-10
     assert np.isfinite(moments.up[0])
     # a hair beyond, for where the loss saturates much of P has the least or the most of it
-    assert pair.cdf(np.array([moments.most * (1 + 1e-9)]))[0] == pytest.approx(1.0, abs=1e-12)
-    assert pair.cdf(np.array([moments.least - 1e-9 * abs(moments.least) - 1e-12]))[0] == pytest.approx(0.0, abs=1e-12)
+    assert pair.cdf(np.array([moments.ceiling * (1 + 1e-9)]))[0] == pytest.approx(1.0, abs=1e-12)
+    assert pair.cdf(np.array([moments.floor - 1e-9 * abs(moments.floor) - 1e-12]))[0] == pytest.approx(0.0, abs=1e-12)
 
 
 def one_round_epsilon(pair, delta):

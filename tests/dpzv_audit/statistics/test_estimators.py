@@ -14,6 +14,7 @@ from dpzv_audit.statistics.binomial import upper_limit
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.statistics.fixed import FixedTest
 from dpzv_audit.statistics.thresholds import (
+    Pilot,
     Rule,
     choose_rule,
     error_counts,
@@ -127,7 +128,8 @@ def test_perfect_separation_reaches_the_ceiling_which_has_a_closed_form():
 def test_the_bound_is_what_the_counts_of_the_rule_prove():
     inside, outside = gaussian_scores(3, 1.5, 1500)
     rule = Rule(threshold=2.0, in_is_high=True, strict_on_fpr=True, share=0.8, fitted=True)
-    false_positives, false_negatives = error_counts(inside, outside, rule)
+    found = error_counts(inside, outside, rule)
+    false_positives, false_negatives = found.false_positives, found.false_negatives
     counts = {"n_in": 1500, "n_out": 1500, "false_positives": false_positives, "false_negatives": false_negatives}
     test = FixedTest(name="clopper-pearson", delta=DELTA, strict_on_fpr=True, share=0.8, rule="", **counts)
     strict = float(upper_limit(np.sum(outside >= 2.0), 1500, 0.04))
@@ -139,7 +141,8 @@ def test_scores_equal_to_the_threshold_count_against_the_attacker_in_both_rates(
     inside, outside = np.array([0.0, 1.0, 1.0, 2.0]), np.array([0.0, 0.0, 1.0, 2.0])
     for in_is_high, counts in ((True, (2, 3)), (False, (3, 3))):
         rule = Rule(threshold=1.0, in_is_high=in_is_high, strict_on_fpr=True, share=0.5, fitted=False)
-        assert error_counts(inside, outside, rule) == counts
+        found = error_counts(inside, outside, rule)
+        assert (found.false_positives, found.false_negatives) == counts
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e300, 5e-324])
@@ -251,7 +254,7 @@ def test_a_rule_finds_the_direction_and_the_tail():
     # "out" has the wider spread: the safe answers lie where "in" is rare, so few false negatives
     # are worth more.
     inside, outside = rng.normal(-2.0, 0.5, 400), rng.normal(0.0, 3.0, 400)
-    rule = choose_rule(inside, outside, n_in=9000, n_out=9000, error=0.05, objective=objective, shares=(0.5, 0.8))
+    rule = choose_rule(Pilot(inside, outside, 9000, 9000), 0.05, objective=objective, shares=(0.5, 0.8))
     assert rule.fitted
     assert not rule.in_is_high
     assert not rule.strict_on_fpr
