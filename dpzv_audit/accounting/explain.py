@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -85,18 +85,6 @@ def _assumptions(parts: tuple[Release, ...], bound: UpperBound) -> tuple[str, ..
     return tuple(found)
 
 
-_SMALL = Release(
-    batch_size=10,
-    dataset_size=100,
-    rounds=50,
-    clip=1.0,
-    sigma=1.0,
-    sampler="shuffled",
-    server_update="sgd",
-)
-"""Which accountants are sound does not depend on the numbers: any will do."""
-
-
 def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
@@ -120,11 +108,12 @@ def _cells() -> list[str]:
     return lines + [f"{number}. {reason[0].upper()}{reason[1:]}." for reason, number in reasons.items()]
 
 
-def _sound(configurations: Iterable[Mapping[str, Any]]) -> list[str]:
+def _sound(content: Mapping[str, Any]) -> list[str]:
     rows = []
-    for configuration, sampler in product(configurations, SAMPLERS):
+    for configuration, sampler in product(content["configuration"], SAMPLERS):
         hidden = batches_reach_further(sampler, clients=2)
-        made = replace(_SMALL, sampler=sampler, secret_batches=hidden, **configuration["settings"])
+        settings = {**content["release"], **configuration["settings"]}
+        made = Release(sampler=sampler, secret_batches=hidden, **settings)
         row = [configuration["name"], sampler]
         for adversary in ADVERSARY_NAMES:
             relation = configuration["neighbours"]
@@ -144,7 +133,7 @@ def table_markdown() -> str:
     accountants = ((f"`{name}`", one.summary) for name, one in ACCOUNTANTS.items())
     parts = {
         "cells": _cells(),
-        "sound": _sound(content["configuration"]),
+        "sound": _sound(content),
         "accountants": _rows(("accountant", "what it does"), accountants),
         "gaps": _rows(("gap", "meaning"), ((f"`{name}`", meaning) for name, meaning in GAPS.items())),
     }

@@ -26,8 +26,8 @@ from dpzv_audit.npy import DAMAGED, read_npy
 
 Scores = NDArray[np.float64]
 
-_WORDS_THAT_ARE_NUMBERS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_HEADER = re.compile(r"[^\W\d][\w .-]*")
+_HEADER = re.compile(r"(?!(nan|inf|infinity)\Z)[^\W\d][\w .-]*", re.IGNORECASE)
+"""A name that float() does not take for a number."""
 FILE_LIMIT = 1 << 30
 """The most bytes of a score file, and of the array in an archive: a hundred million scores."""
 LINE_LIMIT = 1 << 20
@@ -116,10 +116,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def _is_header(cell: str) -> bool:
-    return bool(_HEADER.fullmatch(cell)) and not _WORDS_THAT_ARE_NUMBERS.fullmatch(cell)
-
-
 def _plain_numbers(path: Path) -> Scores | None:
     """Return the scores of a file that is nothing but a plain finite number a line; None for any other file.
 
@@ -129,7 +125,7 @@ def _plain_numbers(path: Path) -> Scores | None:
     try:
         with open_plain(path) as file:
             for number, lines in enumerate(_blocks_of_lines(file)):
-                header = number == 0 and _is_header(lines[0].decode("utf-8-sig", "replace").strip())
+                header = number == 0 and _HEADER.fullmatch(lines[0].decode("utf-8-sig", "replace").strip())
                 plain = lines[1:] if header else lines
                 values.extend(map(float, plain))
                 # Python's 1_000 is no number in a data file.
@@ -172,7 +168,7 @@ def _cells(path: Path) -> Iterator[tuple[int, str]]:
         if len(cells) != 1:
             raise _Unfit(f", row {row}: found {len(cells)} columns, must be one number")
         cell = cells[0].strip()
-        if row > 1 or not _is_header(cell):
+        if row > 1 or not _HEADER.fullmatch(cell):
             yield row, cell
 
 
