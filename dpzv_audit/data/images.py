@@ -27,7 +27,6 @@ from dpzv_audit.data.vertical import (
     equal_runs,
     patches,
     scaled,
-    split_records,
 )
 from dpzv_audit.errors import InputError
 
@@ -109,7 +108,6 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
         records(files.train_images, files.train_labels),
         records(files.test_images, files.test_labels),
         held=of_rows if strips else f"{height * width // count} of the {height * width} flattened pixels each",
-        classes=CLASSES,
         columns=width,  # a run of whole rows is a picture; one that ends within a row is not
     )
 
@@ -208,7 +206,7 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
         return Records(features, np.concatenate([labels for labels, _ in batches]))
 
     complete = (rows * len(BATCHES), "images")
-    return request.dataset(records(parts["train"]), records(parts["test"]), held, classes=CLASSES, complete=complete)
+    return request.dataset(records(parts["train"]), records(parts["test"]), held, complete=complete)
 
 
 Labelled = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
@@ -262,9 +260,6 @@ def _parsed(name: str, content: bytes) -> Labelled:
 DIGIT_MAXIMUM = 16.0
 """The largest grey value of the digits' format: a public constant, so scaling looks at no record."""
 
-DIGITS_SEED = 1797
-"""Which records train is part of a data set: it never follows a run's seed, so runs can be compared."""
-
 
 def read_digits(request: DataRequest) -> VerticalDataset:
     """Return scikit-learn's digits (1,408 train and 389 test records, 10 classes), pixels in [0, 1].
@@ -280,8 +275,7 @@ def read_digits(request: DataRequest) -> VerticalDataset:
     blocks = scaled(patches(images, rows=1, columns=request.clients), DIGIT_MAXIMUM)
     flat = tuple(block.reshape(len(images), -1) for block in blocks)
     return request.dataset(
-        *split_records(Records(flat, labels), seed=DIGITS_SEED),
-        classes=10,
+        *request.split(Records(flat, labels)),
         held=f"{columns} of the 8 image columns each, 8 rows, flattened",
         digests={"digits/images": array_digest(images), "digits/labels": array_digest(labels.astype(np.uint8))},
         columns=columns,

@@ -20,13 +20,12 @@ import numpy.typing as npt
 
 from dpzv_audit.data.files import inflated, read_bounded, reading
 from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.vertical import Records, VerticalDataset, split_records
+from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
 
 MFEAT_FILE = "HW.mat"
 RECORDS = 2_000
 CLASSES = 10
-SPLIT_SEED = 2_000
 FILE_LIMIT = 64 << 20
 
 
@@ -60,8 +59,7 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     starts = range(0, len(VIEWS), each)
     blocks = tuple(np.ascontiguousarray(np.hstack(scaled[start : start + each])) for start in starts)
     return request.dataset(
-        *split_records(Records(blocks, labels), seed=SPLIT_SEED),
-        classes=CLASSES,
+        *request.split(Records(blocks, labels)),
         held="; ".join(" + ".join(kind.name for kind in VIEWS[start : start + each]) for start in starts),
     )
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter
 
 from dpzv_audit.data.files import file_digest
-from dpzv_audit.data.vertical import Records, VerticalDataset, split_evenly
+from dpzv_audit.data.vertical import Records, VerticalDataset, split_evenly, split_records
 from dpzv_audit.errors import InputError, check_count, unknown_name
 from dpzv_audit.files import data_digest
 
@@ -111,20 +111,26 @@ class DataRequest:
         self.read.append(path)
         return path
 
+    def split(self, records: Records) -> tuple[Records, Records]:
+        """Return the train and the test part of `records`, a fixed split by the data set's seed."""
+        return split_records(records, seed=self.spec.seed)
+
     def dataset(
         self, train: Records, test: Records, held: str, *, complete: tuple[int, str] | None = None, **about: Any
     ) -> VerticalDataset:
         """Return the data set of `train` and `test`; `held` says what each client holds, `about` what else it is told.
 
         `complete` are the number and the kind of all records there are: a note says where these are a subset. Digests
-        are those of the files that were read, unless `about` has others.
+        are those of the files that were read, and classes those of the data set, unless `about` has others.
         """
         found = len(train) + len(test)
         if complete is not None and found != complete[0]:
             about["notes"] = (f"a subset: {found:,} of {complete[0]:,} {complete[1]}",)
-        partition = f"{self.clients} clients, {self.partition}: {held}"
-        about.setdefault("digests", {path.name: file_digest(path) for path in self.read})
-        return VerticalDataset(name=self.spec.name, train=train, test=test, partition=partition, **about)
+        digests = {path.name: file_digest(path) for path in self.read}
+        about = {"name": self.spec.name, "classes": self.spec.classes, "digests": digests, **about}
+        return VerticalDataset(
+            train=train, test=test, partition=f"{self.clients} clients, {self.partition}: {held}", **about
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +145,8 @@ class DataSpec:
         source: Its folder in the data folder, and where to get the files.
         files: The files or folders that its numbers come from, by the data folder; by default `source`'s folder.
         package: The distribution that embeds it, where it needs no files.
+        classes: Number of its classes, where it is always the same.
+        seed: Decides which records train where its source does not say, for good: a run's seed never does.
 
     Raises:
         InputError: It says none of `source`, `files` and `package`: nobody could tell when its numbers change.
@@ -151,6 +159,8 @@ class DataSpec:
     source: Source | None = None
     files: Callable[[Path | None], tuple[Path, ...]] | None = None
     package: str = ""
+    classes: int | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.source is None and self.files is None and not self.package:

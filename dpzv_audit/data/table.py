@@ -275,7 +275,7 @@ class PublishedTable:
         scales: What each number is divided by.
         values: The published values of each category; any other value is all zeros.
         groups: The columns of each client where they go by groups.
-        rows: Rows of each class by file: train and test, or one file that a fixed split by `split_seed` parts.
+        rows: Rows of each class by file: train and test, or one file that a fixed split parts.
         sample: The file of `rows` that a subset is, where the source publishes one; without it a subset is any rows.
         notes: Sentences that whoever reads a result on the table should know.
     """
@@ -288,7 +288,6 @@ class PublishedTable:
     groups: Mapping[str, tuple[str, ...]]
     rows: Mapping[str, tuple[int, ...]]
     sample: str = ""
-    split_seed: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -332,8 +331,8 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     right = sum(sum(rows) for name, rows in table.rows.items() if name != table.sample)
     of_sample = "the source's sample of " if table.sample else ""
     note = () if total == right else (f"a subset: {of_sample}{total:,} of {right:,} rows",)
-    train, test = parts if len(parts) == 2 else split_records(parts[0], seed=table.split_seed)
-    return request.dataset(train, test, held, classes=2, notes=(*table.notes, *note))
+    train, test = parts if len(parts) == 2 else request.split(parts[0])
+    return request.dataset(train, test, held, notes=(*table.notes, *note))
 
 
 SPLIT_SEED = 1
@@ -460,10 +459,6 @@ def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str
     return {name: number for number, name in enumerate(names)}
 
 
-CANCER_SEED = 569
-"""Which records train is part of a data set: it never follows a run's seed, so runs can be compared."""
-
-
 def read_breast_cancer(request: DataRequest) -> VerticalDataset:
     """Return scikit-learn's breast cancer (448 train, 121 test records, 2 classes: 0 malignant, 1 benign).
 
@@ -477,8 +472,7 @@ def read_breast_cancer(request: DataRequest) -> VerticalDataset:
     scales = declared("breast-cancer", "scales", tuple[float, ...])
     blocks = equal_runs((source / np.array(scales)).astype(np.float32), request.clients)
     return request.dataset(
-        *split_records(Records(blocks, labels), seed=CANCER_SEED),
-        classes=2,
+        *request.split(Records(blocks, labels)),
         held=f"{30 // request.clients} of the 30 columns each",
         digests={
             "breast-cancer/data": array_digest(source),

@@ -28,7 +28,6 @@ from dpzv_audit.data.vertical import (
     equal_runs,
     fixed_order,
     split_evenly,
-    split_records,
 )
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.files import open_plain
@@ -102,7 +101,6 @@ def text_dataset(
         train,
         test,
         f"{tokenizer.length // request.clients} of {tokenizer.length} tokens each; {tokenizer.name}",
-        classes=2,
         vocabulary=tokenizer.vocabulary,
         complete=(complete, "reviews"),
     )
@@ -187,7 +185,6 @@ Tokenizer = HashTokenizer | PretrainedTokenizer
 REVIEW = re.compile(r"aclImdb/(?P<part>train|test)/(?P<side>pos|neg)/(?P<id>[0-9]{1,9})_(?P<rating>[0-9]{1,2})\.txt")
 LIMITS = TarLimits(members=250_000, member_bytes=1 << 18, total_bytes=1 << 30)
 RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
-IMDB_SEED = 25_000
 
 
 def read_imdb(
@@ -216,7 +213,7 @@ def read_imdb(
             raise InputError(f"{path}: has {len(found)} {name} reviews, the original has {complete}")
         if not found:
             raise InputError(f"{path}: has no aclImdb/{name}/pos or neg/ID_RATING.txt, must have some")
-        keys = [found[place] for place in fixed_order(len(found), seed=IMDB_SEED)]
+        keys = [found[place] for place in fixed_order(len(found), seed=request.spec.seed)]
         labels = np.array([key[1] == "pos" for key in keys], dtype=np.int64)
         return Records((chosen.encode([reviews[key] for key in keys]),), labels)
 
@@ -259,7 +256,6 @@ def _reviews(path: Path) -> dict[tuple[str, str, int], str]:
 TRAIN_FILE, TEST_FILE = "train.ft.txt", "test.ft.txt"
 TRAIN_LINES, TEST_LINES = 3_600_000, 400_000
 LABELS = {"__label__1": 0, "__label__2": 1}
-AMAZON_SEED = 6_459
 FILE_LIMIT = 4 << 30
 LINE_LIMIT = 1 << 16
 CHUNK = 4096
@@ -295,7 +291,7 @@ def read_amazon_polarity(
 
     train = read(train_path, TRAIN_LINES)
     there = test_path.is_file()
-    parts = (train, read(request.found(test_path), TEST_LINES)) if there else split_records(train, seed=AMAZON_SEED)
+    parts = (train, read(request.found(test_path), TEST_LINES)) if there else request.split(train)
     return text_dataset(request, chosen, parts, complete=TRAIN_LINES + TEST_LINES)
 
 

@@ -93,7 +93,7 @@ def read_modelnet40(
     With `subset` fewer classes will do. Raises `InputError` for other values, for folders that are no class of
     ModelNet40, and for missing or malformed files.
     """
-    classes, folder = declared("modelnet40", "classes", tuple[str, ...]), request.folder
+    classes, folder = declared("modelnet40", "class_names", tuple[str, ...]), request.folder
     absent = [kind for kind in classes if not (folder / kind).is_dir()]
     if len(absent) == len(classes):
         raise request.spec.missing(folder / absent[0])
@@ -270,7 +270,6 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     return request.dataset(
         records(train),
         records(test),
-        classes=CLASSES,
         held=f"{held}, {colour}, {size} x {size} pixels; split by object",
     )
 
