@@ -185,10 +185,9 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
     if form is None:
         # A misspelt key comes first: it also explains the one that is missing.
         known = list(dict.fromkeys(key for model in FORMS.values() for key in _aliases(model)))
-        unknown = [key for key in entry if key not in known]
-        if unknown:
-            key = min(unknown, key=lambda key: (lines.of((*place, key)), key))
-            raise InputError(f"{lines.at((*place, key))}{label}: {_unknown(key, known)}")
+        unknown = next((key for key in entry if key not in known), None)
+        if unknown is not None:
+            raise InputError(f"{lines.at((*place, unknown))}{label}: {_unknown(unknown, known)}")
         raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
     kind = entry.get("kind", "epsilon")
     if kind not in ("epsilon", "attack"):

@@ -31,8 +31,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from dpzv_audit.claims.file import PlacedClaim
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, holm
+from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, Evidence, holm
 from dpzv_audit.files import open_plain
 from dpzv_audit.results import Refutation
 from dpzv_audit.store import Store, lock, write_atomically
@@ -40,23 +41,6 @@ from dpzv_audit.store import Store, lock, write_atomically
 EXPONENT = 1.4
 SUM_OF_POWERS = 3.1055473
 """At least the sum of k^-1.4 over all k, zeta(1.4) = 3.10554727..."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """One claim with what was drawn for it: `claim` and `scores` are digests, `split` how its alpha was shared out.
-
-    `general_p_value` is that of the tests that take nothing as given, by default the same. `tested` says whether there
-    are scores at all: without any, nothing can be refuted and nothing is spent.
-    """
-
-    claim: str
-    scores: str
-    name: str
-    p_value: float
-    general_p_value: float | None = None
-    tested: bool = True
-    split: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,34 +95,35 @@ def level_of(look: int, alpha: float) -> float:
 
 
 def refuted_over_time(
-    ledger: Ledger, looks: Sequence[Look]
+    ledger: Ledger, looks: Sequence[tuple[PlacedClaim, Evidence]]
 ) -> tuple[tuple[bool, ...], tuple[Refutation | None, ...], Entry]:
     """Return which claims are refuted, by what in an earlier entry (None for this look), and the entry for this look.
 
-    Claims that the ledger has refuted stay so; scores that it has decided on decide nothing anew. The others are
-    tested together by Holm's method at the next run's level. An entry without decisions spends nothing.
+    Claims that the ledger has refuted stay so; scores that it has decided on decide nothing anew, and where there are
+    none nothing is spent. The others are tested together by Holm's method at the next run's level. An entry without
+    decisions spends nothing.
     """
     before, decided = ledger.refuted(), ledger.decided()
-    earlier = tuple(before.get(look.claim) for look in looks)
+    digests = [placed.digest() for placed, _ in looks]
+    earlier = tuple(before.get(digest) for digest in digests)
     new = {
-        index: look
-        for index, look in enumerate(looks)
-        if look.tested and earlier[index] is None and (look.claim, look.scores) not in decided
+        index: found
+        for index, (_, found) in enumerate(looks)
+        if found.tested and earlier[index] is None and (digests[index], found.scores) not in decided
     }
     level = level_of(len(ledger.entries) + 1, ledger.alpha)
-    tested = dict(zip(new, holm([look.p_value for look in new.values()], level), strict=True))
-    general = [look.p_value if look.general_p_value is None else look.general_p_value for look in new.values()]
-    alone = dict(zip(new, holm(general, level), strict=True))
+    tested = dict(zip(new, holm([found.p_value for found in new.values()], level), strict=True))
+    alone = dict(zip(new, holm([found.general_p_value for found in new.values()], level), strict=True))
     decisions = {
-        look.claim: Decision(
-            scores=look.scores,
+        digests[index]: Decision(
+            scores=found.scores,
             refuted=tested[index],
-            name=look.name,
-            p_value=look.p_value,
+            name=looks[index][0].name,
+            p_value=found.p_value,
             given=GIVEN_GAUSSIAN if tested[index] and not alone[index] else "",
-            split=look.split,
+            split=found.split,
         )
-        for index, look in new.items()
+        for index, found in new.items()
     }
     refuted = tuple(entry is not None or tested.get(index, False) for index, entry in enumerate(earlier))
     return refuted, earlier, Entry(level, decisions)

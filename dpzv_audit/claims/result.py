@@ -10,7 +10,6 @@ from dpzv_audit.claims.file import AttackClaim, Claim, ClaimsFile, MethodClaim
 from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.ledger import (
     LedgerMemory,
-    Look,
     append_entry,
     head_of,
     ledger_lock,
@@ -202,19 +201,7 @@ def decided_by_ledger(
 
     Of an interrupted run too: what was looked at was looked at.
     """
-    looks = [
-        Look(
-            claim=run.placed.digest(),
-            scores=found.scores,
-            name=run.placed.name,
-            p_value=found.p_value,
-            general_p_value=found.general_p_value,
-            tested=found.tested,
-            split=found.split,
-        )
-        for run in runs
-        for found in (run.evidence(),)
-    ]
+    looks = [(run.placed, run.evidence()) for run in runs]
     with ledger_lock(path):
         book = open_ledger(path, alpha, memory, new=new)
         refuted, earlier, entry = refuted_over_time(book, looks)
@@ -222,9 +209,10 @@ def decided_by_ledger(
             book = append_entry(path, book, entry, memory)
         elif book.entries:
             memory.remember(path, book)
+    decisions = [entry.decisions.get(run.placed.digest()) for run in runs]
     return Decided(
         refuted=refuted,
-        alone=tuple(look.claim in entry.decisions and not entry.decisions[look.claim].given for look in looks),
+        alone=tuple(one is not None and not one.given for one in decisions),
         level=entry.level,
         earlier=earlier,
         ledger={"ledger": book.name, "entries": len(book.entries), "head": head_of(book)},

@@ -111,7 +111,12 @@ def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
     """Return what a claim is about, everything about it validated; `InputError` in one line where it cannot be run."""
     claim = placed.claim
     if isinstance(claim, ScoresClaim):
-        return _scores(claim, place)
+        in_path, out_path = score_paths(claim, place)
+        return scores_subject(
+            lambda: (load_scores(in_path), load_scores(out_path)),
+            exactly_gaussian=claim.exactly_gaussian,
+            facts={"scores": {"in": claim.scores.in_, "out": claim.scores.out}},
+        )
     if isinstance(claim, MechanismClaim) and claim.planted:
         from dpzv_audit.claims.trained import planted_subject
 
@@ -125,15 +130,6 @@ def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
     if isinstance(claim, AttackClaim):
         return attack_subject(claim, place, seed)
     return method_subject(claim, place, seed)
-
-
-def _scores(claim: ScoresClaim, place: Place) -> Subject:
-    in_path, out_path = score_paths(claim, place)
-    return scores_subject(
-        lambda: (load_scores(in_path), load_scores(out_path)),
-        exactly_gaussian=claim.exactly_gaussian,
-        facts={"scores": {"in": claim.scores.in_, "out": claim.scores.out}},
-    )
 
 
 def scores_subject(

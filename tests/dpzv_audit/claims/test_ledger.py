@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from dpzv_audit.claims.ledger import (
     Entry,
     Ledger,
     LedgerMemory,
-    Look,
     Refutation,
     append_entry,
     ledger_lock,
@@ -29,8 +29,15 @@ from dpzv_audit.evidence.gathering import Success, scores_digest
 from dpzv_audit.games.scores import GameScores, Given
 
 
-def look(claim, p_value, scores="", **more):
-    return Look(claim=claim, scores=scores or f"scores of {claim}", name=f"the claim {claim}", p_value=p_value, **more)
+def look(claim, p_value, scores="", *, general_p_value=None, tested=True, split=None):
+    evidence = SimpleNamespace(
+        scores=scores or f"scores of {claim}",
+        p_value=p_value,
+        general_p_value=p_value if general_p_value is None else general_p_value,
+        tested=tested,
+        split=split or {},
+    )
+    return SimpleNamespace(name=f"the claim {claim}", digest=lambda: claim), evidence
 
 
 def test_levels_of_all_runs_sum_to_at_most_alpha():
