@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.findings import to_jsonable
@@ -180,7 +180,21 @@ def json_text(value: Any) -> str:
     return json.dumps(to_jsonable(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+class Environment(TypedDict):
+    """What a result may depend on."""
+
+    dpzv_audit: str | None
+    python: str
+    implementation: str
+    platform: str
+    machine: str
+    cpus: int | None
+    cpu_features: dict[str, object]
+    packages: dict[str, str | None]
+    command_line: list[str]
+
+
+def environment(arguments: Sequence[str] | None = None) -> Environment:
     """Return what a result may depend on: Python, platform, package versions, processors, command line.
 
     Versions come from the installed metadata (None where a package is absent), so nothing is imported. `cpu_features`
@@ -201,8 +215,14 @@ def environment(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     }
 
 
-def _cpu_features() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def versions() -> dict[str, str | None]:
+    """Return the versions of this tool, Python and the packages that numbers may depend on."""
+    own = {"dpzv-audit": version_of("dpzv-audit"), "python": platform.python_version()}
+    return own | {name: version_of(name) for name in PACKAGES}
+
+
+def _cpu_features() -> dict[str, object]:
+    found: dict[str, object] = {}
     if "numpy" in sys.modules:
         import numpy as np
 

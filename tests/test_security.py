@@ -50,7 +50,6 @@ ALLOWED = {
     ("dpzv_audit/cli/__init__.py", "import importlib"): "reads the installed version",
     ("dpzv_audit/runs.py", "import importlib"): "reads installed versions",
     ("dpzv_audit/training_defaults.py", "import importlib"): "reads the package's own table",
-    ("dpzv_audit/claims/cache.py", "import importlib"): "reads installed versions",
     (
         "dpzv_audit/games/mechanism.py",
         "import importlib",

@@ -33,7 +33,7 @@ from dpzv_audit.cli.output import (
 from dpzv_audit.errors import AuditError, InputError, Interrupted, inert
 from dpzv_audit.findings import down, up
 from dpzv_audit.results import ClaimResult, GateOptions, VerifyResult
-from dpzv_audit.runs import MEASURED_FILE, environment, json_text, run_name
+from dpzv_audit.runs import MEASURED_FILE, json_text, run_name, versions
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.store import write_atomically
 from reports.ci import to_junit, to_sarif, to_summary
@@ -219,9 +219,7 @@ def _save(
 
     `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
     """
-    facts = environment([])
-    versions = {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
-    stored = result.with_command_line(_command_line()).model_copy(update={"versions": versions})
+    stored = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
     name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
     folder = write_folder(stored, out, name, files={MEASURED_FILE: json_text(measured)}, drawings=cache)
     summary = summary_file()

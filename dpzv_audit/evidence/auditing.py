@@ -26,7 +26,6 @@ from dpzv_audit.evidence.sections import (
     noise_section,
     provenance,
     published_by_simulation,
-    versions,
 )
 from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import Theory, largest_gating, verdict_on
@@ -42,6 +41,7 @@ from dpzv_audit.games.real import RealTrials, play_one_run
 from dpzv_audit.games.scores import GameScores, Given, scores_of
 from dpzv_audit.games.transcript import DrawnTrials, SimulatedTrials
 from dpzv_audit.results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow
+from dpzv_audit.runs import versions
 from dpzv_audit.statistics.estimators import audit_scores, can_refute
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan

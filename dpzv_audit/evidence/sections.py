@@ -29,7 +29,7 @@ from dpzv_audit.results import (
     Published,
     Utility,
 )
-from dpzv_audit.runs import environment
+from dpzv_audit.runs import versions
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.training import NoiseSource
@@ -134,12 +134,6 @@ def provenance(
         data=Data(partition=dataset.partition, notes=[*dataset.notes, *dataset.fitted], digests=dict(dataset.digests)),
         versions=versions(),
     )
-
-
-def versions() -> dict[str, str | None]:
-    """Return the versions of this tool, Python and the packages that numbers may depend on."""
-    facts = environment([])
-    return {"dpzv-audit": facts["dpzv_audit"], "python": facts["python"], **facts["packages"]}
 
 
 MODELS = "models.safetensors"
