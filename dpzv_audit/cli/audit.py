@@ -107,14 +107,8 @@ def show(outcome: AuditOutcome, table: str, game: GameFlags, output: Output) -> 
     game.fail(result.privacy.conclusion)
 
 
-_UNTRAINED = (
-    *(
-        "data_option" if field.name == "data_options" else field.name
-        for field in fields(DataFlags)
-        if field.name != "clients"
-    ),
-    *("epochs", "canary_norm", "canaries", "device"),
-)
+_DATA = [one.name for one in fields(DataFlags) if one.name != "clients"]
+_UNTRAINED = (*_DATA, "data_option", "epochs", "canary_norm", "canaries", "device")
 """Options that say nothing to a simulation."""
 _BOTH_WORLDS = ("runs", "chunk", "jobs", "executor", "scheduler", "max_minutes", "resume")
 

@@ -161,8 +161,14 @@ class ScoreFlags:
     exactly_gaussian: bool = False
     family: str = DEFAULT_FAMILY
     coin_flips: bool = False
-    fail_on: str | None = None
+    fail_on: Literal["refuted"] | None = None
     seed: Whole = 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What both an estimator and a result take as it was given."""
+        names = ("delta", "exactly_gaussian", "coin_flips", "seed")
+        return {name: getattr(self, name) for name in names}
 
 
 FILES = "Scores with the canary and without it: two files, each CSV, NPY, NPZ or JSON lines."
@@ -184,8 +190,6 @@ def audit_score_files(
 
     Example: dpzv-audit audit scores ones.csv zeros.csv --coin-flips --estimator one-run
     """
-    if options.fail_on not in (None, "refuted"):
-        raise InputError("must be refuted with --scores", "fail_on", options.fail_on)
     if options.fail_on is not None and options.epsilon is None:
         raise InputError("--fail-on needs a claim to refute, give --epsilon as well")
     family = family_of(options.family)
@@ -203,12 +207,9 @@ def audit_score_files(
         )
     result = ScoresResult(
         scores={"in": str(scores[0]), "out": str(scores[1]), "n_in": one.size, "n_out": other.size},
-        delta=options.delta,
+        **options.settings,
         confidence=options.confidence,
-        seed=options.seed,
-        exactly_gaussian=options.exactly_gaussian,
         family=family.name,
-        coin_flips=options.coin_flips,
         claim=claim,
         estimators=list(bounds),
         meaning=_meaning(bounds, options),
@@ -234,17 +235,8 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
     shared = 1.0 - (1.0 - options.confidence) / max(1, len(gating))
     judged = []
     for name in names:
-        (bound,) = audit_scores(
-            one,
-            other,
-            delta=options.delta,
-            confidence=shared if name in gating else options.confidence,
-            estimators=(name,),
-            exactly_gaussian=options.exactly_gaussian,
-            family=family,
-            coin_flips=options.coin_flips,
-            seed=options.seed,
-        )
+        level = shared if name in gating else options.confidence
+        (bound,) = audit_scores(one, other, confidence=level, estimators=(name,), family=family, **options.settings)
         verdict = None
         if options.epsilon is not None:
             cannot, refuted = not can_refute(bound), bound.epsilon_lower > options.epsilon

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import typer
@@ -23,19 +25,19 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """A group of the commands in `TABLE`: by name, where the function stands, and what it does."""
+    """A group of the commands in `TABLE`: by name, the module and the function that each is."""
 
-    TABLE: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "attack": ("attack:attack", "Attack a method, audit its claim, and write a report."),
-        "train": ("train:train", "Train a method alone, beside its controls; report its costs."),
-        "audit": ("commands:audit", "Bound epsilon from below: of a method, scores or a mechanism."),
-        "account": ("account:account", "Bound epsilon from above, by accountant and adversary."),
-        "calibrate": ("account:calibrate", "Find the noise, rounds or batch size that meet a target."),
-        "verify": ("verify:verify", "Verify every claim of a file, with evidence; the CI gate."),
-        "matrix": ("matrix:matrix", "Mount every attack on every method, as one table and heat map."),
-        "reproduce": ("reproduce:reproduce", "Run a table or figure of a source paper, ours beside theirs."),
-        "report": ("report:report", "Render run folders again, from their result.json alone."),
-        "list": ("listing:list_what", "List what there is to choose from, one per line."),
+    TABLE: ClassVar[Mapping[str, str]] = {
+        "attack": "attack:attack",
+        "train": "train:train",
+        "audit": "commands:audit",
+        "account": "account:account",
+        "calibrate": "account:calibrate",
+        "verify": "verify:verify",
+        "matrix": "matrix:matrix",
+        "reproduce": "reproduce:reproduce",
+        "report": "report:report",
+        "list": "listing:list_what",
     }
 
     def __init__(self, **options: Any) -> None:
@@ -47,7 +49,7 @@ class Commands(TyperGroup):
         """Return the command of this name, None where there is none."""
         if cmd_name not in self.TABLE:
             return None
-        module, name = self.TABLE[cmd_name][0].split(":")
+        module, name = self.TABLE[cmd_name].split(":")
         made = typer.Typer(add_completion=False, rich_markup_mode=None)
         function: Callable[..., None] = getattr(importlib.import_module(f"dpzv_audit.cli.{module}"), name)
         if function is audit:
@@ -59,23 +61,25 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what each command does, without loading any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in self.TABLE.items()])
+            formatter.write_dl([(name, summary(place)) for name, place in self.TABLE.items()])
+
+
+def summary(place: str) -> str:
+    """Return the first line of a command's docstring, read from its module's text so that nothing is loaded."""
+    module, name = place.split(":")
+    tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
+    (command,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return (ast.get_docstring(command) or "").partition("\n")[0]
 
 
 class Audits(Commands):
     """The commands of `audit`, by their names or by the flags that once chose among them."""
 
-    TABLE: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "method": ("audit:audit_method", "Bound epsilon of a method from below, beside every upper bound."),
-        "mechanism": ("audit:audit_mechanism", "Bound epsilon of a Python object of yours from below."),
-        "scores": (
-            "audit_scores:audit_score_files",
-            "Bound epsilon from below by two files of scores of any system.",
-        ),
-        "coverage": (
-            "audit_scores:audit_coverage",
-            "Print coverage and power of estimators where epsilon is known.",
-        ),
+    TABLE: ClassVar[Mapping[str, str]] = {
+        "method": "audit:audit_method",
+        "mechanism": "audit:audit_mechanism",
+        "scores": "audit_scores:audit_score_files",
+        "coverage": "audit_scores:audit_coverage",
     }
     FLAGS: ClassVar[Mapping[str, tuple[str, int]]] = {
         "--method": ("method", 1),

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from dpzv_audit.cli import app
-from dpzv_audit.cli.commands import Audits, Commands
+from dpzv_audit.cli.commands import Audits, Commands, summary
 
 COMMANDS = ("attack", "train", "audit", "account", "calibrate", "verify", "matrix", "reproduce", "report", "list")
 """Every command there is or will be, in the order in which help lists them."""
@@ -52,8 +52,8 @@ def test_help_lists_the_commands_in_order(tool):
 @pytest.mark.parametrize("group", [Commands, Audits])
 def test_the_list_says_of_each_command_what_its_own_help_does(group):
     commands = group(name="commands")
-    for name, (_, words) in group.TABLE.items():
-        assert commands.get_command(None, name).help.partition("\n")[0] == words
+    for name, place in group.TABLE.items():
+        assert commands.get_command(None, name).help.partition("\n")[0] == summary(place)
 
 
 def test_no_arguments_show_the_help(tool):

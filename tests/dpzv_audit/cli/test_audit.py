@@ -146,7 +146,7 @@ def test_only_an_assumed_bound_says_what_it_rests_on(files):
         (("--epsilon", "-1"), "--epsilon is -1.0, must be a finite number of at least 0"),
         (("--epsilon", "nan"), "--epsilon is nan"),
         (("--fail-on", "refuted"), "--fail-on needs a claim"),
-        (("--epsilon", "1", "--fail-on", "never"), "--fail-on is 'never', must be refuted"),
+        (("--epsilon", "1", "--fail-on", "never"), "--fail-on is 'never': must be one of refuted"),
         (("--estimator", "clopper"), "--estimator is 'clopper': did you mean 'clopper-pearson'"),
     ],
 )
@@ -224,4 +224,4 @@ def test_the_command_and_the_flag_give_the_same_answer(files, capsys):
     assert main(["audit", "scores", *files[:2], *given]) == 1
     assert capsys.readouterr().out == old
     assert main(["audit", "scores", *files[:2], "--fail-on", "never"]) == 2
-    assert "--fail-on is 'never', must be refuted" in capsys.readouterr().err
+    assert "--fail-on is 'never': must be one of refuted" in capsys.readouterr().err
