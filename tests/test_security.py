@@ -75,7 +75,6 @@ ALLOWED = {
     ("dpzv_audit/games/engine.py", "import shutil"): "removes the folder of a finished audit",
     ("dpzv_audit/cli/matrix_cells.py", "import shutil"): "removes a cell that is to be made again",
     ("dpzv_audit/store.py", "import shutil"): "removes temporary folders that killed processes left, by their lock",
-    ("dpzv_audit/runs.py", "import shutil"): "removes its own temporary folder",
     ("dpzv_audit/data/download.py", "import tempfile"): "writes a file beside the one that it replaces",
     ("dpzv_audit/data/download.py", "import urllib.request"): "--download: https alone, digests checked, sizes bounded",
     ("dpzv_audit/data/download.py", "import http"): "the exceptions of --download",
