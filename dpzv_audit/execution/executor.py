@@ -85,11 +85,11 @@ def _here(work: Work[Task], job: Callable[..., Any]) -> None:
 
 def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
     lanes = lanes_of(workers, job)
-    running: dict[Future[Any], tuple[Lane, Task]] = {}
+    running: dict[Future[Any], tuple[_LokyLane | _DaskLane, Task]] = {}
     orphaned: list[Task] = []
     deaths: Counter[Task] = Counter()
-    opened: list[Lane] = []
-    free: list[Lane] = []
+    opened: list[_LokyLane | _DaskLane] = []
+    free: list[_LokyLane | _DaskLane] = []
     try:
         while True:
             joined = lanes.opened()
@@ -173,31 +173,11 @@ def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) 
     return Workers(kind="loky", jobs=count) if count > 1 or executor == "loky" else Workers()
 
 
-class Lane(Protocol):
-    """Runs the job once at a time."""
-
-    def submit(self, *arguments: Any) -> Future[Any]:
-        """Start the job on `arguments` and return its future."""
-
-    def renew(self) -> None:
-        """Make the lane usable again after its worker died."""
-
-
-class Lanes(Protocol):
-    """All lanes of a run, each of whose workers holds the job."""
-
-    def opened(self) -> list[Lane]:
-        """Return the lanes that were not returned before: at first all, later those of workers that have joined."""
-
-    def close(self) -> None:
-        """Give all lanes up, and whatever they are doing."""
-
-
-def lanes_of(workers: Workers, job: Job) -> Lanes:
+def lanes_of(workers: Workers, job: Job) -> _LokyLanes | _DaskLanes:
     """Open the lanes of `workers` for `job`; one line where a cluster cannot be reached (`InputError`) or is empty."""
     if workers.kind == "dask":
         return _DaskLanes(workers.scheduler or "", job)
-    return _LokyLanes([_LokyLane(job) for _ in range(workers.jobs)])
+    return _LokyLanes(job, workers.jobs)
 
 
 def in_own_process(job: Job, *arguments: Any) -> Any:
@@ -265,11 +245,12 @@ class _LokyLane:
 class _LokyLanes:
     """As many lanes as there are jobs, from the start."""
 
-    def __init__(self, lanes: list[_LokyLane]) -> None:
-        self._lanes = lanes
-        self._new: list[Lane] = list(lanes)
+    def __init__(self, job: Job, jobs: int) -> None:
+        self._lanes = [_LokyLane(job) for _ in range(jobs)]
+        self._new = list(self._lanes)
 
-    def opened(self) -> list[Lane]:
+    def opened(self) -> list[_LokyLane]:
+        """Return the lanes that were not returned before: at first all."""
         new, self._new = self._new, []
         return new
 
@@ -332,8 +313,9 @@ class _DaskLanes:
                 f"the Dask scheduler at {self._scheduler} went away; the chunks done so far are kept for ‹resume›"
             ) from error
 
-    def opened(self) -> list[Lane]:
-        new: list[Lane] = [_DaskLane(self._executor, self._name) for _ in range(self._slots() - self._count)]
+    def opened(self) -> list[_DaskLane]:
+        """Return the lanes that were not returned before: at first all, later those of workers that have joined."""
+        new = [_DaskLane(self._executor, self._name) for _ in range(self._slots() - self._count)]
         self._count += len(new)
         return new
 
