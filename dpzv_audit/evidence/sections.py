@@ -6,14 +6,17 @@ without noise, accuracies, digests of all records. It is the auditor's; what the
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from attacks.core.metrics import majority_baseline, shared_rate
 from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.evidence.sentences import said
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import (
     Accuracy,
@@ -138,52 +141,7 @@ def provenance(
 
 MODELS = "models.safetensors"
 
-_MEASURED = "measured on test records, which no noise covers"
-_CONTROLS = "controls, trained on the true labels without noise; one at a rate chosen by training accuracy"
-_ATTACK = "what an attack made of the records, and how often it was right"
-_AUDIT = "from the scores of trainings on the records"
-_DRAWN = "holds what result.json holds"
-
-_OF_NO_RECORD = (
-    *("/schema", "/method", "/dataset", "/protects", "/noise", "/published", "/config", "/seed", "/compute"),
-    *("/versions", "/command_line", "/run", "/rounds", "/bytes", "/data/partition", "/data/notes"),
-)
-_OUTSIDE = {
-    "/sentence": "repeats numbers that are outside",
-    "/data/digests": "of all records: who knows all of them but one can try that one out",
-    "result.json": "holds the parts that are outside",
-    "report.html": _DRAWN,
-    "report.md": _DRAWN,
-    "figure-*.svg": _DRAWN,
-}
-_IDS = "the secret ids of its batches follow from the seed"
-_WITH_SEED = {"/seed": _IDS, "/command_line": _IDS, "environment.json": _IDS}
-"""Where batches are drawn at random, so that a bound may count on their ids; the command line may hold the seed."""
-_UTILITY = {
-    "/utility/test_accuracy": _MEASURED,
-    "/utility/final_loss": _MEASURED,
-    "/utility/history": _MEASURED,
-    "/utility/controls": _CONTROLS,
-}
-_OF_ATTACKS = {
-    "/success": _ATTACK,
-    "/baselines": _ATTACK,
-    "/controls": _CONTROLS,
-    "/measures": _ATTACK,
-    "/curves": _ATTACK,
-    "/reconstructions": "records, and what an attack made of them",
-    "/certified": _ATTACK,
-    "/not_certified": _ATTACK,
-}
-_OF_AUDITS = {
-    "/privacy": _AUDIT,
-    "/tradeoff": _AUDIT,
-    "/by_runs": _AUDIT,
-    "/wealth": _AUDIT,
-    "/warnings": _AUDIT,
-    "/game": "what was audited on which records",
-}
-_SCORE_FILES = {"in.npz": _AUDIT, "out.npz": _AUDIT}
+_PARTS = tomllib.loads((Path(__file__).parent / "tables" / "published.toml").read_text("utf-8"))
 
 
 def noise_section(method: MethodSpec, config: TrainingConfig, source: NoiseSource | None, seed: int) -> Noise | None:
@@ -206,50 +164,40 @@ def published_by_training(privacy: Privacy, *, trainings: int, sampler: object) 
     """Return `published` of a result of `train`: a sound bound on one training covers its models."""
     outside = {
         **_seed_of(sampler),
-        **_UTILITY,
-        **_OUTSIDE,
+        **_PARTS["utility"],
+        **_PARTS["outside"],
         "measured.json": "times and memory, which can depend on the records",
     }
-    public = (*_OF_NO_RECORD, "/privacy", "/tradeoff", "/staleness", "environment.json")
+    public = ("/privacy", "/tradeoff", "/staleness", "environment.json")
     if privacy.upper is None:
         why = f"no sound bound exists, gap: {privacy.gap}"
     elif trainings > 1:
         why = f"it holds {trainings} trainings on the same records, and the bound is on one"
     else:
-        upper = np.ceil(privacy.upper * 1000.0) / 1000.0
-        bound = (
-            f"epsilon at most {upper:.3f} at delta {privacy.delta:g}, {privacy.neighbours}, "
-            f"against the {privacy.adversary}"
-        )
-        words = (
-            f"The bound ({bound}) covers {MODELS}, which may leave. It covers nothing else here: accuracies, controls "
-            "trained without noise and digests of the data are for the auditor alone."
-        )
         covered = {
             MODELS: "models follow from the noised messages that it counts, and from nothing that neighbours differ in"
         }
-        return _section(words, covered, outside, public)
+        return _section(said("covered", privacy, np.ceil(privacy.upper * 1000.0) / 1000.0), covered, outside, public)
     words = f"No bound covers {MODELS} ({why}), nor anything else here: it is for the auditor alone."
     return _section(words, {}, {MODELS: why, **outside}, public)
 
 
 def published_by_simulation(result: AttackResult | AuditResult, sampler: object) -> Published:
     """Return `published` of a result of `attack` or `audit`, whose trainings are simulations: nothing may leave."""
-    seed = _seed_of(sampler)
     found = result.model_fields_set
     words = "No bound covers anything in this folder: it is for the auditor alone."
-    outside = {**_OF_ATTACKS, **_UTILITY, **_OF_AUDITS, **_OUTSIDE, **(_SCORE_FILES if "game" in found else {})}
+    tables = ["attacks", "utility", "audits", "outside", *(["score_files"] if "game" in found else [])]
+    outside = {part: why for table in tables for part, why in _PARTS[table].items()}
     there = {part: why for part, why in outside.items() if not part.startswith("/") or part.split("/")[1] in found}
-    there |= seed
-    public = (*_OF_NO_RECORD, "/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
-    return _section(words, {}, there, public)
+    public = ("/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
+    return _section(words, {}, there | _seed_of(sampler), public)
 
 
 def _seed_of(sampler: object) -> dict[str, str]:
     """Return the parts that tell the seed, where secret batch ids follow from it."""
-    return dict(_WITH_SEED) if sampler in ("poisson", "uniform") else {}
+    return dict(_PARTS["with_seed"]) if sampler in ("poisson", "uniform") else {}
 
 
-def _section(words: str, inside: Mapping[str, str], outside: Mapping[str, str], public: tuple[str, ...]) -> Published:
-    of_no_record = [part for part in public if part not in outside]
-    return Published(words=words, inside_bound=dict(inside), not_inside=dict(outside), of_no_record=of_no_record)
+def _section(words: str, inside: dict[str, str], outside: dict[str, str], public: tuple[str, ...]) -> Published:
+    of_no_record = [part for part in (*_PARTS["of_no_record"], *public) if part not in outside]
+    return Published(words=words, inside_bound=inside, not_inside=outside, of_no_record=of_no_record)

@@ -3,21 +3,23 @@
 Most are of one scalar channel: noise, sensitivity and clip of Delta = (1/B) sum_i clip_C(delta_i) + N(0, s^2). The
 design they all claim: B = 32 of D = 256 records, C = 1, one client, four passes (32 rounds), labels replaced, noise for
 (1, 1e-5) against known batches. The canary's difference is far above C in "in" and far below -C in "out", and the
-others contribute nothing, so a scalar with the canary is +-C/B and noise. A mechanism runs `n` times in one world:
-`sign` is 1 in "in" and -1 in "out".
+others contribute nothing, so a scalar with the canary is +-C/B and noise. A mechanism runs many times in one
+`World`.
 
 Of those that answer with views, no linear score tells: the adversary gets the canary's rounds of the same channel, one
 per pass, and must fit a score. The means of the rounds, all that a linear score can see, say no more than the claim
-allows.
+allows. What a mechanism is called, who plays and which verdicts are right stands in `tables/planted.toml`.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
-from typing import Any, TypedDict, Unpack
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +32,7 @@ from dpzv_audit.games.fitting import Floats
 from dpzv_audit.games.game import Canary, Game, GameAdversary
 from dpzv_audit.games.outcome import Trials
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, mixture_score
+from dpzv_audit.games.transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, World, mixture_score
 from mechanisms.core.context import Deployment
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZVConfig, scalar_release
@@ -43,9 +45,6 @@ UNIT = CLIP / BATCH
 VIEW_ROUNDS = 32
 FEW_ROUNDS = 8
 """Rounds of the uniform noise: each end of its range is seen in its largest and least round alone."""
-_SUM = "sum of the scalars of batches with the canary"
-_SCALARS_ALONE = "likelihood ratio of the scalars alone"
-_WITHOUT = "likelihood ratio of the rounds without the canary, played again"
 _LARGE = 1000.0
 """A loss difference far beyond the clip, in units of C."""
 _SHARE = 0.8
@@ -112,7 +111,7 @@ class Planted:
     expected: tuple[Verdict, ...] = ("refuted",)
     adversary: AdversaryName = "client"
     neighbours: NeighbourRelation = "replace-label"
-    score: str = _SUM
+    score: str = "sum of the scalars of batches with the canary"
     runs: int = 10_000
 
     def upper_bounds(self, case: Case) -> list[UpperBound]:
@@ -127,83 +126,56 @@ class Planted:
         )
 
 
-class _Facts(TypedDict, total=False):
-    """What a mechanism may say beside its name and summary, see `Planted`."""
-
-    expected: tuple[Verdict, ...]
-    adversary: AdversaryName
-    neighbours: NeighbourRelation
-    score: str
-    runs: int
+_FACTS = tomllib.loads((Path(__file__).parent / "tables" / "planted.toml").read_text("utf-8"))
+_BUILDS: dict[str, Build] = {}
 
 
-_FITTED: _Facts = {
-    "score": "fitted to the canary's rounds on separate runs: linear, quadratic or boosted",
-    "runs": 2_000,
-}
-_FITTED_RIGHT: _Facts = {**_FITTED, "expected": ("supported",)}
-PLANTED: dict[str, Planted] = {}
+def built(name: str, build: Build) -> None:
+    """Enter what builds the case of a seed as the mechanism of a function's name."""
+    _BUILDS[name.replace("_", "-")] = build
 
 
-def planted(summary: str, **facts: Unpack[_Facts]) -> Callable[[Build], Build]:
+def played(build: Build) -> Build:
     """Enter the decorated function, which builds the case of a seed, as a mechanism of its own name."""
-
-    def enter(build: Build) -> Build:
-        name = build.__name__.replace("_", "-")
-        PLANTED[name] = Planted(name=name, summary=summary, build=build, **facts)
-        return build
-
-    return enter
+    built(build.__name__, build)
+    return build
 
 
-def drawn(
-    number: int, summary: str, release: Release = CLAIMED, *, gaussian: bool = False, **facts: Unpack[_Facts]
-) -> Callable[[Draw], Draw]:
+def drawn(number: int, release: Release = CLAIMED, *, gaussian: bool = False) -> Callable[[Draw], Draw]:
     """Enter the decorated function as a mechanism that claims `release`, with streams of that `number`.
 
     `gaussian`: a fixed number of rounds of Gaussian noise.
     """
 
     def enter(draw: Draw) -> Draw:
-        def build(seed: int) -> Case:
-            return Case(EPSILON, DELTA, release, {"": DrawnTrials(draw, number, seed, gaussian)})
-
-        build.__name__ = draw.__name__  # type: ignore[attr-defined]
-        planted(summary, **facts)(build)
+        built(
+            draw.__name__, lambda seed: Case(EPSILON, DELTA, release, {"": DrawnTrials(draw, number, seed, gaussian)})
+        )
         return draw
 
     return enter
 
 
-def planted_named(name: str, *, what: str = "mechanism planted:NAME", also: tuple[str, ...] = ()) -> Planted:
-    """Return the planted mechanism called `name`; `InputError` suggesting the nearest known one otherwise.
-
-    `what` is how the user said it, a key or a flag, and `also` what else it may be.
-    """
-    if name not in PLANTED:
-        raise unknown_name(what, name, (*also, *PLANTED))
-    return PLANTED[name]
-
-
-def held(generator: np.random.Generator, n: int) -> NDArray[np.bool_]:
+def held(world: World) -> NDArray[np.bool_]:
     """Which rounds hold the canary, (T, n): one in each pass, at random."""
-    place = generator.integers(STEPS, size=(PASSES, n)) + STEPS * np.arange(PASSES)[:, None]
-    mask = np.zeros((ROUNDS, n), dtype=bool)
+    place = world.generator.integers(STEPS, size=(PASSES, world.runs)) + STEPS * np.arange(PASSES)[:, None]
+    mask = np.zeros((ROUNDS, world.runs), dtype=bool)
     np.put_along_axis(mask, place, True, axis=0)
     return mask
 
 
 def _scalars(
-    generator: np.random.Generator, n: int, shift: float, sigma: float | Floats = SIGMA
+    world: World, sigma: float | Floats = SIGMA, shift: float | None = None
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return scalars (T, n), N(shift, sigma^2) in the rounds with the canary, and which these are."""
-    mask = held(generator, n)
-    return shift * mask + sigma * generator.standard_normal(mask.shape), mask
+    """Return scalars (T, n), in the rounds with the canary N(shift, sigma^2) or as designed, and which these are."""
+    mask = held(world)
+    mean = world.sign * UNIT if shift is None else shift
+    return mean * mask + sigma * world.generator.standard_normal(mask.shape), mask
 
 
-def _sums(generator: np.random.Generator, n: int, shift: float, sigma: float = SIGMA) -> Floats:
+def _sums(world: World, sigma: float = SIGMA, shift: float | None = None) -> Floats:
     """Sums of the canary's rounds, (n,)."""
-    scalars, mask = _scalars(generator, n, shift, sigma)
+    scalars, mask = _scalars(world, sigma, shift)
     return np.asarray((scalars * mask).sum(0))
 
 
@@ -212,57 +184,58 @@ def _model(scalars: Floats) -> Floats:
     return np.asarray(np.cumsum(0.1 * scalars, axis=0))
 
 
-def _views(generator: np.random.Generator, n: int, sign: float) -> Floats:
+def _views(world: World) -> Floats:
     """Views (n, rounds) as designed."""
-    return np.asarray(sign * UNIT + sigma_of(VIEW_ROUNDS) * generator.standard_normal((n, VIEW_ROUNDS)))
+    noise = world.generator.standard_normal((world.runs, VIEW_ROUNDS))
+    return np.asarray(world.sign * UNIT + sigma_of(VIEW_ROUNDS) * noise)
 
 
-@drawn(0, "noise scaled for B times the sensitivity too little", gaussian=True)
-def noise_over_b(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(0, gaussian=True)
+def noise_over_b(world: World) -> Floats:
     """The noise is divided by B with the sum."""
-    return _sums(generator, n, sign * UNIT, SIGMA / BATCH)
+    return _sums(world, SIGMA / BATCH)
 
 
-@drawn(1, "sensitivity C/B instead of 2C/B for replaced labels", gaussian=True)
-def sensitivity_halved(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(1, gaussian=True)
+def sensitivity_halved(world: World) -> Floats:
     """Noise for a sensitivity of C/B, where a replaced label moves the scalar by 2C/B."""
-    return _sums(generator, n, sign * UNIT, SIGMA / 2.0)
+    return _sums(world, SIGMA / 2.0)
 
 
-@drawn(2, "noise seed reused every round", score="mean of the canary's rounds less the mean of the others")
-def noise_reused(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(2)
+def noise_reused(world: World) -> Floats:
     """One noise for all rounds: the mean of the canary's rounds less that of the others has none."""
-    mask = held(generator, n)
-    scalars = sign * UNIT * mask + SIGMA * generator.standard_normal(n)
+    mask = held(world)
+    scalars = world.sign * UNIT * mask + SIGMA * world.generator.standard_normal(world.runs)
     return np.asarray((scalars * mask).sum(0) / mask.sum(0) - (scalars * ~mask).sum(0) / (~mask).sum(0))
 
 
-@drawn(3, "noise seed shared with the client", score="sum of the canary's rounds less the noise, drawn again")
-def noise_shared(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(3)
+def noise_shared(world: World) -> Floats:
     """The noise comes from the seed that gives the client its batches: it draws the same and subtracts."""
-    mask = held(generator, n)
-    noise = SIGMA * generator.standard_normal(mask.shape)
-    scalars = sign * UNIT * mask + noise
+    mask = held(world)
+    noise = SIGMA * world.generator.standard_normal(mask.shape)
+    scalars = world.sign * UNIT * mask + noise
     return np.asarray(((scalars - noise) * mask).sum(0))
 
 
-@drawn(4, "clipping after averaging")
-def clip_after_average(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(4)
+def clip_after_average(world: World) -> Floats:
     """clip_C of the mean instead of the mean of clipped differences: one record moves it by 2C."""
-    return _sums(generator, n, sign * float(np.clip(_LARGE * CLIP / BATCH, -CLIP, CLIP)))
+    return _sums(world, shift=world.sign * float(np.clip(_LARGE * CLIP / BATCH, -CLIP, CLIP)))
 
 
-@drawn(5, "one-sided clip with an unbounded loss", replace(CLAIMED, clip_rule="paper-one-sided"))
-def one_sided_clip(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(5, replace(CLAIMED, clip_rule="paper-one-sided"))
+def one_sided_clip(world: World) -> Floats:
     """min(delta, C) as eq. 8 is printed: a loss difference far below -C goes through whole."""
-    return _sums(generator, n, UNIT if sign > 0.0 else -_LARGE * UNIT)
+    return _sums(world, shift=UNIT if world.sign > 0.0 else -_LARGE * UNIT)
 
 
-@drawn(6, "noise added once an epoch", score="mean of the canary's rounds without noise")
-def noise_once(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(6)
+def noise_once(world: World) -> Floats:
     """Noise in the first round of each epoch alone: the canary's other rounds have none."""
     noisy = np.arange(ROUNDS)[:, None] % STEPS == 0
-    scalars, mask = _scalars(generator, n, sign * UNIT, SIGMA * noisy)
+    scalars, mask = _scalars(world, SIGMA * noisy)
     bare = mask & ~noisy
     clear = (scalars * bare).sum(0) / np.maximum(bare.sum(0), 1)
     return np.asarray(np.where(bare.any(0), clear, (scalars * mask).sum(0) / PASSES))
@@ -303,18 +276,16 @@ def _public_rate() -> Release:
     return _poisson(128, 64, 16, claim=(2.0, 0.01), neighbours="add-remove", sample_rate=0.5)
 
 
-def _actual_divisor(
-    generator: np.random.Generator, n: int, sign: float, *, others: float, canary: float, shift: float
-) -> Floats:
+def _actual_divisor(world: World, *, others: float, canary: float, shift: float) -> Floats:
     """Means over the batch as it is, others at `others` C and the canary, in "in", at `canary` C; the ids are secret.
 
     `shift` is what the canary adds to a batch of the expected size, in units of C/B; without it a mean is `others`.
     """
     release = _public_rate()
     sampling = Sampling(sampler="poisson", records=128, batch_size=64, active=(1,) * release.rounds, sample_rate=0.5)
-    shape = (release.rounds, n)
+    generator, shape = world.generator, (release.rounds, world.runs)
     number = generator.binomial(sampling.records - 1, sampling.rate, size=shape)
-    joined = (generator.random(shape) < sampling.rate) & (sign > 0.0)
+    joined = (generator.random(shape) < sampling.rate) & (world.sign > 0.0)
     size = np.maximum(number + joined, 1)
     scalars = (others * number + canary * joined) / size + release.sigma * generator.standard_normal(shape)
     mean = shift / sampling.batch_size
@@ -327,13 +298,7 @@ divisor_others_zero = partial(_actual_divisor, others=0.0, canary=1.0, shift=1.0
 """Others at 0, canary at +C: it moves the mean by C over the size, which shows nothing."""
 
 
-@planted(
-    "Poisson sampling whose divisor is the actual batch size",
-    adversary="eavesdropper",
-    neighbours="add-remove",
-    score=f"{_SCALARS_ALONE}, others at +C and at 0",
-    runs=20_000,
-)
+@played
 def actual_divisor(seed: int) -> Case:
     """The divisor is the size of the batch instead of its expectation; only the others at +C show it."""
     games: dict[str, Trials] = {
@@ -343,7 +308,7 @@ def actual_divisor(seed: int) -> Case:
     return Case(2.0, 0.01, _public_rate(), games)
 
 
-def _read_off(generator: np.random.Generator, n: int, sign: float) -> Floats:
+def _read_off(world: World) -> Floats:
     """Client 1 reads client 2's released-only model off its own, canary-free, scalars.
 
     Client 2 has the canary in five rounds, each of which moves its one parameter by -gain * Delta * u with u = +-1 from
@@ -351,11 +316,12 @@ def _read_off(generator: np.random.Generator, n: int, sign: float) -> Floats:
     depend on that parameter. What a reading changes gives Delta back, and their sum is the score. z is 1, so all five
     releases have mu = sqrt(5) = 2.236; client 1's own rounds have mu = 0.
     """
+    generator, n = world.generator, world.runs
     unit, sigma, gain = UNIT, 2.0 * UNIT, 2.0
     model, seen, total = np.zeros(n), np.zeros(n), np.zeros(n)
     for _ in range(_CANARY_ROUNDS):
         direction = generator.choice([-1.0, 1.0], size=n)
-        model -= gain * (sign * unit + sigma * generator.standard_normal(n)) * direction
+        model -= gain * (world.sign * unit + sigma * generator.standard_normal(n)) * direction
         # The mean of the readings' scalars clip_C(model) + noise, with C = 1.
         read = np.clip(model, -1.0, 1.0) + sigma / np.sqrt(_READINGS) * generator.standard_normal(n)
         total -= (read - seen) * direction / gain
@@ -363,10 +329,7 @@ def _read_off(generator: np.random.Generator, n: int, sign: float) -> Floats:
     return total
 
 
-@planted(
-    "a bound from one client's own rounds (two clients, canary only in the other's batches)",
-    score="the other client's scalars, read off its model in canary-free rounds",
-)
+@played
 def own_rounds(seed: int) -> Case:
     """A bound from client 1's own rounds, none of which holds the canary, claims next to nothing is released."""
     release = Release(
@@ -383,105 +346,89 @@ def own_rounds(seed: int) -> Case:
     return Case(0.5, 1e-5, release, {"": DrawnTrials(_read_off, 22, seed)})
 
 
-@drawn(7, "one record repeated in a batch by a malicious client, no cap", adversary="malicious-client")
-def repeated_record(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(7)
+def repeated_record(world: World) -> Floats:
     """A malicious client fills every batch of the canary with the canary: B times the sensitivity."""
-    return _sums(generator, n, sign * BATCH * UNIT)
+    return _sums(world, shift=world.sign * BATCH * UNIT)
 
 
-@drawn(
-    8,
-    "training losses released beside the scalars, unnoised",
-    replace(CLAIMED, data_dependent_side=True),
-    score="sum of the logged losses less what the model explains",
-)
-def losses_released(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(8, replace(CLAIMED, data_dependent_side=True))
+def losses_released(world: World) -> Floats:
     """The mean training loss of each round is logged beside the scalar.
 
     The others' loss is a function of the model, which the released scalars move: whoever reads the log subtracts it.
     """
-    scalars, mask = _scalars(generator, n, sign * UNIT)
+    scalars, mask = _scalars(world)
     others = np.log1p(np.exp(-_model(scalars)))
-    logged = others + (5.0 if sign > 0.0 else 0.1) * mask / BATCH
+    logged = others + (5.0 if world.sign > 0.0 else 0.1) * mask / BATCH
     return np.asarray((logged - others).sum(0))
 
 
-@drawn(
-    9,
-    "best-checkpoint choice released beside the scalars, unnoised",
-    replace(CLAIMED, data_dependent_side=True),
-    score="how far the chosen model is above the mean of all",
-)
-def best_checkpoint(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(9, replace(CLAIMED, data_dependent_side=True))
+def best_checkpoint(world: World) -> Floats:
     """Which round's model had the least training loss is published: the canary's loss decides it.
 
     The model w is moved by the released scalars; the canary's loss falls with w in "in" and rises in "out", the others'
     does not depend on it. The score is how far the chosen model is above the mean of all.
     """
-    model = _model(_scalars(generator, n, sign * UNIT)[0])
-    chosen = np.argmin(np.log1p(np.exp(-sign * model)), axis=0)
-    return np.asarray(model[chosen, np.arange(n)] - model.mean(0))
+    model = _model(_scalars(world)[0])
+    chosen = np.argmin(np.log1p(np.exp(-world.sign * model)), axis=0)
+    return np.asarray(model[chosen, np.arange(world.runs)] - model.mean(0))
 
 
-@drawn(11, "noise scaled by what it protects: x 0.8 with one label", claimed_view(VIEW_ROUNDS), **_FITTED)
-def noise_by_label(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(11, claimed_view(VIEW_ROUNDS))
+def noise_by_label(world: World) -> Floats:
     """The noise is scaled by the batch's own spread: 0.8 of what is due where the canary has its first label."""
-    return UNIT + _SHARE * _views(generator, n, 0.0) if sign > 0.0 else _views(generator, n, sign)
+    return UNIT + _SHARE * _views(replace(world, sign=0.0)) if world.sign > 0.0 else _views(world)
 
 
-@drawn(12, "uniform noise of the variance that Gaussian noise should have", claimed_view(FEW_ROUNDS), **_FITTED)
-def uniform_noise(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(12, claimed_view(FEW_ROUNDS))
+def uniform_noise(world: World) -> Floats:
     """Uniform noise of the right variance: a round beyond the range of one label's noise proves the other."""
     half = np.sqrt(3.0) * sigma_of(FEW_ROUNDS)
-    return np.asarray(sign * UNIT + generator.uniform(-half, half, (n, FEW_ROUNDS)))
+    return np.asarray(world.sign * UNIT + world.generator.uniform(-half, half, (world.runs, FEW_ROUNDS)))
 
 
-@drawn(13, "signs of the noise correlated between rounds, as the label says", claimed_view(VIEW_ROUNDS), **_FITTED)
-def sign_correlation(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(13, claimed_view(VIEW_ROUNDS))
+def sign_correlation(world: World) -> Floats:
     """Every second round's noise has the sign of the one before, mostly, or mostly not, as the canary's label says.
 
     Each round by itself has exactly the noise that is due.
     """
-    agree = _AGREE if sign > 0.0 else 1.0 - _AGREE
-    noise = generator.standard_normal((n, VIEW_ROUNDS))
-    alike = np.where(generator.random((n, VIEW_ROUNDS // 2)) < agree, 1.0, -1.0)
+    agree = _AGREE if world.sign > 0.0 else 1.0 - _AGREE
+    noise = world.generator.standard_normal((world.runs, VIEW_ROUNDS))
+    alike = np.where(world.generator.random((world.runs, VIEW_ROUNDS // 2)) < agree, 1.0, -1.0)
     noise[:, 1::2] = alike * np.sign(noise[:, ::2]) * np.abs(noise[:, 1::2])
-    return np.asarray(sign * UNIT + sigma_of(VIEW_ROUNDS) * noise)
+    return np.asarray(world.sign * UNIT + sigma_of(VIEW_ROUNDS) * noise)
 
 
-@drawn(14, "early stop on the private loss", replace(claimed_view(VIEW_ROUNDS), data_dependent_side=True), **_FITTED)
-def early_stop(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(14, replace(claimed_view(VIEW_ROUNDS), data_dependent_side=True))
+def early_stop(world: World) -> Floats:
     """Training stops when the canary's own loss is low enough, a choice without noise; rounds after it are 0.
 
     The model is the sum of the released scalars; the canary's loss falls with it in "in" and rises in "out".
     """
-    scalars = _views(generator, n, sign)
-    low = sign * np.cumsum(scalars, axis=1) > _STOP * sigma_of(VIEW_ROUNDS)
+    scalars = _views(world)
+    low = world.sign * np.cumsum(scalars, axis=1) > _STOP * sigma_of(VIEW_ROUNDS)
     stopped = np.cumsum(low, axis=1) > 0
-    after = np.concatenate([np.zeros((n, 1), dtype=bool), stopped[:, :-1]], axis=1)
+    after = np.concatenate([np.zeros((world.runs, 1), dtype=bool), stopped[:, :-1]], axis=1)
     return np.where(after, 0.0, scalars)
 
 
-@planted(
-    "shuffled batches accounted as Poisson",
-    expected=("overclaimed",),
-    adversary="eavesdropper",
-    score=_SCALARS_ALONE,
-    runs=5_000,
-)
+@played
 def shuffled_as_poisson(seed: int) -> Case:
     """Shuffled batches, noise from the PRV bound of Poisson sampling, padded, at (1, 1e-3) with secret ids."""
     believed = _poisson(1280, 128, 100, claim=(1.0, 1e-3), neighbours="replace-label")
     return _simulated(replace(believed, sampler="shuffled", padded=False), seed)
 
 
-@planted("paper calibration against client (theorem 5.1), full size")
+@played
 def theorem_5_1(seed: int) -> Case:
     """The paper's formula at the size of its figure, for (1, 1e-3), against one client of seven."""
     return _simulated(_by_the_paper(clients=7), seed, "client")
 
 
-@planted("server trained on true labels, state canary", adversary="colluding-clients", score=_WITHOUT, runs=200)
+@played
 def server_state(seed: int) -> Case:
     """DPZV with noise that is right for known ids, whose server takes SGD steps on true labels: (0.5, 1e-5).
 
@@ -490,54 +437,31 @@ def server_state(seed: int) -> Case:
     return _trained(seed, 0.5, canary="state", server_update="sgd", server_rate=0.05)
 
 
-@planted(
-    "server moved by released scalars alone, state canary",
-    expected=("supported",),
-    adversary="colluding-clients",
-    score=_WITHOUT,
-    runs=50,
-)
+@played
 def joint_zo_state(seed: int) -> Case:
     """The same canary where the server steps by the released scalar alone: the same rounds say nothing."""
     return _trained(seed, 0.5, canary="state", **_STILL)
 
 
-@planted(
-    "dpzv-sound with sound calibration",
-    expected=("supported",),
-    adversary="colluding-clients",
-    score="likelihood ratio of the scalars, played again",
-    runs=200,
-)
+@played
 def dpzv_sound(seed: int) -> Case:
     """`dpzv-sound` with its defaults and a worst-case canary against all clients together: (1, 1e-5)."""
     return _trained(seed, 1.0, clip=1.0, client_rate=1e-3, **_STILL)
 
 
-@drawn(10, "the scalar channel as designed", expected=("supported",), gaussian=True)
-def sound(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(10, gaussian=True)
+def sound(world: World) -> Floats:
     """As designed."""
-    return _sums(generator, n, sign * UNIT)
+    return _sums(world)
 
 
-@drawn(
-    15,
-    "the scalar channel as designed, its score fitted to the view",
-    claimed_view(VIEW_ROUNDS),
-    **_FITTED_RIGHT,
-)
-def sound_view(generator: np.random.Generator, n: int, sign: float) -> Floats:
+@drawn(15, claimed_view(VIEW_ROUNDS))
+def sound_view(world: World) -> Floats:
     """As designed."""
-    return _views(generator, n, sign)
+    return _views(world)
 
 
-@planted(
-    "paper calibration, secret ids, epsilon 1, replace",
-    expected=("overclaimed", "supported"),
-    adversary="eavesdropper",
-    score=_SCALARS_ALONE,
-    runs=1_000,
-)
+@played
 def paper_secret_ids(seed: int) -> Case:
     """The paper's formula at the same size, against an eavesdropper of padded Poisson batches: nearly right."""
     return _simulated(replace(_by_the_paper(), sampler="poisson", padded=True), seed)
@@ -585,3 +509,19 @@ def _trained(seed: int, epsilon: float, *, canary: Canary = "worst-case", **sett
     trials = RealTrials(Game(config=config, canary=canary, adversary="colluding-clients"), load("digits"), seed)
     deployment = Deployment(records=trials.sampling.records, clients=len(trials.plan.rounds_by_client))
     return Case(epsilon, config.delta, scalar_release(config, trials.plan, deployment), {"": trials})
+
+
+PLANTED = {
+    name: Planted(name=name, build=_BUILDS[name], **{**facts, "expected": tuple(facts.get("expected", ["refuted"]))})
+    for name, facts in _FACTS.items()
+}
+
+
+def planted_named(name: str, *, what: str = "mechanism planted:NAME", also: tuple[str, ...] = ()) -> Planted:
+    """Return the planted mechanism called `name`; `InputError` suggesting the nearest known one otherwise.
+
+    `what` is how the user said it, a key or a flag, and `also` what else it may be.
+    """
+    if name not in PLANTED:
+        raise unknown_name(what, name, (*also, *PLANTED))
+    return PLANTED[name]

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -341,11 +340,17 @@ def in_blocks(draw: Callable[[int], Arrays], first: int, last: int, size: int) -
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-class Draw(Protocol):
-    """Runs a mechanism `n` times in one world, and scores the views where it knows how."""
+@dataclass(frozen=True)
+class World:
+    """So many runs of a mechanism in one world; `sign` is 1 in "in" and -1 in "out"."""
 
-    def __call__(self, generator: np.random.Generator, n: int, sign: float) -> Floats:
-        """Return scores (n,), or views (n, d) to which a score must be fitted; `sign` is 1 in "in" and -1 in "out"."""
+    generator: np.random.Generator
+    runs: int
+    sign: float
+
+
+Draw = Callable[[World], Floats]
+"""Runs a mechanism in one world: scores (n,) where it knows how, or views (n, d) to which a score must be fitted."""
 
 
 @dataclass(frozen=True)
@@ -372,6 +377,6 @@ class DrawnTrials:
 
     def _block(self, number: int) -> Arrays:
         generator = stream(self.seed, Purpose.SIMULATION, self.number, number)
-        inside = self.draw(generator, _BLOCK, 1.0)
+        inside, outside = (self.draw(World(generator, _BLOCK, sign)) for sign in (1.0, -1.0))
         what = "scores" if inside.ndim == 1 else "features"
-        return {f"in_{what}": inside, f"out_{what}": self.draw(generator, _BLOCK, -1.0)}
+        return {f"in_{what}": inside, f"out_{what}": outside}

@@ -18,6 +18,7 @@ from dpzv_audit.games.planted import (
     uniform_noise,
 )
 from dpzv_audit.games.scores import scores_of
+from dpzv_audit.games.transcript import World
 
 BUGS = {
     "noise-by-label": noise_by_label,
@@ -30,7 +31,7 @@ ALPHA = 1e-3
 
 def both(draw, rng, n):
     """Views of "in" and of "out"."""
-    return draw(rng, n, 1.0), draw(rng, n, -1.0)
+    return draw(World(rng, n, 1.0)), draw(World(rng, n, -1.0))
 
 
 def fitted_to(inside, outside, **options):
