@@ -33,7 +33,7 @@ from dpzv_audit.files import Undigested
 from dpzv_audit.findings import EmpiricalBound
 from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitting import WORDS
-from dpzv_audit.games.game import CANARIES, SCORES, Game
+from dpzv_audit.games.game import CANARIES, CANARY, SCORES, Game
 from dpzv_audit.games.mechanism import MechanismTrials
 from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.planted import Planted
@@ -120,61 +120,58 @@ def _outcome(
     facts: Provenance,
     reporter: Reporter | None,
 ) -> AuditOutcome:
-    game, config = trials.game, trials.game.config
-    found = bounded(trials, audit, partial(outcome_of, trials), delta=config.delta, seed=facts.seed, reporter=reporter)
+    game, config, scored = trials.game, trials.game.config, partial(outcome_of, trials)
+    found = bounded(trials, audit, scored, delta=config.delta, seed=facts.seed, reporter=reporter)
+    assert found.done is not None
     labels = trials.worlds.labels if isinstance(trials, RealTrials) else None
-    claimed = config.epsilon
     wealth = None
-    if claimed is not None:
-        wealth = wealth_by_pairs(found.scores, epsilon=claimed, delta=config.delta, confidence=audit.confidence)
-    compute = {**facts.compute, "workers": audit.workers.words(), **found.memory}
+    if config.epsilon is not None:
+        wealth = wealth_by_pairs(found.scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence)
     return _judged(
-        Claimed(claimed, config.delta, game.adversary, game.neighbours),
+        found,
+        Claimed(config.epsilon, config.delta, game.adversary, game.neighbours),
         scalar_release(config, the_plan, deployment),
         the_plan,
-        found.scores,
-        found.bounds,
-        audit,
-        replace(facts, compute=compute),
-        forget=found.forget,
-        game=_played(_game(game, found.scores, labels), found, audit),
+        replace(facts, compute={**facts.compute, **found.compute}),
         caveats=said("caveats", found.scores.saturated, found.done.stopped, found.done.pairs, audit.runs),
+        game={**_game(game, found.scores, labels), **found.facts},
         warnings=found.scores.warnings,
-        by_runs=found.by_runs(delta=config.delta, confidence=audit.confidence, seed=facts.seed),
+        by_runs=found.by_runs,
         wealth=wealth,
     )
 
 
 def _judged(
+    found: Bounded,
     claim: Claimed,
     release: Release,
     the_plan: Plan,
-    scores: GameScores,
-    bounds: Sequence[EmpiricalBound],
-    audit: AuditPlan,
     facts: Provenance,
     *,
     caveats: str = "",
-    curves: bool = True,
-    forget: Callable[[], None] = lambda: None,
+    warnings: Sequence[str] | None = None,
     **parts: Any,
 ) -> AuditOutcome:
-    """Set the bounds from the scores of a training beside those from its release; `parts` go into the result."""
-    privacy, tradeoff = privacy_of(claim, release, the_plan, scores, bounds, confidence=audit.confidence)
+    """Set the bounds from the scores of a training beside those from its release; `parts` go into the result.
+
+    Without `warnings` there was one training, whose canaries depend on each other: their scores have no band.
+    """
+    privacy, tradeoff = privacy_of(claim, release, the_plan, found)
     result = AuditResult(
         adversary=claim.adversary,
         privacy=privacy,
-        sentence=_warned(f"{said('privacy', privacy)} {caveats}".strip(), parts.get("warnings", [])),
-        tradeoff=tradeoff if curves else None,
+        sentence=_warned(f"{said('privacy', privacy)} {caveats}".strip(), warnings or ()),
+        tradeoff=None if warnings is None else tradeoff,
+        **({} if warnings is None else {"warnings": warnings}),
         **parts,
         **vars(facts),
     )
-    return _published(result, facts.config.get("sampler"), scores, forget)
+    return _published(result, facts.config.get("sampler"), found)
 
 
-def _published(result: AuditResult, sampler: object, scores: GameScores, forget: Callable[[], None]) -> AuditOutcome:
+def _published(result: AuditResult, sampler: object, found: Bounded) -> AuditOutcome:
     published = published_by_simulation(result, sampler)
-    return AuditOutcome(result.model_copy(update={"published": published}), score_files(scores), forget)
+    return AuditOutcome(result.model_copy(update={"published": published}), score_files(found.scores), found.forget)
 
 
 def _warned(sentence: str, warnings: Sequence[str]) -> str:
@@ -183,7 +180,7 @@ def _warned(sentence: str, warnings: Sequence[str]) -> str:
 
 def _game(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
     """What is played, in words; all five parts of the game stand in it. Without `labels`: simulated."""
-    canary = f"{game.canary} (record {game.record}: {CANARIES[game.canary]}"
+    canary = f"{game.canary} (record {CANARY}: {CANARIES[game.canary]}"
     if game.canary == "worst-case":
         canary += f"; the others contribute {'0' if game.others == 'zero' else '+C'}"
     section: dict[str, Plain] = {
@@ -198,18 +195,6 @@ def _game(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dic
     if labels is not None and game.neighbours not in ("add-remove", "zero-out"):
         section["labels"] = f"{labels[0]} in the world 'out', {labels[1]} in 'in'"
     return section
-
-
-def _played(game: dict[str, Plain], found: Bounded, audit: AuditPlan) -> dict[str, Plain]:
-    """Return `game` with what came of it."""
-    scores = found.scores
-    if scores.participations is not None:
-        game["participations"] = "{} to {}".format(*scores.participations)
-    if scores.saturated is not None:
-        game["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
-    stopped = found.done.stopped
-    cut: dict[str, Plain] = {"stopped": stopped, "runs_asked": audit.runs} if stopped else {}
-    return {**game, **scores.fitted, **cut}
 
 
 def mechanism_outcome(
@@ -252,27 +237,26 @@ def mechanism_outcome(
         "runs_out": len(scores.out_scores),
     }
     claim, theory = Claimed(epsilon, delta, "whoever sees the view", "its own"), Theory()
-    privacy = section(theory, claim, found.bounds, confidence=audit.confidence)
+    privacy = section(theory, claim, found)
     ceiling = max(bound.ceiling for bound in found.bounds if can_refute(bound))
     note = "the claimed curve is the least that an (epsilon, delta) mechanism may have"
-    workers = {"workers": audit.workers.words(), **found.memory}
     unkept = {"not_kept": not_kept} if not_kept else {}
     result = AuditResult(
         method=path,
         dataset="its own",
         adversary="the view's owner",
-        game=_played(game, found, audit),
+        game={**game, **found.facts},
         privacy=privacy,
         exactly_gaussian=exactly_gaussian,
         sentence=_warned(said("mechanism", path, privacy, ceiling), warnings),
         warnings=warnings,
-        tradeoff=tradeoff_of(scores, claim, theory, of_method=False, confidence=audit.confidence, note=note),
-        by_runs=found.by_runs(delta=delta, confidence=audit.confidence, seed=seed),
+        tradeoff=tradeoff_of(found, claim, theory, of_method=False, note=note),
+        by_runs=found.by_runs,
         seed=seed,
-        compute={"device": "cpu", "audit_chunk": audit.chunk, **workers, **unkept},
+        compute={"device": "cpu", "audit_chunk": audit.chunk, **found.compute, **unkept},
         versions=versions(),
     )
-    return _published(result, None, scores, found.forget)
+    return _published(result, None, found)
 
 
 def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
@@ -316,15 +300,13 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
         coin_flips=True,
         seed=seed,
     )
+    scores = GameScores(inside, outside, "one-run", saturated=played.saturated)
     return _judged(
+        Bounded(scores=scores, bounds=bounds, plan=audit, delta=config.delta, seed=seed),
         Claimed(config.epsilon, config.delta, adversary, audit.neighbours),
         scalar_release(config, played.plan, case.deployment),
         played.plan,
-        GameScores(inside, outside, "one-run", saturated=played.saturated),
-        bounds,
-        audit,
         provenance(case),
-        curves=False,  # the canaries of one training depend on each other, so their scores have no band
         game={
             "mechanism": "one real training",
             "canary": f"{canaries} worst-case records ({CANARIES['worst-case']}), labels by fair coins",

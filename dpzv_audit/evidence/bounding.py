@@ -17,9 +17,9 @@ from dpzv_audit.execution.executor import Workers
 from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
 from dpzv_audit.games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
 from dpzv_audit.games.game import DEFAULT_NORM
-from dpzv_audit.games.scores import GameScores
+from dpzv_audit.games.scores import GameScores, side_pair
 from dpzv_audit.halving import shortage
-from dpzv_audit.results import BoundByRuns, Wealth
+from dpzv_audit.results import BoundByRuns, Plain, Wealth
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS, GENERAL_TESTS, audit_scores
 from dpzv_audit.statistics.sequential import paired, wealth_against
 
@@ -75,34 +75,50 @@ class AuditPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
-    """What one game proved: its scores, the bounds from them, how its trials were collected and where they are kept."""
+    """What one game proved at `delta`: scores, bounds from them, and how and where its trials were collected."""
 
     scores: GameScores
     bounds: tuple[EmpiricalBound, ...]
-    done: Collected
-    store: ChunkStore | None
+    plan: AuditPlan
+    delta: float
+    seed: int
+    done: Collected | None = None
+    store: ChunkStore | None = None
 
     @property
-    def memory(self) -> dict[str, str]:
-        """What a result says where memory did not suffice for a chunk; nothing where it did."""
-        return shortage(None if self.done.fitted is None else 2 * self.done.fitted)
+    def compute(self) -> dict[str, Plain]:
+        """What a result says of the work: who did it, and where memory did not suffice for a chunk."""
+        fitted = None if self.done is None else self.done.fitted
+        return {"workers": self.plan.workers.words(), **shortage(None if fitted is None else 2 * fitted)}
 
-    def by_runs(self, *, delta: float, confidence: float, seed: int = 0) -> list[BoundByRuns]:
-        """Return what ever more of the runs prove, by estimator.
+    @property
+    def facts(self) -> dict[str, Plain]:
+        """What a result says beside the game of what came of it."""
+        scores, found = self.scores, dict[str, Plain]()
+        if scores.participations is not None:
+            found["participations"] = "{} to {}".format(*scores.participations)
+        if scores.saturated is not None:
+            found["saturated"] = "yes, in every run" if scores.saturated else "no: the server undid it in some run"
+        found |= scores.fitted
+        if self.done is not None and self.done.stopped:
+            found |= {"stopped": self.done.stopped, "runs_asked": self.plan.runs}
+        return found
 
-        Each point is an audit of its own at `confidence`; the best of them is no bound.
-        """
+    @property
+    def by_runs(self) -> list[BoundByRuns]:
+        """What ever more of the runs prove, by estimator: each point an audit of its own, the best of them no bound."""
         total = min(len(self.scores.in_scores), len(self.scores.out_scores))
-        sizes = sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
         return [
             BoundByRuns(runs=n, estimator=bound.name, epsilon_lower=bound.epsilon_lower, assumes=bound.assumes)
-            for n in sizes
-            for bound in lower_bounds(self.scores, delta=delta, confidence=confidence, seed=seed, share=n / total)
+            for n in sorted({int(n) for n in np.geomspace(min(_LEAST_RUNS, total), total, _SIZES)})
+            for bound in lower_bounds(
+                self.scores, delta=self.delta, confidence=self.plan.confidence, seed=self.seed, share=n / total
+            )
         ]
 
     def forget(self) -> None:
         """Remove the stored chunks, unless a time limit left something to go on with."""
-        if self.store is not None and self.done.stopped is None:
+        if self.store is not None and self.done is not None and self.done.stopped is None:
             self.store.remove()
 
 
@@ -112,18 +128,13 @@ def bounded(
     scored: Callable[[Arrays], GameScores],
     *,
     delta: float,
-    seed: int = 0,
+    seed: int,
     reporter: Reporter | None = None,
 ) -> Bounded:
-    """Collect the trials of one game and return what the scores that `scored` makes of them prove."""
-    done, store = collected(trials, plan, reporter or silent(), delta)
-    scores = scored(done.arrays)
-    bounds = lower_bounds(scores, delta=delta, confidence=plan.confidence, seed=seed)
-    return Bounded(scores=scores, bounds=bounds, done=done, store=store)
+    """Collect `plan.runs` pairs of `trials` and return what the scores that `scored` makes of them prove.
 
-
-def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float) -> tuple[Collected, ChunkStore | None]:
-    """Collect `plan.runs` pairs of `trials`; progress shows the bound so far. Also return where chunks are kept."""
+    Progress shows the bound so far.
+    """
     if plan.max_minutes is not None and not plan.max_minutes > 0.0:
         raise InputError("must be above 0", "max_minutes", plan.max_minutes)
     # A chunk counts trainings, of which a pair has two.
@@ -132,7 +143,7 @@ def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float)
     if plan.folder is not None:
         key = run_key({**trials.facts(), "runs": plan.runs, "chunk": pairs})
         store = ChunkStore(plan.folder / key, resume=plan.resume)
-    stage = reporter.stage("audit", 2 * plan.runs)
+    stage = (reporter or silent()).stage("audit", 2 * plan.runs)
 
     def progress(done: int, arrays: Arrays) -> None:
         stage(2 * done, note=_so_far(arrays, delta, plan.confidence))
@@ -144,14 +155,16 @@ def collected(trials: Trials, plan: AuditPlan, reporter: Reporter, delta: float)
         store=store,
         progress=progress,
     )
-    return collect(trials, plan.runs, effort), store
+    done = collect(trials, plan.runs, effort)
+    scores = scored(done.arrays)
+    bounds = lower_bounds(scores, delta=delta, confidence=plan.confidence, seed=seed)
+    return Bounded(scores=scores, bounds=bounds, plan=plan, delta=delta, seed=seed, done=done, store=store)
 
 
 def _so_far(arrays: Arrays, delta: float, confidence: float) -> str:
     if "in_scores" not in arrays:
         return ""
-    scores = (np.asarray(arrays[f"{side}_scores"], dtype=np.float64) for side in ("in", "out"))
-    bound = audit_scores(*scores, delta=delta, confidence=confidence, estimators=("joint",))[0]
+    bound = audit_scores(*side_pair(arrays, "scores"), delta=delta, confidence=confidence, estimators=("joint",))[0]
     return f"epsilon >= {down(bound.epsilon_lower)} so far"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
 from dpzv_audit.accounting import Release, gaps_of
 from dpzv_audit.errors import InputError
-from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Reporter, bounded
+from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Bounded, Reporter, bounded
 from dpzv_audit.evidence.games import account
 from dpzv_audit.evidence.sections import Case
 from dpzv_audit.evidence.verdict import (
@@ -21,7 +20,7 @@ from dpzv_audit.evidence.verdict import (
     refuted_given,
     verdict_on,
 )
-from dpzv_audit.findings import AdversaryName, EmpiricalBound, NeighbourRelation
+from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adversary
 from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
@@ -82,10 +81,9 @@ def privacy_sections(
         scored = partial(outcome_of, trials)
         found = bounded(trials, audit, scored, delta=noised.delta, seed=case.seed, reporter=reporter)
     claim = Claimed(noised.epsilon, noised.delta, adversary, NEIGHBOURS)
-    scores, bounds = (None, ()) if found is None else (found.scores, found.bounds)
-    why_not = _UNAUDITED if audit.runs else "no audit was asked for"
     release = scalar_release(noised, the_plan, deployment)
-    return privacy_of(claim, release, the_plan, scores, bounds, confidence=audit.confidence, why_not=why_not)
+    why_not = _UNAUDITED if audit.runs else "no audit was asked for"
+    return privacy_of(claim, release, the_plan, found, confidence=audit.confidence, why_not=why_not)
 
 
 def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
@@ -106,13 +104,15 @@ def privacy_of(
     claim: Claimed,
     release: Release,
     the_plan: Plan,
-    scores: GameScores | None,
-    estimators: Sequence[EmpiricalBound],
+    found: Bounded | None,
     *,
-    confidence: float,
+    confidence: float | None = None,
     why_not: str = "",
 ) -> tuple[Privacy, Tradeoff | None]:
-    """The privacy section and the trade-off curves of a training and, if there was an audit, its scores and bounds."""
+    """The privacy section and the trade-off curves of a training and, if there was an audit, of what it found.
+
+    Without one `confidence` is that which was asked for, and `why_not` says why there was none.
+    """
     assert claim.delta is not None
     relation = cast(NeighbourRelation, claim.neighbours)
     theory = account(
@@ -130,26 +130,27 @@ def privacy_of(
         "rounds_by_client": list(the_plan.rounds_by_client),
         "participations": the_plan.participations,
     }
-    not_audited = {"not_audited": why_not} if scores is None else {}
-    privacy = section(theory, claim, estimators, confidence=confidence, release=facts, **not_audited)
-    if scores is None:
-        return privacy, None
+    if found is None:
+        return section(theory, claim, confidence=confidence, release=facts, not_audited=why_not), None
+    privacy = section(theory, claim, found, release=facts)
     note = (
         "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), as theorem 5.1 "
-        f"claims it; {seen_in_words(scores)}, and the recomputed curve counts the rounds of all clients"
+        f"claims it; {seen_in_words(found.scores)}, and the recomputed curve counts the rounds of all clients"
     )
-    return privacy, tradeoff_of(scores, claim, theory, of_method=True, confidence=confidence, note=note)
+    return privacy, tradeoff_of(found, claim, theory, of_method=True, note=note)
 
 
 def section(
     theory: Theory,
     claim: Claimed,
-    estimators: Sequence[EmpiricalBound] = (),
+    found: Bounded | None = None,
     *,
     confidence: float | None = None,
     **more: Any,
 ) -> Privacy:
-    """Return what theory and estimators say of a claim; with `confidence`, that of an audit, also the verdict."""
+    """Return what theory and an audit say of a claim; with `confidence`, by default the audit's, also the verdict."""
+    estimators = () if found is None else found.bounds
+    confidence = confidence if found is None else found.plan.confidence
     claimed, gating = claim.epsilon, [bound for bound in estimators if can_refute(bound)]
     lower = largest_gating(estimators)
     if confidence is not None:
@@ -206,12 +207,10 @@ def _of_channel(
     )
 
 
-def tradeoff_of(
-    scores: GameScores, claim: Claimed, theory: Theory, *, of_method: bool, confidence: float, note: str
-) -> Tradeoff:
+def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bool, note: str) -> Tradeoff:
     """Return the curves of the claimed (epsilon, delta), of the sound bound and of the scores on one grid."""
     assert claim.delta is not None
-    curve = empirical_tradeoff(scores.in_scores, scores.out_scores, confidence=confidence)
+    curve = empirical_tradeoff(found.scores.in_scores, found.scores.out_scores, confidence=found.plan.confidence)
     return Tradeoff(
         **vars(curve),
         claimed=claimed_curve(curve.alpha, claim.epsilon, claim.delta, of_method=of_method),

@@ -21,13 +21,6 @@ from dpzv_audit.statistics.sequential import SequentialTest
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-MEANINGS: dict[Verdict, str] = {
-    "refuted": "the measured lower bound lies above the claim at the stated confidence",
-    "overclaimed": "nothing refuted the claim, but no sound upper bound against this adversary supports it",
-    "supported": "a sound upper bound lies at or below the claim, and nothing refuted it",
-    "inconclusive": "there is no theory to lean on, and the audit did not refute the claim",
-}
-
 GIVEN_GAUSSIAN = "given Gaussian noise"
 """What a bound on a Gaussian trade-off curve takes as given where it may refute a claim of (epsilon, delta)."""
 ACCURACY = 1e-9

@@ -39,6 +39,8 @@ SCORES: dict[str, str] = {
     "own": "the mechanism's own",
     "membership": "loss of the canary under the final model with the label of 'out', less that with the label of 'in'",
 }
+CANARY = 0
+"""Record number of the canary."""
 DEFAULT_NORM = 1000.0
 _KNOWS_IDS = ("client", "colluding-clients")
 
@@ -55,8 +57,6 @@ class Game:
         canary: See `CANARIES`.
         adversary: `client` (client 1), `colluding-clients` (all of them), `eavesdropper` (every scalar, no batch ids),
             `release` (the published scalars where the canary is worst-case, else the final model).
-        record: Record number of the canary.
-        labels: Its label in the worlds "out" and "in"; None: what the canary says.
         others: What the other records contribute beside a worst-case canary: 0 (`zero`) or +C each (`saturated`).
         first_pass_repeats: How often each batch of client 1's first pass serves, as in the attacked training.
         norm: What the features of a `state` canary are multiplied by.
@@ -67,8 +67,6 @@ class Game:
     neighbours: Neighbours = "replace-label"
     canary: Canary = "worst-case"
     adversary: GameAdversary = "client"
-    record: int = 0
-    labels: tuple[int, int] | None = None
     others: Others = "zero"
     first_pass_repeats: int = 1
     norm: float = DEFAULT_NORM
@@ -164,22 +162,16 @@ def score_kind(game: Game, clients: int) -> ScoreKind:
     return "replay" if sees_all and game.config.server_update != "dp-sgd" else "fitted"
 
 
-def labels_of(game: Game, own_label: int, unlikely: int, classes: int) -> tuple[int, int]:
-    """Return the canary's labels in the worlds "out" and "in"; `InputError` for labels given that cannot be.
+def _labels_of(game: Game, dataset: VerticalDataset) -> tuple[int, int]:
+    """Return the canary's labels in the worlds "out" and "in".
 
-    Not given: 0 and 1 for a worst-case or state canary, else its own label and, for a mislabelled one, the `unlikely`
-    label, for a random one the next class.
+    0 and 1 for a worst-case or state canary, else its own label and, for a mislabelled one, the one whose records it is
+    least like, for a random one the next class.
     """
-    if game.labels is not None:
-        low, high = game.labels
-        if low == high or not (0 <= low < classes and 0 <= high < classes):
-            raise InputError(
-                f"labels of the canary are {low} and {high}, must be two different classes below {classes}"
-            )
-        return low, high
     if game.canary in ("worst-case", "state"):
         return 0, 1
-    return own_label, unlikely if game.canary == "mislabelled" else (own_label + 1) % classes
+    own = int(dataset.train.labels[CANARY])
+    return own, _unlikely_label(dataset) if game.canary == "mislabelled" else (own + 1) % dataset.classes
 
 
 def as_game_adversary(name: str) -> GameAdversary:
@@ -214,14 +206,9 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     features of another record of the label that it has there, except in the blocks that the adversary holds; to one who
     holds them all it is `replace-label`.
     `add-remove`: "out" lacks the record. `zero-out`: both have it, in "out" nobody sends anything but 0 for it.
-    Raises `InputError` for a record or labels that cannot be.
+    Raises `InputError` for a canary that there cannot be.
     """
-    count = len(dataset.train)
-    if not 0 <= game.record < count:
-        raise InputError(f"canary is record {game.record}, must be from 0 to {count - 1}")
-    own_label = int(dataset.train.labels[game.record])
-    unlikely = _unlikely_label(dataset, game.record) if game.canary == "mislabelled" else own_label
-    labels = labels_of(game, own_label, unlikely, dataset.classes)
+    labels = _labels_of(game, dataset)
     features: Features = dataset.train.features
     if game.canary == "state":
         features = _scaled(features, game)
@@ -229,60 +216,56 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
         # The worst-case canary's contribution is -C where the others are at +C: there a wrong divisor shows.
         label = labels[0] if game.others == "saturated" else labels[1]
         own = label if game.canary in ("worst-case", "state") else labels[0]
-        inside = _with(dataset, features, game.record, own)
-        return Worlds((_without(inside, game.record), inside), labels, False, (False, True))
+        inside = _with(dataset, features, own)
+        return Worlds((_without(inside), inside), labels, False, (False, True))
     if game.neighbours == "zero-out":
-        inside = _with(dataset, features, game.record, labels[1])
+        inside = _with(dataset, features, labels[1])
         return Worlds((inside, inside), labels, False, (False, True))
-    out, inside = (_with(dataset, features, game.record, label) for label in labels)
+    out, inside = (_with(dataset, features, label) for label in labels)
     held = {"client": 1, "colluding-clients": len(features)}.get(game.adversary, 0)
     if game.neighbours == "replace-label" or held == len(features):
         return Worlds((out, inside), labels, True)
     donors = np.flatnonzero(dataset.train.labels == labels[1])
-    donors = donors[donors != game.record]
+    donors = donors[donors != CANARY]
     if donors.size == 0:
         raise InputError(
             f"but no other record has label {labels[1]} to take the canary's place: must be replace-label",
             "neighbours",
             "replace-record",
         )
-    changed: Features = tuple(
-        block if m < held else _row(block, game.record, block[donors[0]]) for m, block in enumerate(features)
-    )
-    return Worlds((out, _with(dataset, changed, game.record, labels[1])), labels, False)
+    changed: Features = tuple(block if m < held else _row(block, block[donors[0]]) for m, block in enumerate(features))
+    return Worlds((out, _with(dataset, changed, labels[1])), labels, False)
 
 
-def _unlikely_label(dataset: VerticalDataset, record: int) -> int:
+def _unlikely_label(dataset: VerticalDataset) -> int:
     """The label whose records' mean is furthest from the record's features; not its own."""
     rows = np.concatenate([block.reshape(len(block), -1) for block in dataset.train.features], axis=1)
     labels = dataset.train.labels
-    others = [label for label in np.unique(labels) if label != labels[record]]
+    others = [label for label in np.unique(labels) if label != labels[CANARY]]
     if not others:
         raise InputError("must be another: all records have one label", "canary", "mislabelled")
-    distances = [np.linalg.norm(rows[labels == label].mean(0) - rows[record]) for label in others]
+    distances = [np.linalg.norm(rows[labels == label].mean(0) - rows[CANARY]) for label in others]
     return int(others[int(np.argmax(distances))])
 
 
 def _scaled(features: Features, game: Game) -> Features:
     if any(block.dtype.kind != "f" for block in features):
         raise InputError("‹canary› state needs numeric features, must be used on other data than token ids")
-    return tuple(_row(block, game.record, block[game.record] * np.float32(game.norm)) for block in features)
+    return tuple(_row(block, block[CANARY] * np.float32(game.norm)) for block in features)
 
 
-def _row(block: FeatureArray, record: int, value: Any) -> FeatureArray:
+def _row(block: FeatureArray, value: Any) -> FeatureArray:
     changed = block.copy()
-    changed[record] = value
+    changed[CANARY] = value
     return changed
 
 
-def _with(dataset: VerticalDataset, features: Features, record: int, label: int) -> VerticalDataset:
+def _with(dataset: VerticalDataset, features: Features, label: int) -> VerticalDataset:
     labels = dataset.train.labels.copy()
-    labels[record] = label
+    labels[CANARY] = label
     return replace(dataset, train=Records(features=features, labels=labels))
 
 
-def _without(dataset: VerticalDataset, record: int) -> VerticalDataset:
-    train = dataset.train
-    kept = np.delete(np.arange(len(train)), record)
-    features: Features = tuple(block[kept].copy() for block in train.features)
-    return replace(dataset, train=Records(features=features, labels=train.labels[kept]))
+def _without(dataset: VerticalDataset) -> VerticalDataset:
+    features: Features = tuple(np.delete(block, CANARY, axis=0) for block in dataset.train.features)
+    return replace(dataset, train=Records(features=features, labels=np.delete(dataset.train.labels, CANARY)))

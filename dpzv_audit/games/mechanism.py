@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +49,6 @@ Streams = Callable[[int, int | None], np.random.Generator]
 _GRACE_SECONDS = 5.0
 """How long after its limit a run that no signal reaches (in native code) takes its worker process down."""
 _RIGHT = "must be a number or a vector of numbers"
-
-
-class Mechanism(Protocol):
-    """What `factory()` returns; see this module's description. `run_batch` and `score` are optional."""
-
-    def run(self, world: int, rng: np.random.Generator) -> Any:
-        """Run once in `world` and return the score, or the adversary's view as a vector."""
 
 
 class _TooLong(BaseException):
@@ -130,18 +123,16 @@ def play(
         for begin, end in [(first, last)] if at_once else [(number, number + 1) for number in range(first, last)]:
             pair: list[Floats] = []
             for world in (0, 1):
-                where = runner.runs(world, begin, end)
                 rng = streams(world, None if at_once else begin)
-                pair.append(runner.batch(world, rng, where, end - begin) if at_once else runner.once(world, rng, where))
-                found, before = pair[-1], rows[0][0] if rows[0] else pair[0]
-                runner.check_shape(found[0] if at_once else found, before[0] if at_once else before, where)
-            for world in (0, 1):
-                rows[world].append(pair[world])
+                pair.append((runner.batch if at_once else runner.once)(world, rng, begin, end))
+                runner.check_shape(pair[-1][0], (rows[0] or pair)[0][0], runner.runs(world, begin, end))
+            for side, found in zip(rows, pair, strict=True):
+                side.append(found)
     except AuditError as error:
         failure = error
     if not rows[1]:
         return {}, failure
-    out, inside = (side[0] if at_once else np.stack(side) for side in rows)
+    out, inside = (np.concatenate(side) for side in rows)
     name = "scores" if out.ndim == 1 else "features"
     return {f"out_{name}": out, f"in_{name}": inside}, failure
 
@@ -159,16 +150,17 @@ class _Runner:
         numbers = f"run {last}" if last - first == 1 else f"runs {first + 1} to {last}"
         return f"mechanism {self.label}: {numbers} of the world {('out', 'in')[world]!r}"
 
-    def once(self, world: int, rng: np.random.Generator, where: str) -> Floats:
-        """Return the answer of one run, a score () or a view (d,)."""
-        run = getattr(self.made, "run", self.made)
+    def once(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
+        """Return the answer of one run, a score (1,) or a view (1, d)."""
+        run, where = getattr(self.made, "run", self.made), self.runs(world, first, last)
         value = _numbers(self._guarded(lambda: self._scored(run(world, rng)), where), where)
         if value.ndim > 1:
             raise InputError(f"{where} answered an array of shape {value.shape}, must be a number or a vector")
-        return value
+        return value[None]
 
-    def batch(self, world: int, rng: np.random.Generator, where: str, runs: int) -> Floats:
-        """Return the answers of so many runs at once, (n,) or (n, d)."""
+    def batch(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
+        """Return the answers of runs at once, (n,) or (n, d)."""
+        runs, where = last - first, self.runs(world, first, last)
         answers = self._guarded(lambda: self.made.run_batch(world, rng, runs), where, runs=runs)
         right = f"must be ({runs},) or ({runs}, d)"
         try:
@@ -186,7 +178,8 @@ class _Runner:
             raise InputError(f"{where} answered an array of shape {found.shape}, {right}")
         return found
 
-    def check_shape(self, found: Floats, before: Floats, where: str) -> None:
+    @staticmethod
+    def check_shape(found: Floats, before: Floats, where: str) -> None:
         """Raise `InputError` for an answer of another shape than the one before it."""
         if found.shape != before.shape:
             raise InputError(

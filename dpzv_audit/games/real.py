@@ -34,7 +34,7 @@ from dpzv_audit.data.files import model_digest
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Arrays
-from dpzv_audit.games.game import Game, Others, Worlds, score_kind, worlds_of
+from dpzv_audit.games.game import CANARY, Game, Others, Worlds, score_kind, worlds_of
 from dpzv_audit.games.transcript import Sampling, cap_weights, known_ids_score, mixture_score, summaries
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Adversary, Message, View, ViewRecorder
@@ -88,7 +88,7 @@ class RealTrials:
                 records=len(self.worlds.data[1].train),
                 clients=self.dataset.clients,
                 seed=self.seed,
-                repeats=repeats_of(self._canaries((self.game.record,))),
+                repeats=repeats_of(self._canaries((CANARY,))),
             ),
         )
 
@@ -164,9 +164,9 @@ class RealTrials:
         labels = np.tile(dataset.train.labels, (len(rows), 1))
         present = self.worlds.present[worlds[0]]
         if self.worlds.label_alone:
-            labels[:, game.record] = [self.worlds.labels[world] for world in row_worlds]
+            labels[:, CANARY] = [self.worlds.labels[world] for world in row_worlds]
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=self.device, labels=labels)
-        canaries = self._canaries((game.record,) if present else ())
+        canaries = self._canaries((CANARY,) if present else ())
         clients = (1,) if game.adversary == "client" else tuple(range(1, self.dataset.clients + 1))
         kind = "eavesdropper" if game.adversary == "release" else game.adversary
         recorder = ViewRecorder(Adversary(kind, clients), kinds=("scalar",))
@@ -194,7 +194,7 @@ class RealTrials:
         if self.kind == "mixture":
             return {"scores": self._mixture(scalars)}
         ids = view.batches() if game.knows_ids else None
-        held = None if ids is None else (ids == game.record).any(2).cpu().numpy()
+        held = None if ids is None else (ids == CANARY).any(2).cpu().numpy()
         if self.kind == "fitted":
             features = summaries(scalars, held, skip_held=game.canary == "state")
             return {"features": features} if held is None else {"features": features, "counts": held.sum(0)}
@@ -231,14 +231,14 @@ class RealTrials:
 
         Where the record itself is added or replaced, its loss with its label of "in".
         """
-        game, fed = self.game, run.federation
+        fed = run.federation
         inside = self.worlds.data[1].train
-        rows = [torch.from_numpy(block[[game.record]]).to(self.device) for block in inside.features]
+        rows = [torch.from_numpy(block[[CANARY]]).to(self.device) for block in inside.features]
         typed = [row.to(fed.dtype) if row.dtype.is_floating_point else row for row in rows]
         embedded = [fed.embed_all(client, row) for client, row in zip(fed.clients, typed, strict=True)]
         logits: Tensor = fed.server.forward(fed.server_parameters, torch.cat(embedded, 2))[:, 0]
         losses = -torch.log_softmax(logits.double(), 1)
-        own = losses[:, int(inside.labels[game.record])]
+        own = losses[:, int(inside.labels[CANARY])]
         difference = losses[:, self.worlds.labels[0]] - own if self.worlds.label_alone else -own
         return difference.nan_to_num(nan=0.0, posinf=1e30, neginf=-1e30).cpu().numpy()
 
@@ -281,7 +281,7 @@ class Twins:
     def on_message(self, message: Message) -> None:
         """Note which rounds held the canary."""
         if message.sender == SERVER and message.kind == "scalar" and message.ids is not None:
-            self._held.append((message.ids[::2] == self._game.record).any(1))
+            self._held.append((message.ids[::2] == CANARY).any(1))
 
     def on_note(self, party: int, round_: int, name: str, value: object) -> None:
         """Notes do not matter here."""

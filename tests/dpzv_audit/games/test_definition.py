@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpzv_audit.errors import InputError
-from dpzv_audit.games.game import CANARIES, GAME_ADVERSARIES, NEIGHBOURS, SCORES, Game, why_undefined
+from dpzv_audit.games.game import CANARIES, CANARY, GAME_ADVERSARIES, NEIGHBOURS, SCORES, Game, why_undefined
 from dpzv_audit.games.real import RealTrials
 from mechanisms.methods.dpzv import DPZVConfig
 
@@ -94,20 +94,20 @@ def test_worlds_differ_as_the_relation_says(dataset):
 
     def worlds(**options):
         config = DPZVConfig(**SMALL, **SAMPLING[PUBLIC])
-        return RealTrials(Game(config=config, record=5, **options), data).worlds.data
+        return RealTrials(Game(config=config, **options), data).worlds.data
 
     out, inside = worlds(canary="mislabelled")
-    assert out.train.labels[5] == data.train.labels[5] != inside.train.labels[5]
+    assert out.train.labels[CANARY] == data.train.labels[CANARY] != inside.train.labels[CANARY]
     assert all((a == b).all() for a, b in zip(out.train.features, inside.train.features, strict=True))
     out, inside = worlds(neighbours="replace-record", canary="random")
     assert (out.train.features[0] == inside.train.features[0]).all(), "the client's own block is held fixed"
     differs = (out.train.features[1] != inside.train.features[1]).any(1)
-    assert differs.nonzero()[0].tolist() == [5]
+    assert differs.nonzero()[0].tolist() == [CANARY]
     out, inside = worlds(neighbours="add-remove", canary="random", adversary="release")
     assert len(out.train) + 1 == len(inside.train) == 12
     out, inside = worlds(canary="state", norm=50.0)
-    assert np.allclose(inside.train.features[0][5], 50 * data.train.features[0][5])
-    assert (out.train.labels[5], inside.train.labels[5]) == (0, 1)
+    assert np.allclose(inside.train.features[0][CANARY], 50 * data.train.features[0][CANARY])
+    assert (out.train.labels[CANARY], inside.train.labels[CANARY]) == (0, 1)
 
 
 @pytest.mark.parametrize("adversary", ["colluding-clients", "client"])

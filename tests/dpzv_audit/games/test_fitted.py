@@ -75,8 +75,8 @@ def test_the_choice_refutes_no_true_claim(seeds, pairs):
 def test_a_linear_leak_gets_a_linear_score_and_the_same_bound():
     """Where the sum is the likelihood ratio, richer scores gain nothing, and the plain one is kept."""
 
-    def leak(generator, n, sign):
-        return sign * 0.6 + generator.standard_normal((n, 4))
+    def leak(world):
+        return world.sign * 0.6 + world.generator.standard_normal((world.runs, 4))
 
     kinds = []
     for seed in range(4):

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Effort, collect
-from dpzv_audit.games.game import Game
+from dpzv_audit.games.game import CANARY, Game
 from dpzv_audit.games.real import CanaryClient, RealTrials, logit_directions
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import MLP
@@ -67,7 +67,7 @@ def both_worlds(play):
         play(replace(game, method=replace(DPZV, run=run_of), config=quiet), data, runs=1, seed=seed)
         answers = [m for m in messages if m.kind == "scalar"]
         scalars = torch.stack([m.payload for m in answers])
-        held = torch.stack([(m.ids[0] == game.record).any() for m in answers])
+        held = torch.stack([(m.ids[0] == CANARY).any() for m in answers])
         sizes = torch.stack([(m.ids[0] >= 0).sum() for m in answers])
         return scalars, held, sizes, messages
 
@@ -79,7 +79,7 @@ def both_worlds(play):
 def test_the_canary_saturates_through_the_real_path(name, others, both_worlds, dataset):
     """In each round with the canary the worlds differ by exactly 2C/B, in others by nothing; other records as said."""
     config = DPZVConfig(**{**SMALL, **VARIANTS[name]})
-    game = Game(config=config, record=5, labels=(2, 0), others=others)
+    game = Game(config=config, others=others)
     for replica in range(3):
         scalars, held, sizes, _ = both_worlds(game, dataset(), replica=replica)
         unit = config.clip / config.batch_size
@@ -100,14 +100,14 @@ def test_the_canary_saturates_through_the_real_path(name, others, both_worlds, d
 def test_joint_zo_with_zero_others_is_a_mixture_and_says_so(both_worlds, dataset, play, exactly_gaussian):
     """The perturbed server makes records that send zeros contribute: why such scores are not called Gaussian."""
     config = DPZVConfig(**SMALL, server_update="joint-zo")
-    scalars, held, _, _ = both_worlds(Game(config=config, record=5, labels=(2, 0)), dataset())
+    scalars, held, _, _ = both_worlds(Game(config=config), dataset())
     assert (scalars.mean(1)[held].abs() > 1e-6).any()
     assert not exactly_gaussian(play(Game(config=config), dataset(), runs=2))
 
 
 def test_the_worlds_differ_in_the_canarys_label_alone(both_worlds, dataset):
     """Everything sent up is the same in both worlds, and so is every scalar before the first round with the canary."""
-    game = Game(config=DPZVConfig(**SMALL), record=5, labels=(0, 1))
+    game = Game(config=DPZVConfig(**SMALL))
     scalars, held, _, messages = both_worlds(game, dataset())
     for message in messages:
         if message.kind != "scalar":
@@ -137,11 +137,11 @@ def test_play_changes_the_canarys_label_alone(monkeypatch, dataset, play):
 
     monkeypatch.setattr(TrainingData, "of", classmethod(spy))
     data = dataset()
-    play(Game(config=DPZVConfig(**SMALL), record=7, labels=(1, 2)), data, runs=3, chunk=3)
+    play(Game(config=DPZVConfig(**SMALL)), data, runs=3, chunk=3)
     labels = np.concatenate(given_labels)
     assert labels.shape == (6, 12)
-    assert labels[:, 7].tolist() == [1, 2] * 3
-    assert (np.delete(labels, 7, axis=1) == np.delete(data.train.labels, 7)).all()
+    assert labels[:, CANARY].tolist() == [0, 1] * 3
+    assert (np.delete(labels, CANARY, axis=1) == np.delete(data.train.labels, CANARY)).all()
 
 
 @settings(derandomize=True, deadline=None, max_examples=5)
@@ -274,11 +274,6 @@ def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(dataset
 @pytest.mark.parametrize(
     ("game", "runs", "message"),
     [
-        ({"record": 12}, 3, "canary is record 12, must be from 0 to 11"),
-        ({"record": -1}, 3, "canary is record -1"),
-        ({"labels": (1, 1)}, 3, "labels of the canary are 1 and 1, must be two different classes below 3"),
-        ({"labels": (0, 3)}, 3, "are 0 and 3"),
-        ({"labels": (-1, 0)}, 3, "are -1 and 0"),
         ({}, 0, "runs is 0, must be a whole number of at least 1"),
         ({"config": DPZVConfig(batch_size=13)}, 3, "batch_size is 13"),
     ],
