@@ -22,7 +22,8 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
     success, accuracy = result.success, result.utility.test_accuracy
     assert success is not None
     assert accuracy is not None
-    over, baselines = success.over_trainings, list(result.baselines.values())
+    baselines = list(result.baselines.values())
+    over = {} if success.over_trainings is None else vars(success.over_trainings)
     highest = max((of_these_trainings(b)[1] for b in baselines), default=0.0)
     reference = max((b.value if isinstance(b, Interval) else b for b in baselines), default=0.0)
     damage = (success.value - reference) / (1.0 - reference) if reference < 1.0 else 0.0
@@ -34,11 +35,11 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
         "low": success.low,
         "high": success.high,
         "reference": reference,
-        "trainings": None if over is None else over.count,
-        "least": None if over is None else over.least,
-        "most": None if over is None else over.most,
-        "over_low": None if over is None else over.low,
-        "over_high": None if over is None else over.high,
+        "trainings": over.get("count"),
+        "least": over.get("least"),
+        "most": over.get("most"),
+        "over_low": over.get("low"),
+        "over_high": over.get("high"),
         "reference_high": highest,
         "clear": all(compared(success, b).side == "above" for b in baselines or (0.0,)),
         "damage": min(1.0, max(0.0, damage)),

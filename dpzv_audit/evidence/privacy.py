@@ -11,6 +11,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.bounding import NEIGHBOURS, AuditPlan, Bounded, Reporter, bounded
 from dpzv_audit.evidence.games import account
 from dpzv_audit.evidence.sections import Case
+from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import (
     NO_NOISE,
     Theory,
@@ -24,7 +25,6 @@ from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adversary
 from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
-from dpzv_audit.games.scores import GameScores
 from dpzv_audit.results import Privacy, Tradeoff
 from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.tradeoff import claimed_curve, empirical_tradeoff
@@ -132,12 +132,8 @@ def privacy_of(
     }
     if found is None:
         return section(theory, claim, confidence=confidence, release=facts, not_audited=why_not), None
-    privacy = section(theory, claim, found, release=facts)
-    note = (
-        "the claimed curve is the Gaussian one (mu-GDP) that goes through the claimed (epsilon, delta), as theorem 5.1 "
-        f"claims it; {seen_in_words(found.scores)}, and the recomputed curve counts the rounds of all clients"
-    )
-    return privacy, tradeoff_of(found, claim, theory, of_method=True, note=note)
+    note = said("curves", found.scores.participations)
+    return section(theory, claim, found, release=facts), tradeoff_of(found, claim, theory, of_method=True, note=note)
 
 
 def section(
@@ -191,11 +187,7 @@ def _of_channel(
     (release,) = releases
     gaps = gaps_of(release, adversary, relation)
     theory = account(release, adversary=adversary, neighbours=relation, delta=noise.delta)
-    rests = f"rests on the gap {', '.join(gaps)}" if gaps else "sound"
-    words = (
-        f"noise of standard deviation {release.sigma:.6g} on every coordinate of a row clipped to "
-        f"{release.clip:g}, {release.channel} channel, against the {adversary}, {relation}: {rests}"
-    )
+    words = said("channel", release, adversary, relation, gaps)
     own = ("channel", "sigma", "noise", "clip", "rounds", "participations")
     facts = {name: getattr(release, name) for name in own}
     return section(
@@ -217,15 +209,6 @@ def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bo
         recomputed=recomputed_curve(curve.alpha, theory, claim.delta),
         note=note,
     )
-
-
-def seen_in_words(scores: GameScores) -> str:
-    """How often the adversary saw the canary."""
-    if scores.participations is None:
-        return "the adversary did not know which rounds held the canary"
-    low, high = scores.participations
-    seen = str(low) if low == high else f"{low} to {high}"
-    return f"the adversary saw the canary in {seen} of its own rounds"
 
 
 def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:

@@ -5,7 +5,9 @@ Source: Nasr et al., "Adversary instantiation", S&P 2021.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -25,20 +27,9 @@ ScoreKind = Literal["residuals", "mixture", "replay", "fitted", "membership"]
 
 NEIGHBOURS: tuple[Neighbours, ...] = get_args(Neighbours)
 GAME_ADVERSARIES: tuple[GameAdversary, ...] = get_args(GameAdversary)
-CANARIES: dict[Canary, str] = {
-    "worst-case": "its clipped difference is +C in one world and -C (or absent) in the other, whenever it takes part",
-    "state": "a record of large feature norm, scored only on rounds that do not contain it",
-    "mislabelled": "a record with its own label in 'out', and in 'in' the one whose records it is least like",
-    "random": "an ordinary record with its own label in 'out' and the next class in 'in'",
-}
-SCORES: dict[str, str] = {
-    "residuals": "exact likelihood ratio: the scalars of batches with the canary, less what the others add, summed",
-    "mixture": "exact likelihood ratio of the scalars alone, in which the sampler hides the canary's rounds",
-    "replay": "exact likelihood ratio: the scalars under either world, played again from the scalars received",
-    "fitted": "fitted to the views on separate runs",
-    "own": "the mechanism's own",
-    "membership": "loss of the canary under the final model with the label of 'out', less that with the label of 'in'",
-}
+_WORDS = tomllib.loads((Path(__file__).parent / "tables" / "games.toml").read_text("utf-8"))
+CANARIES: dict[Canary, str] = _WORDS["canaries"]
+SCORES: dict[str, str] = _WORDS["scores"]
 CANARY = 0
 """Record number of the canary."""
 DEFAULT_NORM = 1000.0

@@ -148,7 +148,7 @@ class RealTrials:
         if game.canary != "worst-case":
             return {}
         return {
-            m: CanaryClient(records, self.worlds.labels, game.others, game.first_pass_repeats if m == 1 else 1)
+            m: CanaryClient(records, game.others, game.first_pass_repeats if m == 1 else 1)
             for m in range(1, self.dataset.clients + 1)
         }
 
@@ -180,7 +180,7 @@ class RealTrials:
             noised=twins,
         )
         run = game.method.start(data, config, context)
-        saturated = train_aimed(run, canaries, config, len(self.plan.active), self.worlds.labels, self.seed)
+        saturated = train_aimed(run, canaries, config, len(self.plan.active), self.seed)
         found = twins.scores() if twins else self._scored(recorder.view, run)
         if canaries:
             found["saturated"] = np.full(len(replicas), saturated)
@@ -323,16 +323,12 @@ def strength(config: DPZVConfig) -> float:
 class CanaryClient:
     """Sends the canaries' saturating embeddings, and for every other record embeddings that contribute 0 or +C.
 
-    `records` are the canaries, none where the record is absent from this world; `labels` the two that tell the worlds
-    apart.
+    `records` are the canaries, none where the record is absent from this world. Labels 0 and 1 tell the worlds apart.
     """
 
-    def __init__(
-        self, records: tuple[int, ...], labels: tuple[int, int], others: Others = "zero", first_pass_repeats: int = 1
-    ) -> None:
+    def __init__(self, records: tuple[int, ...], others: Others = "zero", first_pass_repeats: int = 1) -> None:
         self.first_pass_repeats = first_pass_repeats
         self._records = torch.tensor(records, dtype=torch.int64)
-        self._labels = labels
         self._others = others
 
     def aim(self, candidates: Tensor, differences: Tensor, labels: Tensor) -> None:
@@ -343,9 +339,7 @@ class CanaryClient:
             differences: (K, n, classes) loss at h+ less loss at h- under every label.
             labels: Labels (K, N) of all records.
         """
-        low, high = self._labels
-        reach = torch.minimum(-differences[..., low], differences[..., high])
-        self.reach, best = reach.max(1)
+        self.reach, best = _reach(differences).max(1)
         self.embedding = candidates[torch.arange(len(best), device=best.device), best]
         # For every class the candidate under which its own loss difference is largest: it contributes +C.
         most = differences.argmax(1)
@@ -366,10 +360,13 @@ class CanaryClient:
 
     def saturates(self, fed: Federation, number: int, config: DPZVConfig) -> bool:
         """Whether what this client sends for the canary still saturates the clip under the server's parameters."""
-        low, high = self._labels
-        differences = loss_differences(fed, number, self.embedding.unsqueeze(1))
-        reach = torch.minimum(-differences[..., low], differences[..., high])
+        reach = _reach(loss_differences(fed, number, self.embedding.unsqueeze(1)))
         return bool((reach >= saturating_difference(config)).all())
+
+
+def _reach(differences: Tensor) -> Tensor:
+    """How far embeddings get with both labels: the smaller of the loss differences, in the direction of each."""
+    return torch.minimum(-differences[..., 0], differences[..., 1])
 
 
 def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Tensor, classes: int) -> Tensor:
@@ -383,22 +380,15 @@ def logit_directions(server: Evaluator, parameters: ParameterStack, *, rows: Ten
     return torch.stack(directions, 1)
 
 
-def aim_all(
-    canaries: Mapping[int, CanaryClient],
-    fed: Federation,
-    config: DPZVConfig,
-    labels: tuple[int, int],
-    all_labels: Tensor,
-    seed: int,
-) -> None:
+def aim_all(canaries: Mapping[int, CanaryClient], fed: Federation, config: DPZVConfig, seed: int) -> None:
     """Aim every client's canary; `InputError` unless each saturates the clip at the start, on both sides.
 
     A canary that does not would make the audit blind without a word: a top model so small that all its hidden units
     are dead at the start has no embedding to send.
     """
     for number, canary in canaries.items():
-        candidates = _candidates(fed, config, labels, number, seed)
-        canary.aim(candidates, loss_differences(fed, number, candidates), all_labels)
+        candidates = _candidates(fed, config, number, seed)
+        canary.aim(candidates, loss_differences(fed, number, candidates), fed.data.labels)
     wanted = saturating_difference(config)
     reached = min(float(canary.reach.min()) for canary in canaries.values())
     if not reached >= wanted:
@@ -408,16 +398,14 @@ def aim_all(
         )
 
 
-def train_aimed(
-    run: Run, canaries: Mapping[int, CanaryClient], config: DPZVConfig, rounds: int, labels: tuple[int, int], seed: int
-) -> bool:
+def train_aimed(run: Run, canaries: Mapping[int, CanaryClient], config: DPZVConfig, rounds: int, seed: int) -> bool:
     """Aim the canaries and train `rounds` rounds; return whether each still saturated the clip after every pass.
 
     Raises `InputError` as `aim_all`.
     """
     fed = run.federation
     if canaries:
-        aim_all(canaries, fed, config, labels, fed.data.labels, seed)
+        aim_all(canaries, fed, config, seed)
     saturated = True
     for done in range(1, rounds + 1):
         run.step()
@@ -426,13 +414,12 @@ def train_aimed(
     return saturated
 
 
-def _candidates(fed: Federation, config: DPZVConfig, labels: tuple[int, int], number: int, seed: int) -> Tensor:
+def _candidates(fed: Federation, config: DPZVConfig, number: int, seed: int) -> Tensor:
     """Embeddings (K, n, width) of client `number` that may saturate: along the logits' gradients, and random ones."""
     centre = torch.zeros(fed.stack, 1, fed.table.shape[1], dtype=fed.dtype, device=fed.device)
     gradients = logit_directions(fed.server, fed.server_parameters, rows=centre, classes=fed.data.classes)
     rising = gradients[..., fed.slots[number - 1]]
-    low, high = labels
-    toward_low = (rising[:, low] - rising[:, high]).unsqueeze(1)
+    toward_low = (rising[:, 0] - rising[:, 1]).unsqueeze(1)
     draws = [
         stream(seed, Purpose.CANARY, number, k).standard_normal((RANDOM_CANDIDATES, fed.width)) for k in fed.replicas
     ]
@@ -454,7 +441,6 @@ def loss_differences(fed: Federation, number: int, candidates: Tensor) -> Tensor
 
 
 Floats = NDArray[np.float64]
-LABELS = (0, 1)
 _ADVERSARIES = ("client", "colluding-clients")
 
 
@@ -499,16 +485,16 @@ def play_one_run(
     records = np.sort(generator.choice(count, canaries, replace=False))
     coins = generator.random(canaries) < 0.5
     labels = dataset.train.labels.copy()
-    labels[records] = np.where(coins, LABELS[1], LABELS[0])
+    labels[records] = coins
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device, labels=labels[None])
-    crafted = {m: CanaryClient(tuple(records.tolist()), LABELS) for m in range(1, dataset.clients + 1)}
+    crafted = {m: CanaryClient(tuple(records.tolist())) for m in range(1, dataset.clients + 1)}
     deployment = Deployment(records=count, clients=dataset.clients, seed=seed, repeats=repeats_of(crafted))
     the_plan = method.scalar_plan(config, deployment)
     clients = (1,) if adversary == "client" else tuple(crafted)
     recorder = ViewRecorder(Adversary(adversary, clients), kinds=("scalar",))
     context = RunContext(seed=seed, behaviours=crafted, observers=(recorder,), device=device, plan=the_plan)
     run = method.start(data, config, context)
-    saturated = train_aimed(run, crafted, config, len(the_plan.active), LABELS, seed)
+    saturated = train_aimed(run, crafted, config, len(the_plan.active), seed)
     scalars = recorder.view.scalars()[:, 0].double().cpu().numpy()
     held = _held(recorder.view.batches()[:, 0].cpu().numpy(), records)
     if config.participation_cap is not None and len(clients) == dataset.clients:

@@ -298,7 +298,7 @@ def test_a_client_that_is_never_active_cannot_be_scored(dataset, play):
 
 def test_canary_clients_act_through_uploads_alone():
     """A canary holds no reference to the server, the table or the run: what it knows it was told by `aim`."""
-    canary = CanaryClient((0,), (0, 1), "zero")
+    canary = CanaryClient((0,), "zero")
     numbers = torch.randn(2, 5, 4), torch.randn(2, 5, 3), torch.zeros(2, 12, dtype=torch.int64)
     canary.aim(*numbers)
     assert all(isinstance(value, torch.Tensor | tuple | str | int) for value in vars(canary).values())
