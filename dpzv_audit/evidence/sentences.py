@@ -6,7 +6,6 @@ import re
 from functools import cache
 from typing import Any
 
-from dpzv_audit.evidence.comparison import compared
 from dpzv_audit.findings import Interval, down, up
 from reports.text import percent
 
@@ -19,7 +18,7 @@ def _macros() -> Any:
         loader=PackageLoader("reports"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     found.filters |= {"down": down, "up": up, "percent": percent}
-    found.globals |= {"side": lambda one, other: compared(one, other).side, "beside_words": _beside}
+    found.globals |= {"beats": _beats, "beside_words": _beside}
     return found.get_template("sentences.jinja").module
 
 
@@ -29,8 +28,16 @@ def said(macro: str, *facts: object) -> str:
     return re.sub(r" ([,;:.])(?= |$)", r"\1", text)
 
 
+def _beats(one: Interval, other: Interval) -> bool:
+    from dpzv_audit.evidence.comparison import compared
+
+    return compared(one, other).side == "above"
+
+
 def _beside(success: Interval, other: float | Interval) -> str:
     """Where `success` lies: in all of these trainings, else over trainings; overlap shows neither better nor worse."""
+    from dpzv_audit.evidence.comparison import compared
+
     found, over = compared(success, other), success.over_trainings
     if found.side is None:
         few = over is not None and over.low is None
