@@ -38,18 +38,12 @@ def environment() -> Environment:
         found.globals[module.__name__.rpartition(".")[2]] = module
     found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
     found.tests["sound_at"] = privacy.is_sound_at
+    shown = (text.lower_bound, text.number, text.p_value, text.percent, text.proportion, text.upper_bound)
+    found.filters |= {function.__name__: function for function in (*shown, text.to_json, text.verdict_words)}
     found.filters |= {
         "drawn": Markup,
         "fenced": lambda value: Markup(text.fenced(value)),
-        "json": text.to_json,
-        "lower": text.lower_bound,
         "markdown": lambda value: Markup(text.markdown(value)),
-        "number": text.number,
-        "p_value": text.p_value,
-        "percent": text.percent,
-        "proportion": text.proportion,
-        "upper": text.upper_bound,
-        "verdict_words": text.verdict_words,
     }
     return found
 

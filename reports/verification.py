@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from dpzv_audit.findings import Verdict, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
@@ -27,14 +26,9 @@ MEANINGS: Mapping[Verdict, str] = {
 }
 
 
-class Drawings(Protocol):
-    """Keeps drawings between runs: drawing takes longer than all else where nothing is audited again."""
-
-    def drawing(self, key: str) -> str | None:
-        """Return the drawing kept under `key`."""
-
-    def keep_drawing(self, key: str, svg: str) -> None:
-        """Keep a drawing."""
+Drawings = Callable[[str, Callable[[], str]], str]
+"""Returns the drawing kept under a key, or draws and keeps it: drawing takes longer than all else where nothing is
+audited again."""
 
 
 def ranked(claims: Sequence[ClaimResult]) -> list[tuple[int, ClaimResult]]:
@@ -110,9 +104,4 @@ def picture_of(claim: ClaimResult, drawings: Drawings | None) -> tuple[str, str]
     # A drawing is of what it shows, and of the evidence, which says with which code it was gathered.
     subject = json.dumps(to_jsonable([claim.evidence_key, kind, draw.args]))
     key = hashlib.sha256(subject.encode()).hexdigest()
-    drawing = drawings.drawing(key)
-    if drawing is None:
-        drawing = draw()
-        if drawing:
-            drawings.keep_drawing(key, drawing)
-    return kind, drawing
+    return kind, drawings(key, draw)

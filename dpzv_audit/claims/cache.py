@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -93,13 +93,13 @@ class Cache:
         """Store a block, for `resume`."""
         self._write(key, _block_name(pool, number), _Kept(block))
 
-    def drawing(self, key: str) -> str | None:
-        """A figure drawn before."""
-        return self._read(key, "drawing", str)
-
-    def keep_drawing(self, key: str, svg: str) -> None:
-        """Store a figure: drawing takes longer than everything else in a run that audits nothing."""
-        self._write(key, "drawing", svg)
+    def drawing(self, key: str, draw: Callable[[], str]) -> str:
+        """Return a figure drawn before, else draw and keep it: that takes longest in a run that audits nothing."""
+        found = self._read(key, "drawing", str)
+        if found is None:
+            found = draw()
+            self._write(key, "drawing", found)
+        return found
 
     @staticmethod
     def _store(folder: Path, key: str) -> Store:

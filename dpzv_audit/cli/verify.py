@@ -221,7 +221,7 @@ def _save(
     """
     stored = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
     name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
-    folder = write_folder(stored, out, name, files={MEASURED_FILE: json_text(measured)}, drawings=cache)
+    folder = write_folder(stored, out, name, files={MEASURED_FILE: json_text(measured)}, drawings=cache.drawing)
     summary = summary_file()
     if junit is not None:
         _write("--junit", junit, to_junit(stored, measured))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.reproduce.memory import peak_of_model
@@ -21,7 +21,6 @@ Series = Mapping[str, Mapping[str, float]]
 """Intervals of one row of a figure by name: `value`, `low` and `high`."""
 _COLOURS = (svg.INK, svg.ACCENT, svg.MUTED)
 _SHAPES = ("o", "D", "s")
-_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
 
 
 def accuracy_by_epoch(result: Row) -> str:
@@ -78,7 +77,7 @@ def line_figure(
                 xs,
                 ys,
                 color=_COLOURS[index % 3],
-                linestyle=_DASHES[index % len(_DASHES)],
+                linestyle=svg.LINES[index % len(svg.LINES)],
                 linewidth=1.5,
                 marker="o" if len(points) < 8 else "",
                 markersize=4,

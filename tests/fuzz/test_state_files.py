@@ -225,11 +225,10 @@ def test_results_are_drawn_whole_or_not_at_all(withstands, results, kind, format
 class Drawn(list):
     """Keeps one drawing and shows it for all: drawing hundreds that differ in a value would take most of the time."""
 
-    def drawing(self, key):
-        return next(iter(self), None)
-
-    def keep_drawing(self, key, svg):
-        self.append(svg)
+    def __call__(self, key, draw):
+        if not self:
+            self.append(draw())
+        return self[0]
 
 
 def places(value, at=()):

@@ -14,8 +14,10 @@ from reports.document import Picture
 class Kept(dict):
     """Keeps drawings in memory."""
 
-    drawing = dict.get
-    keep_drawing = dict.__setitem__
+    def __call__(self, key, draw):
+        if key not in self:
+            self[key] = draw()
+        return self[key]
 
 
 @pytest.fixture
