@@ -653,7 +653,6 @@ class PlantedResult(Result):
     """The result of `audit mechanism planted:NAME`, which has no report."""
 
     SCHEMA = "dpzv-audit/planted/1"
-    KIND = "Planted mechanisms"
 
     method: str
     rows: list[PlantedRow]
@@ -669,7 +668,6 @@ class AccountResult(Result):
     """The result of `account`, which has no report: a release, what accountants say of it, and its figures' numbers."""
 
     SCHEMA = "dpzv-audit/account/1"
-    KIND = "Upper bounds"
 
     command_line: list[str] | None = None
     release: dict[str, object]

@@ -84,7 +84,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Tile:
-    """One number of the first glance: what it is, the number, and what to read with it."""
+    """A number of the first glance, or the verdict: what it is, the value, and what to read with it."""
 
     label: str
     value: str
@@ -92,21 +92,12 @@ class Tile:
     strong: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The verdict's word and the sentence that says what the word means."""
-
-    word: str
-    meaning: str
-    alarming: bool
-
-
 class Report:
     """Everything a page shows, as a template writes it from top to bottom; what is empty is left out."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.title, self.lead = kind, kind, ""
-        self.verdict: Verdict | None = None
+        self.verdict: Tile | None = None
         self.tiles: list[Tile] = []
         self._sections: list[Section] = []
 
@@ -121,7 +112,7 @@ class Report:
 
     def judge(self, word: str, meaning: str, *, alarming: bool) -> None:
         """Set the verdict."""
-        self.verdict = Verdict(word=word, meaning=meaning, alarming=alarming)
+        self.verdict = Tile("Verdict", word, meaning, alarming)
 
     def section(self, anchor: str, title: str) -> None:
         """Begin a section, in which the blocks that follow stand."""

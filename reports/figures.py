@@ -32,16 +32,13 @@ class Mark:
 
     label: str
     value: float
-    low: float | None = None
-    high: float | None = None
+    ends: tuple[float, float] | None = None
 
     @property
     def text(self) -> str:
         """The row's numbers as printed beside it."""
-        text = proportion(self.value, 3)
-        if self.low is None or self.high is None:
-            return text
-        return f"{text}  [{proportion(self.low, 3)}, {proportion(self.high, 3)}]"
+        interval = "" if self.ends is None else f"  [{', '.join(proportion(end, 3) for end in self.ends)}]"
+        return proportion(self.value, 3) + interval
 
 
 def short(text: object, length: int = _LONGEST_LABEL) -> str:
@@ -52,16 +49,16 @@ def short(text: object, length: int = _LONGEST_LABEL) -> str:
 
 def mark(label: str, measurement: Interval | float | None, *, least: float = 0.0) -> Mark | None:
     """Return the row for an interval or a bare number; None if it holds none in [`least`, 1]."""
-    low = high = None
-    value = measurement
+    ends, value = None, measurement
     if measurement is not None and not isinstance(measurement, int | float):
         over = measurement.over_trainings
         # Over trainings where there are enough of them, else by the records of these.
         limits = measurement if over is None or over.low is None else over
         low, high = (within(end, least, 1.0) for end in (limits.low, limits.high))
+        ends = None if low is None or high is None else (low, high)
         value = measurement.value
     known = within(value, least, 1.0)
-    return None if known is None else Mark(label=short(label), value=known, low=low, high=high)
+    return None if known is None else Mark(label=short(label), value=known, ends=ends)
 
 
 def control_label(name: str, measurement: Interval | float) -> str:
@@ -121,8 +118,7 @@ def success_figure(
     if not rows:
         return ""
     across = "\n".join(wrap(short(metric or "labels found", 2 * _AXIS_LINE), _AXIS_LINE))
-    lows = [row.value if row.low is None else row.low for row in rows]
-    least = min(0.0, *lows)
+    least = min(0.0, *(min(row.ends or (row.value,)) for row in rows))
 
     def paint(axes: Axes) -> None:
         strong = -1 if measured is None else 0
@@ -132,10 +128,10 @@ def success_figure(
         axes.set(xlim=(least - 0.01, 1.01), xlabel=across)
         for index, row in enumerate(rows):
             colour = ACCENT if row is measured else MUTED
-            if row.low is None or row.high is None:
+            if row.ends is None:
                 axes.plot(row.value, index, "D", color=colour, markersize=5.5, mfc="none", mew=1.5)
                 continue
-            axes.plot([row.low, row.high], [index, index], color=colour, linewidth=5, alpha=0.45)
+            axes.plot(row.ends, [index, index], color=colour, linewidth=5, alpha=0.45)
             axes.plot(row.value, index, "o", color=colour, markersize=7, clip_on=False)
 
     height = 0.66 + 0.5 * len(rows) + (0.18 if "\n" in across else 0.0)

@@ -9,7 +9,6 @@ from dpzv_audit.results import Cell
 from reports import svg
 from reports.curves import method_of
 from reports.document import Row
-from reports.measured import span
 from reports.svg import ACCENT, INK, ON_ACCENT
 from reports.text import MISSING, clean, number, proportion
 
@@ -54,17 +53,6 @@ def metrics_of(cells: Sequence[Cell]) -> str:
     for cell in cells:
         attacks.setdefault(cell.metric or MISSING, {})[cell.attack] = None
     return "; ".join(f"{metric} ({', '.join(names)})" for metric, names in attacks.items())
-
-
-def success_of(cell: Cell) -> str:
-    """Return success, its interval by records, and one over trainings, or of few the least and the most."""
-    text = f"{proportion(cell.success, 3)} ({span(cell.low, cell.high, 3)})"
-    trainings = number(cell.trainings)
-    if cell.over_low is not None:
-        return f"{text}; {trainings} trainings: {span(cell.over_low, cell.over_high, 3)}"
-    if cell.trainings in (None, 1):
-        return text
-    return f"{text}; {trainings} trainings, {span(cell.least, cell.most, 3)}"
 
 
 def reasons(cells: Sequence[Cell], state: str) -> list[Row]:

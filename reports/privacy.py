@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dpzv_audit.findings import UpperBound
 from dpzv_audit.results import Tradeoff
 from reports.document import Row
-from reports.text import proportion, upper_bound
+from reports.text import proportion
 
 _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
@@ -32,23 +30,3 @@ def is_sound_at(bound: UpperBound, upper: float | None, adversary: str | None) -
     """Return whether a bound is the sound one, `upper`, against the adversary."""
     sound = bound.sound and bound.epsilon is not None and bound.epsilon.upper == upper
     return sound and bound.adversary == adversary
-
-
-def epsilon_text(bound: UpperBound) -> str:
-    """Return the upper end of a bound, rounded up."""
-    return "no bound" if bound.epsilon is None else upper_bound(bound.epsilon.upper)
-
-
-def by_accountant(bounds: Sequence[UpperBound], adversary: str, accountants: Sequence[str]) -> Row:
-    """Return the bounds against an adversary as a row with a column for each accountant."""
-    cells: dict[str, str] = {"adversary": adversary}
-    for accountant in accountants:
-        found = [b for b in bounds if (b.adversary, b.accountant) == (adversary, accountant)]
-        several = len({bound.neighbours for bound in found}) > 1
-        texts = []
-        for bound in found:
-            gap = "" if bound.sound or bound.epsilon is None else " *"
-            relation = f" ({bound.neighbours})" if several else ""
-            texts.append(f"{epsilon_text(bound)}{gap}{relation}")
-        cells[accountant] = ", ".join(texts)
-    return cells

@@ -10,9 +10,8 @@ from functools import partial
 from dpzv_audit.findings import Verdict, to_jsonable
 from dpzv_audit.results import ClaimResult, VerifyResult
 from reports.curves import tradeoff_figure
-from reports.document import Row
 from reports.figures import epsilon_figure, success_figure
-from reports.text import lower_bound, number, p_value, percent, to_json, upper_bound, verdict_words
+from reports.text import lower_bound, number, p_value, percent, upper_bound, verdict_words
 
 MOST_SECTIONS = 200
 """Claims with a section of their own; those that failed the gate come first, the table names all."""
@@ -80,13 +79,6 @@ def words_of(claim: ClaimResult) -> str:
 def share(value: float | None) -> str | None:
     """Return a success in percent."""
     return None if value is None else percent(round(value, 4))
-
-
-def facts_of(claim: ClaimResult) -> Row:
-    """Return the claim as it was put to the test."""
-    found = {key: to_json(value) for key, value in claim.claim.items() if value not in (None, [])}
-    found |= {f"in full: {key}": to_json(value) for key, value in claim.facts.items()}
-    return {**found, "line of the claims file": claim.line, "evidence": claim.evidence_key}
 
 
 def picture_of(claim: ClaimResult, drawings: Drawings | None) -> tuple[str, str]:
