@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Reported
-from reports import curves, figures, matrix, measured, privacy, text, verification
+from reports import curves, figures, matrix, measured, text, verification
 from reports.document import Report, Tile
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for module in (curves, figures, matrix, measured, privacy, verification):
+    for module in (curves, figures, matrix, measured, verification):
         found.globals[module.__name__.rpartition(".")[2]] = module
     found.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile}
-    found.tests["sound_at"] = privacy.is_sound_at
+    found.tests["sound_at"] = measured.is_sound_at
     shown = (text.lower_bound, text.number, text.p_value, text.percent, text.proportion, text.upper_bound)
     found.filters |= {function.__name__: function for function in (*shown, text.to_json, text.verdict_words)}
     found.filters |= {
