@@ -234,19 +234,16 @@ class DataSpec:
         if self.source is None:
             raise InputError(f"{self.name} has no folder of files of its own")
         right = f"the folder that holds {self.source.folder}/ or {self.source.holds}"
-        given = "data_dir"
-        if data_dir is None:
-            given = DATA_VARIABLE
-            value = os.environ.get(DATA_VARIABLE, "")
-            if not value:
-                needs = f"{self.name} needs its files: give ‹data_dir› DIR, {right}, or set {DATA_VARIABLE}"
-                raise InputError(f"{needs}; {self.source.origin}")
-            data_dir = Path(value)
-        if not data_dir.is_dir():
-            found = "is no folder" if data_dir.exists() else "does not exist"
-            raise InputError(f"which {found}; must be {right}", given, data_dir)
-        inner = data_dir / self.source.folder
-        return inner if inner.is_dir() else data_dir
+        given, value = ("data_dir", str(data_dir)) if data_dir else (DATA_VARIABLE, os.environ.get(DATA_VARIABLE))
+        if not value:
+            needs = f"{self.name} needs its files: give ‹data_dir› DIR, {right}, or set {DATA_VARIABLE}"
+            raise InputError(f"{needs}; {self.source.origin}")
+        place = Path(value)
+        if not place.is_dir():
+            found = "is no folder" if place.exists() else "does not exist"
+            raise InputError(f"which {found}; must be {right}", given, place)
+        inner = place / self.source.folder
+        return inner if inner.is_dir() else place
 
     def missing(self, path: Path) -> InputError:
         """An `InputError` for the absent `path`, which says what to download and where to put it."""

@@ -127,8 +127,6 @@ def load_views(
     """
     count = views if clients is None else clients
     each = split_evenly(check_count("views", views), count, name="clients", of="views")
-    if colour not in COLOURS:
-        raise InputError(f"must be {' or '.join(COLOURS)}", "colour", colour)
     names = [place.name for place in _class_folders(folder)] if classes is None else list(classes)
     shapes = list_shapes(folder, views, names)
     if not shapes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.reproduce.memory import peak_of_model
 from dpzv_audit.reproduce.search import of_kind
@@ -141,16 +143,13 @@ def interval_figure(result: Row, rows: Sequence[tuple[str, Series]], subject: st
     def paint(axes: Axes) -> None:
         axes.axvline(chance, color=svg.MUTED, linestyle="--", linewidth=1.0)
         for index, series in enumerate(names):
-            points = [
-                (h - 0.2 * index, shown[series]) for h, (_, shown) in zip(heights, rows, strict=True) if series in shown
-            ]
-            values = [found["value"] for _, found in points]
-            below = [found["value"] - found["low"] for _, found in points]
-            above = [found["high"] - found["value"] for _, found in points]
+            at = [height - 0.2 * index for height, (_, shown) in zip(heights, rows, strict=True) if series in shown]
+            found = [shown[series] for _, shown in rows if series in shown]
+            value, low, high = (np.array([each[name] for each in found]) for name in ("value", "low", "high"))
             axes.errorbar(
-                values,
-                [at for at, _ in points],
-                xerr=[below, above],
+                value,
+                at,
+                xerr=[value - low, high - value],
                 fmt=_SHAPES[index % len(_SHAPES)],
                 markersize=4.5,
                 markerfacecolor=svg.ACCENT if index == 0 else "none",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -89,6 +89,7 @@ class ImplicitNoise(Item):
         }
 
 
+@dataclass
 class _Measures:
     """Measures the estimates after every epoch, where a run is saved; goes on with it where it is taken up again.
 
@@ -96,28 +97,24 @@ class _Measures:
     estimates for one batch, in units of the gradient of the batch's summed loss. Each is a part that `kept` keeps.
     """
 
-    def __init__(
-        self,
-        config: CZOFOConfig,
-        data: TrainingData,
-        seed: int,
-        checkpoints: FileCheckpoints | None,
-        kept: Callable[[int, Callable[[], Row]], Row],
-    ) -> None:
-        self._config, self._data, self._seed, self._checkpoints, self._kept = config, data, seed, checkpoints, kept
-        self.found: list[Row] = []
+    config: CZOFOConfig
+    data: TrainingData
+    seed: int
+    checkpoints: FileCheckpoints | None
+    kept: Callable[[int, Callable[[], Row]], Row]
+    found: list[Row] = field(default_factory=list)
 
     def load(self, run: Run) -> History:
         """See `mechanisms.core.training.Checkpoints.load`; `InputError` where its measures are gone or damaged."""
-        history = [] if self._checkpoints is None else self._checkpoints.load(run)
-        self.found = [self._kept(epoch, _gone) for epoch in range(1, len(history) + 1)]
+        history = [] if self.checkpoints is None else self.checkpoints.load(run)
+        self.found = [self.kept(epoch, _gone) for epoch in range(1, len(history) + 1)]
         return history
 
     def save(self, run: Run, history: History) -> None:
         """See `mechanisms.core.training.Checkpoints.save`; the measures go first, so that none is missing."""
-        self.found.append(self._kept(len(history), lambda: self._measured(run)))
-        if self._checkpoints is not None:
-            self._checkpoints.save(run, history)
+        self.found.append(self.kept(len(history), lambda: self._measured(run)))
+        if self.checkpoints is not None:
+            self.checkpoints.save(run, history)
 
     def _measured(self, run: Run) -> Row:
         estimates = self._estimates(run)
@@ -126,11 +123,11 @@ class _Measures:
 
     def _estimates(self, run: Run) -> torch.Tensor:
         """Estimates (`REPEATS`, B, width) of dL/dh_1 for the first B training records by eq. 2, the model frozen."""
-        fed, config = run.federation, self._config
+        fed, config = run.federation, self.config
         records, width = config.batch_size, fed.width
         rows = fed.table[:records].clone()
-        labels = self._data.labels[:records]
-        generator = torch.Generator(device=fed.device).manual_seed(self._seed + run.round)
+        labels = self.data.labels[:records]
+        generator = torch.Generator(device=fed.device).manual_seed(self.seed + run.round)
 
         def batch_losses(points: torch.Tensor) -> torch.Tensor:
             moved = rows.repeat(len(points), 1, 1)

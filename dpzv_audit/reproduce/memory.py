@@ -22,11 +22,11 @@ from torch.utils._pytree import tree_iter
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce.table import Item, Row, Setting
+from dpzv_audit.reproduce.training import MEGABYTE
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Run
 from mechanisms.methods import method_named
 
-MEGABYTE = 1e6
 BATCH_SIZE = 8
 IMAGE_SIZE = 32
 
@@ -44,17 +44,13 @@ class LiveBytes(TorchDispatchMode):
         out = function(*args, **(kwargs or {}))
         for tensor in tree_iter(out):
             if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
-                self._follow(tensor.untyped_storage(), before)
+                storage = tensor.untyped_storage()
+                if storage._cdata not in before and storage._cdata not in self._known:
+                    self._known.add(storage._cdata)
+                    self.now += storage.nbytes()
+                    self.peak = max(self.peak, self.now)
+                    weakref.finalize(storage, self._freed, storage._cdata, storage.nbytes())
         return out
-
-    def _follow(self, storage: torch.UntypedStorage, before: set[int]) -> None:
-        key = storage._cdata
-        if key in before or key in self._known:
-            return
-        self._known.add(key)
-        self.now += storage.nbytes()
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._freed, key, storage.nbytes())
 
     def _freed(self, key: int, size: int) -> None:
         self._known.discard(key)

@@ -121,11 +121,8 @@ def capped(options: Row, epochs: int) -> Row:
 
 def distinct(settings: Iterable[Row]) -> Sequence[Row]:
     """`settings`, each once, in order: a cap on their length may have made some the same."""
-    found: list[Row] = []
-    for options in settings:
-        if options not in found:
-            found.append(options)
-    return found
+    found = list(settings)
+    return [options for place, options in enumerate(found) if options not in found[:place]]
 
 
 def deployed(data: TrainingData, seed: int) -> Deployment:
