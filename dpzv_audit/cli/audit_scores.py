@@ -165,7 +165,7 @@ class ScoreFlags:
     seed: Whole = 0
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """What both an estimator and a result take as it was given."""
         names = ("delta", "exactly_gaussian", "coin_flips", "seed")
         return {name: getattr(self, name) for name in names}
@@ -207,7 +207,7 @@ def audit_score_files(
         )
     result = ScoresResult(
         scores={"in": str(scores[0]), "out": str(scores[1]), "n_in": one.size, "n_out": other.size},
-        **options.settings,
+        **options._settings,
         confidence=options.confidence,
         family=family.name,
         claim=claim,
@@ -236,7 +236,7 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
     judged = []
     for name in names:
         level = shared if name in gating else options.confidence
-        (bound,) = audit_scores(one, other, confidence=level, estimators=(name,), family=family, **options.settings)
+        (bound,) = audit_scores(one, other, confidence=level, estimators=(name,), family=family, **options._settings)
         verdict = None
         if options.epsilon is not None:
             cannot, refuted = not can_refute(bound), bound.epsilon_lower > options.epsilon

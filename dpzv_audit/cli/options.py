@@ -112,8 +112,9 @@ def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> Ve
     options = _loader_options(spec, flags)
     if transformer is not None and "tokenizer" in spec.options:
         options = _with_tokenizer(spec, options, transformer)
-    if spec.package and flags.data_dir is not None:
-        raise InputError(f"--data-dir does not apply to {flags.name}, which is embedded in {spec.package}")
+    for name in ("data_dir", "download"):
+        if spec.package and getattr(flags, name):
+            raise InputError(f"{flag(name)} does not apply to {spec.name}, which is embedded in {spec.package}")
     if flags.download:
         _download(spec, flags, quiet=quiet)
     return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
@@ -149,8 +150,6 @@ def _word_or_count(text: str) -> Any:
 
 
 def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
-    if spec.package:
-        raise InputError(f"--download does not apply to {spec.name}, which is embedded in {spec.package}")
     if not spec.remote:
         origin = "" if spec.source is None else f": {spec.source.origin}"
         raise InputError(f"--download cannot fetch {spec.name}, which no plain URL has{origin}")

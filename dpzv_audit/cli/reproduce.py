@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from dpzv_audit.cli.flags import Count, RunFlags, takes
-from dpzv_audit.cli.output import Output, choose_device
+from dpzv_audit.cli.output import Output, choose_device, write_folder
 from dpzv_audit.data import VerticalDataset, load
 from dpzv_audit.errors import InputError
-from dpzv_audit.runs import environment, run_name, write_run
+from dpzv_audit.runs import run_name
 from dpzv_audit.store import hold
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Which table; see `dpzv-audit list tables`.")]
@@ -77,16 +77,14 @@ def reproduce(
             )
             result = run_table(table, setting)
         text = to_markdown(table, result)
-        with write_run(run.out, run_name("reproduce", name, seed=run.seed)) as folder:
-            folder.write("result.json", result)
-            folder.write("environment.json", environment())
-            folder.write("table.md", text)
-            if table.figure is not None:
-                folder.write("figure.svg", table.figure(result))
+        files: dict[str, str | bytes] = {"table.md": text}
+        if table.figure is not None:
+            files["figure.svg"] = table.figure(result)
+        folder = write_folder(result, run.out, run_name("reproduce", name, seed=run.seed), files=files, report=False)
         kept.remove()
-    output.result({**result, "run": str(folder.path)})
+    output.result({**result, "run": str(folder)})
     output.say(text)
-    output.path(str(folder.path))
+    output.path(folder)
 
 
 @contextmanager
