@@ -31,12 +31,17 @@ _TUNING_RECORDS = 10_000
 
 @dataclass(frozen=True)
 class FrozenControl:
-    """Frozen clients at one server rate: which test records are right, booleans (K, n), and accuracy in training."""
+    """Frozen clients at one server rate.
+
+    Attributes:
+        server_rate: The rate.
+        correct: Which test records are right, booleans (K, n).
+        fitted: Which of the training records that are looked at are right, booleans (K, n).
+    """
 
     server_rate: float
     correct: np.ndarray
     fitted: np.ndarray
-    """Which of the training records that are looked at are right, booleans (K, n)."""
 
     @property
     def train_accuracy(self) -> float:
@@ -105,10 +110,10 @@ def tuned_frozen_clients(
     return tried[0], max(tried, key=lambda control: control.train_accuracy)
 
 
+# Records at a time in double precision.
 _ROWS = 4096
-"""Records at a time in double precision."""
+# Finer than a server's gradient: all records are in one batch, and their directions are made once for all steps.
 _BITS = 28
-"""Finer than a server's gradient: all records are in one batch, and their directions are made once for all steps."""
 
 
 class PrivateControlConfig(BaseModel):

@@ -30,6 +30,7 @@ from mechanisms.core.channel import SERVER, Message
 from mechanisms.core.config import (
     AsyncConfig,
     BaselineConfig,
+    Bits,
     Downlink,
     ProtectedConfig,
     active_clients,
@@ -51,14 +52,16 @@ PROTECTS = {
 
 
 class ChannelNoise:
-    """Clips and noises what travels on the protected channel; leaves the other as it is."""
+    """Clips and noises what travels on the protected channel; leaves the other as it is.
+
+    `draws` says how often noise has been drawn: each draw is a stream of its own, so a run can be taken up again.
+    """
 
     def __init__(self, config: ProtectedConfig, context: RunContext) -> None:
         self._config = config
         self._origin: NoiseOrigin = context.seed if context.origin is None else context.origin
         self._grid = Grid.of(config.noise, config.dp_clip, config.dp_sigma, bits=ROW_BITS)
         self.draws = torch.zeros(1, dtype=torch.int64)
-        """How often noise has been drawn: each draw is a stream of its own, so a run can be taken up again."""
         self._dtype = dtype_of(config)
         self._drawn = Drawn(**context.streams(torch.float64))
 
@@ -129,17 +132,17 @@ AUDIENCE: dict[RowChannel, tuple[AdversaryName, ...]] = {
 
 def channel_protection(config: ProtectedConfig) -> Protection:
     """Return what the noise of a baseline protects; nothing where `config` asks for none."""
-    claim: dict[str, Any] = {"epsilon": config.epsilon, "delta": config.delta}
+    nothing = Protection(epsilon=config.epsilon, delta=config.delta)
     if not config.protected:
-        return Protection(words=PROTECTS["none"], **claim)
+        return nothing
     channel = channel_of(config)
-    return Protection(
+    return replace(
+        nothing,
         words=PROTECTS[config.dp],
         channel=channel,
         audience=AUDIENCE[channel],
         neighbours=relation_of(config),
         draws=True,
-        **claim,
     )
 
 
@@ -205,21 +208,19 @@ def stated(
 ) -> Release:
     """Return the release of a plan's rounds under noise `sigma`, with what a method's `own` messages have beside it."""
     moved: ServerUpdate = "frozen" if config.server_rate == 0 else update
+    same = config.model_dump(include={"batch_size", "sampler", "sample_rate", "noise"})
     return Release(
-        batch_size=config.batch_size,
         dataset_size=deployment.records,
         rounds=len(the_plan.active),
         clip=clip,
         sigma=sigma,
         clients=own.pop("clients", deployment.clients),
-        sampler=config.sampler,
-        sample_rate=config.sample_rate,
         secret_batches=batches_reach_further(config.sampler, deployment.clients),
         participations=the_plan.participations,
         server_update=moved if config.top_model else "none",
-        noise=config.noise,
         seeded_noise=deployment.seeded_noise,
         data_dependent_side=deployment.data_dependent_side,
+        **same,
         **own,
     )
 
@@ -303,10 +304,12 @@ A = TypeVar("A", bound=AsyncConfig)
 
 
 class AsyncRun(Generic[A]):
-    """One stack of K trainings in progress, clients in the order of `active`; see `core.method.Run`."""
+    """One stack of K trainings in progress, clients in the order of `active`; see `core.method.Run`.
+
+    Parties that step along directions are in `_parties` by number.
+    """
 
     _parties: Mapping[int, ZerothOrderParty]
-    """By number, where parties step along directions."""
 
     def __init__(self, data: TrainingData, config: A, context: RunContext, active: Iterator[int]) -> None:
         self.config = config
@@ -393,25 +396,18 @@ class BaselineRun(AsyncRun[P]):
 class FirstOrderRun(BaselineRun[BaselineConfig]):
     """Embeddings go up, dL/dh_m of every record comes down; clients and server step by their gradients.
 
-    Embeddings travel in `bits` a value where that is given. A client takes `local_steps`, pulling the one gradient that
+    Embeddings travel in `bits` a value where that is set. A client takes `local_steps`, pulling the one gradient that
     it received back through its present model each time.
     """
 
-    def __init__(
-        self,
-        data: TrainingData,
-        config: BaselineConfig,
-        context: RunContext,
-        *,
-        bits: int | None = None,
-        local_steps: int = 1,
-    ) -> None:
+    bits: Bits | None = None
+    local_steps = 1
+
+    def __init__(self, data: TrainingData, config: BaselineConfig, context: RunContext) -> None:
         super().__init__(data, config, context)
-        self._bits = bits
-        self._local_steps = local_steps
         # All clients send every batch in the synchronous methods: nothing is ever read from a table.
         if not config.all_at_once:
-            self.federation.fill_table(protect=self._noise.embeddings, bits=bits)
+            self.federation.fill_table(protect=self._noise.embeddings, bits=self.bits)
 
     def step(self) -> None:
         """Run the next round."""
@@ -423,7 +419,7 @@ class FirstOrderRun(BaselineRun[BaselineConfig]):
             inputs = fed.inputs(client, batch)
             output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs)
             output = batch.cleared(output)
-            received.append(fed.upload(number, self.round, batch, noise.embeddings(output), self._bits))
+            received.append(fed.upload(number, self.round, batch, noise.embeddings(output), self.bits))
             passes.append((client, inputs, output, pullback))
         rows = self.rows(numbers, batch, received)
         server_gradient, at_rows = fed.server_gradients(rows, fed.data.batch_labels(batch), batch.weights)
@@ -432,7 +428,7 @@ class FirstOrderRun(BaselineRun[BaselineConfig]):
             part = batch.cleared(noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))
             message = Message(self.round, SERVER, number, "gradient", part, batch.members, sizes=batch.sizes)
             answer = fed.channel.send(message)
-            for local in range(self._local_steps):
+            for local in range(self.local_steps):
                 if local:
                     output, pullback = client.evaluator.forward_with_pullback(client.parameters, inputs)
                     output = batch.cleared(output)

@@ -37,6 +37,9 @@ class Message:
         ids: Record ids of shape (K, B) that both ends need to know, -1 where a place is padding, or None. They cost
             no bytes here because the parties derive them from a shared seed; whether an outsider learns them is a
             property of the view.
+        bits: Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number.
+        sizes: How many of the B places hold a record, by replica; None: all do. Padding is simulated, never sent.
+            Places are then the last axis but one of the payload: (K, ..., B, width).
     """
 
     round: int
@@ -46,12 +49,7 @@ class Message:
     payload: torch.Tensor
     ids: torch.Tensor | None = None
     bits: int | None = None
-    """Bits of the whole message in one replica where it is compressed; None: `VALUE_BYTES` a number."""
     sizes: list[int] | None = None
-    """How many of the B places hold a record, by replica; None: all do. Padding is simulated, never sent.
-
-    Places are then the last axis but one of the payload: (K, ..., B, width).
-    """
 
     @property
     def nbytes(self) -> Bytes:
@@ -247,8 +245,8 @@ class Shelf:
     """
 
     PLACES = 256
+    # Bytes above which a tensor is kept as it is.
     LARGEST = 1 << 16
-    """Bytes above which a tensor is kept as it is."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[object, ...], list[Tensor]] = {}

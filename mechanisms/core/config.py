@@ -178,14 +178,17 @@ Downlink = Literal["scalar", "losses", "gradient"]
 
 
 class ProtectedConfig(AsyncConfig):
-    """What every baseline takes that protects a channel: what is clipped and noised, and how the noise follows."""
+    """What every baseline takes that protects a channel: what is clipped and noised, and how the noise follows.
+
+    Attributes:
+        uploads: Embeddings that a client sends of each record of a batch.
+        client_step: How clients step; `first-order` chains what they receive with derivatives at their features.
+        answers: What the server answers with.
+    """
 
     uploads: ClassVar[int] = 1
-    """Embeddings that a client sends of each record of a batch."""
     client_step: ClassVar[Literal["zeroth-order", "first-order"]] = "first-order"
-    """How clients step; `first-order` chains what they receive with derivatives at their features."""
     answers: ClassVar[Downlink] = "gradient"
-    """What the server answers with."""
 
     dp: Literal["none", "embedding", "embedding-batch", "gradient"] = Field(
         "none", description="What is clipped and noised: embeddings going up, or per-record gradients coming down."

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -54,7 +53,7 @@ class RunContext:
     device: str = "cpu"
     observers: Sequence[Observer] = ()
     origin: NoiseOrigin | None = None
-    behaviours: Mapping[int, ClientBehaviour | GradientBehaviour] = field(default_factory=lambda: MappingProxyType({}))
+    behaviours: Mapping[int, ClientBehaviour | GradientBehaviour] = field(default_factory=dict)
     plan: Plan | None = None
     noised: Callable[[Tensor], Tensor] | None = None
     released: Callable[[Tensor], Tensor] | None = None
@@ -82,7 +81,7 @@ class Deployment:
     clients: int
     seed: int = 0
     rounds: int | None = None
-    repeats: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    repeats: Mapping[int, int] = field(default_factory=dict)
     seeded_noise: bool = False
     data_dependent_side: bool = False
 
@@ -155,7 +154,11 @@ Behaviour = ClientBehaviour | GradientBehaviour
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Records on the device: a feature block a client and labels, (N,) for all replicas or (K, N) by replica."""
+    """Records on the device: a feature block a client and labels, (N,) for all replicas or (K, N) by replica.
+
+    `vocabulary` is the number of token ids where the features are such, else None; `selection` (K, N) says which row of
+    `features` each replica trains on as its record i (shadow models), None: row i.
+    """
 
     features: tuple[Tensor, ...]
     labels: Tensor
@@ -163,9 +166,7 @@ class TrainingData:
     test_labels: Tensor
     classes: int
     vocabulary: int | None = None
-    """Number of token ids where the features are such, else None."""
     selection: Tensor | None = None
-    """(K, N): which row of `features` each replica trains on as its record i (shadow models); None: row i."""
 
     @property
     def records(self) -> int:
@@ -218,6 +219,8 @@ class TrainedStack:
     """What K trainings gave: models, accuracy, costs and the facts an accountant needs.
 
     `correct` says which test records are classified right, booleans (K, n), and `loss` is the mean test loss (K,).
+    `history` has (epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for, and `traffic` the
+    bytes (up, down) sent by the end of each of its epochs, the table's filling included.
     """
 
     clients: tuple[ParameterStack, ...]
@@ -227,10 +230,8 @@ class TrainedStack:
     ledger: Ledger
     rounds: int
     rounds_by_client: tuple[int, ...]
-    history: tuple[tuple[int, float, float], ...] = field(default=())
-    """(epoch, mean test accuracy, mean test loss) where evaluation by epoch was asked for."""
-    traffic: tuple[tuple[int, int], ...] = field(default=())
-    """Bytes (up, down) sent by the end of each epoch of `history`, the table's filling included."""
+    history: tuple[tuple[int, float, float], ...] = ()
+    traffic: tuple[tuple[int, int], ...] = ()
 
     @property
     def accuracy(self) -> np.ndarray:

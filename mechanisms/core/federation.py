@@ -58,7 +58,10 @@ class ClientState:
 
 
 class Federation:
-    """All parties of a stack of K replicas, and the server's table of the latest embedding of every record."""
+    """All parties of a stack of K replicas, and the server's table of the latest embedding of every record.
+
+    In `steps_per_pass` rounds one client goes through the data once.
+    """
 
     def __init__(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> None:
         self.data = data
@@ -72,7 +75,6 @@ class Federation:
         self.batch_size = config.batch_size
         check_sizes(config, records=self.records, clients=len(data.features))
         self.steps_per_pass = config.steps_per_pass(self.records)
-        """Rounds in which one client goes through the data once."""
         self.channel = Channel(context.observers)
         self.traffic: list[tuple[int, int]] = []
         client_models, server_model = architectures_of(data, config)

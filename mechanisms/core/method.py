@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -18,8 +17,8 @@ from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, 
 from mechanisms.core.federation import Federation
 from mechanisms.core.noise import SecretBits
 
+# Clients whose runs tell whether a method draws noise.
 _FEW = 3
-"""Clients whose runs tell whether a method draws noise."""
 _BLANK = {
     "batch_size": 2,
     "sample_rate": None,
@@ -156,7 +155,7 @@ class MethodSpec:
     differences: Callable[[Any], Differences | None] = lambda config: None
     deviation: Literal["uploads", "own_gradient"] | None = None
     own_noise: bool = False
-    defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    defaults: Mapping[str, object] = field(default_factory=dict)
 
     def configure(self, **options: object) -> TrainingConfig:
         """The configuration with this method's defaults and the given `options`; `InputError` on a wrong one.

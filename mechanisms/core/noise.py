@@ -47,14 +47,15 @@ _DOMAIN = b"dpzv-audit/noise/1"
 
 
 class SecretBits:
-    """Uniform bits of one 32-byte key; a purpose and a tuple of numbers name independent stretches of them."""
+    """Uniform bits of one 32-byte key; a purpose and a tuple of numbers name independent stretches of them.
+
+    All bits follow from `key`: whoever has it can subtract the noise. `drawn` says whether any have been drawn.
+    """
 
     def __init__(self, key: bytes | None = None) -> None:
         """Take up `key`, or draw one from the operating system; `ValueError` where it is not 32 bytes long."""
         self.key = os.urandom(KEY_BYTES) if key is None else bytes(key)
-        """What all bits follow from: whoever has it can subtract the noise."""
         self.drawn = False
-        """Whether any bits have been drawn."""
         self.renew(self.key)
 
     def renew(self, key: bytes) -> None:
@@ -79,8 +80,8 @@ class SecretBits:
         return np.frombuffer(hashlib.shake_256(self.key + _DOMAIN + name).digest(8 * count), dtype="<u8")
 
 
+# Covers the error of `scipy.special.ndtri` (8e-16 of its value at most, measured) and of the products after it.
 _RELATIVE = 1e-13
-"""Covers the error of `scipy.special.ndtri` (8e-16 of its value at most, measured) and of the products after it."""
 
 _FIRST = 63
 _MORE = 192
@@ -275,14 +276,14 @@ ROW_BITS = 20
 GRADIENT_BITS = 18
 """A record's gradient is a product of two vectors, each of at most 2^9 steps: see `Grid.factor_dtype`."""
 _UNIT_BITS = 12
+# Products of vectors of 2^9 steps of so many records add up to at most 2^24, which single precision holds exactly.
 _SINGLE_RECORDS = 64
-"""Products of vectors of 2^9 steps of so many records add up to at most 2^24, which single precision holds exactly."""
 _LARGEST_ROW_BITS = 24
 _LEAST_BITS = 4
+# Binary logarithm of the largest sum of a batch in steps: float64 adds whole numbers exactly up to 2^53.
 _LARGEST_SUM = 52
-"""Binary logarithm of the largest sum of a batch in steps: float64 adds whole numbers exactly up to 2^53."""
+# Binary logarithm of the largest noise in steps: wider noise takes a coarser grid, which it drowns all the more.
 _LARGEST_STD = 36
-"""Binary logarithm of the largest noise in steps: wider noise takes a coarser grid, which it drowns all the more."""
 
 
 @dataclass(frozen=True)

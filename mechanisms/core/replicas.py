@@ -28,8 +28,8 @@ from mechanisms.core.noise import Grid, outer_steps, summed_products, truncated_
 from mechanisms.core.streams import Directions, Drawn, Streams
 
 Views = dict[str, Tensor]
+# How often a safetensors file is in memory while it is made: its tensors, the file, and the bytes that we get.
 _COPIES = 3
-"""How often a safetensors file is in memory while it is made: its tensors, the file, and the bytes that we get."""
 
 
 def views_of(flat: Tensor, layout: Layout) -> Views:
@@ -148,8 +148,8 @@ def step_along(
 
 
 _EVALUATION_ROWS = 4096
+# Numbers of 4 bytes in the widest vector register: what a row of a product should be a multiple of.
 _LANES = 16
-"""Numbers of 4 bytes in the widest vector register: what a row of a product should be a multiple of."""
 
 
 class Pullback(Protocol):

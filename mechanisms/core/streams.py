@@ -20,8 +20,8 @@ from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.seeds import Purpose, stream
 
+# Rounds of batches drawn at a time: enough to make a draw cheap, and part of what a seed means.
 _BLOCK = 64
-"""Rounds of batches drawn at a time: enough to make a draw cheap, and part of what a seed means."""
 
 
 class Streams(TypedDict):

@@ -98,8 +98,8 @@ def train(
     keeper = checkpoints if isinstance(checkpoints, KeepsNoiseKeys) else None
     if noise_from == "os" and checkpoints is not None and keeper is None:
         raise ValueError("noise_from is 'os', but the checkpoints keep no keys: a round could be released twice")
-    origin = noise_from if isinstance(noise_from, int) else None
-    secret, taken_up = None, noise_from == "os" and keeper is not None and keeper.takes_up()
+    taken_up = noise_from == "os" and keeper is not None and keeper.takes_up()
+    secret = None
     if noise_from == "os":
         secret = SecretBits(None if keeper is None else keeper.first_noise_key(device))
     context = RunContext(
@@ -107,15 +107,19 @@ def train(
         replicas=replicas,
         device=device,
         observers=() if taken_up else observers,
-        origin=origin if secret is None else secret,
+        origin=secret if noise_from == "os" else noise_from,
         behaviours=behaviours or {},
     )
     run = method.start(data, config, context)
     if taken_up:
         run.federation.channel.observe(observers)
     history: History = [] if checkpoints is None else checkpoints.load(run)
-    if secret is not None and keeper is not None:
-        secret.renew(keeper.noise_key(run.round, device))
+
+    def renew_noise() -> None:
+        if secret is not None and keeper is not None:
+            secret.renew(keeper.noise_key(run.round, device))
+
+    renew_noise()
     per_epoch = run.federation.steps_per_pass
     for epoch in range(run.round // per_epoch, config.epochs):
         for _ in range(per_epoch):
@@ -126,8 +130,7 @@ def train(
                 on_epoch(*history[-1])
         if checkpoints is not None:
             checkpoints.save(run, history)
-        if secret is not None and keeper is not None:
-            secret.renew(keeper.noise_key(run.round, device))
+        renew_noise()
         if progress is not None:
             progress(run.round)
     return run.federation.finish(run.round, history)

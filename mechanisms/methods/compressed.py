@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import MappingProxyType
 
 from pydantic import Field
 
@@ -47,7 +46,8 @@ class CompressedRun(FirstOrderRun):
     """Compressed VFL, and split learning, which is the case without compression; see `FirstOrderRun`."""
 
     def __init__(self, data: TrainingData, config: CompressedConfig, context: RunContext) -> None:
-        super().__init__(data, config, context, bits=config.forward_bits, local_steps=config.local_steps)
+        self.bits, self.local_steps = config.forward_bits, config.local_steps
+        super().__init__(data, config, context)
 
 
 SPLIT = baseline_method(
@@ -63,5 +63,5 @@ COMPRESSED = replace(
     name="compressed",
     summary="compressed VFL: split learning with quantised embeddings and Q local steps",
     config=CompressedConfig,
-    defaults=MappingProxyType({"forward_bits": 8}),
+    defaults={"forward_bits": 8},
 )

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -170,10 +169,8 @@ class ScalarChannel:
         self._dtype = dtype_of(config)
         total = sigma * config.batch_size
         self.grid = Grid.of(config.noise, config.clip, total, bits=SCALAR_BITS)
-        """The grid of a record's difference; None where the channel computes in floating point."""
         std = sigma if self.grid is None else total
         self.noise = GaussianNoise(std, origin=context.origin, grid=self.grid, **context.streams(self._dtype))
-        """Noise in the unit of `sums`, one draw a round."""
 
     def sums(self, differences: Tensor, scale: float, weights: Tensor | None) -> Tensor:
         """Return what noise is added to, (K,): whole numbers of steps in float64; without a grid the clipped mean.
@@ -437,15 +434,13 @@ DPZV_SOUND = replace(
     DPZV,
     name="dpzv-sound",
     summary="dpzv whose server steps by the same noised scalar and whose noise is calibrated against known batches",
-    defaults=MappingProxyType(
-        {
-            "server_update": "joint-zo",
-            "calibration": "sound",
-            "clip": 1.0,
-            "client_rate": 1e-3,
-            "server_rate": 1e-3,
-            "momentum": 0.0,
-            "server_momentum": 0.0,
-        }
-    ),
+    defaults={
+        "server_update": "joint-zo",
+        "calibration": "sound",
+        "clip": 1.0,
+        "client_rate": 1e-3,
+        "server_rate": 1e-3,
+        "momentum": 0.0,
+        "server_momentum": 0.0,
+    },
 )

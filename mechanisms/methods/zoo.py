@@ -8,7 +8,6 @@ exact gradient (`cascaded`).
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -129,11 +128,11 @@ SYN_ZOO_VFL = replace(
     ZOO_VFL,
     name="syn-zoo-vfl",
     summary="zoo-vfl with all clients in every round",
-    defaults=MappingProxyType({"synchronous": True}),
+    defaults={"synchronous": True},
 )
 CASCADED = replace(
     ZOO_VFL,
     name="cascaded",
     summary="VFL-Cascaded: zoo-vfl whose server steps by its exact gradient",
-    defaults=MappingProxyType({"server_first_order": True, "server_rate": 0.05}),
+    defaults={"server_first_order": True, "server_rate": 0.05},
 )
