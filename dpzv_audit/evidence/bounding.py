@@ -16,7 +16,7 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.execution.executor import Workers
 from dpzv_audit.findings import EmpiricalBound, NeighbourRelation, down
 from dpzv_audit.games.engine import Arrays, ChunkStore, Collected, Effort, Trials, collect, npz_bytes
-from dpzv_audit.games.game import DEFAULT_NORM
+from dpzv_audit.games.game import DEFAULT_NORM, Canary, Neighbours, Others
 from dpzv_audit.games.scores import GameScores, side_pair
 from dpzv_audit.halving import shortage
 from dpzv_audit.results import BoundByRuns, Plain, Wealth
@@ -63,9 +63,9 @@ class AuditPlan:
     runs: int = 2000
     chunk: int = 256
     confidence: float = 0.95
-    others: str = "zero"
-    neighbours: str = NEIGHBOURS
-    canary: str = "worst-case"
+    others: Others = "zero"
+    neighbours: Neighbours = NEIGHBOURS
+    canary: Canary = "worst-case"
     norm: float = DEFAULT_NORM
     workers: Workers = field(default_factory=Workers)
     max_minutes: float | None = None

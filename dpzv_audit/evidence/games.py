@@ -14,15 +14,14 @@ from dpzv_audit.evidence.verdict import NO_NOISE, Theory
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.games.engine import run_chunk
 from dpzv_audit.games.game import Canary, Game, GameAdversary, Neighbours, why_undefined
-from dpzv_audit.games.outcome import Trials as OutcomeTrials
-from dpzv_audit.games.outcome import outcome_of
+from dpzv_audit.games.outcome import Trials, outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.scores import GameScores
 from dpzv_audit.games.transcript import SimulatedTrials
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment
 
-Trials = TypeVar("Trials")
+T = TypeVar("T")
 
 SIMULATED, TRAINED = "simulated transcripts", "trainings"
 TRAINED_BLOCK = 125
@@ -39,7 +38,7 @@ _PLAYED_BY = {"malicious-client": "client", "all-but-one": "colluding-clients"}
 """Adversaries without a game of their own, and those whose game gives lower bounds for them too."""
 
 
-def scored_block(trials: OutcomeTrials, first: int, last: int) -> GameScores:
+def scored_block(trials: Trials, first: int, last: int) -> GameScores:
     """Return the scores of pairs `first` to `last` (exclusive) of `trials`."""
     return outcome_of(trials, run_chunk(trials, first, last)[0])
 
@@ -62,7 +61,7 @@ def games_of(
     record is scored, which takes trainings.
     """
     plays = _PLAYED_BY.get(adversary, adversary)
-    relation = "replace-label" if neighbours == "replace-record" else neighbours
+    relation: Neighbours = "replace-label" if neighbours == "replace-record" else neighbours
     canary: Canary = "mislabelled" if plays == "release" else "worst-case"
     the_plan, seed = method.scalar_plan(config, deployment), deployment.seed
     why_not = why_undefined(relation, canary, plays, config.sampler, public_rate=config.sample_rate is not None)
@@ -72,7 +71,7 @@ def games_of(
         method=method,
         config=config,
         adversary=cast(GameAdversary, plays),
-        neighbours=cast(Neighbours, relation),
+        neighbours=relation,
         canary=canary,
     )
     size, blocks = (_KNOWN_BLOCK, _KNOWN_BLOCKS) if game.knows_ids else (_SECRET_BLOCK, _SECRET_BLOCKS)
@@ -114,7 +113,7 @@ def pool_of(trials: RealTrials | SimulatedTrials, pairs: int, *, gaussian: bool)
     )
 
 
-def _tried(make: Callable[[], Trials]) -> tuple[Trials | None, str]:
+def _tried(make: Callable[[], T]) -> tuple[T | None, str]:
     """Return trials, or None and why these cannot be made of this configuration."""
     try:
         return make(), ""

@@ -22,7 +22,7 @@ from dpzv_audit.evidence.verdict import (
     verdict_on,
 )
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
-from dpzv_audit.games.game import Canary, Game, Neighbours, Others, as_game_adversary
+from dpzv_audit.games.game import Game, as_game_adversary
 from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.results import Privacy, Tradeoff
@@ -92,9 +92,9 @@ def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: Audit
         method=method,
         config=config,
         adversary=as_game_adversary(adversary),
-        neighbours=cast(Neighbours, audit.neighbours),
-        canary=cast(Canary, audit.canary),
-        others=cast(Others, audit.others),
+        neighbours=audit.neighbours,
+        canary=audit.canary,
+        others=audit.others,
         first_pass_repeats=repeats,
         norm=audit.norm,
     )

@@ -159,7 +159,7 @@ class RealTrials:
         rows, row_worlds = list(replicas), worlds
         if self.kind == "replay":
             # Two rows a training: what either world would send, given what was really sent.
-            twins = Twins(game, self.plan.sigma, worlds, replicas, seed=self.seed, config=config, device=self.device)
+            twins = Twins(self, worlds, replicas)
             rows, row_worlds = twins.rows, twins.worlds
         labels = np.tile(dataset.train.labels, (len(rows), 1))
         present = self.worlds.present[worlds[0]]
@@ -246,22 +246,13 @@ class RealTrials:
 class Twins:
     """Two rows a training, one for each hypothesis; releases the real one's noised scalar to both, and scores it."""
 
-    def __init__(
-        self,
-        game: Game,
-        sigma: float,
-        worlds: Sequence[int],
-        replicas: Sequence[int],
-        *,
-        seed: int,
-        config: DPZVConfig,
-        device: str,
-    ) -> None:
+    def __init__(self, trials: RealTrials, worlds: Sequence[int], replicas: Sequence[int]) -> None:
         self.rows = [k for k in replicas for _ in (0, 1)]
         self.worlds = [hypothesis for _ in replicas for hypothesis in (0, 1)]
-        self._game = game
-        self._real = torch.tensor([2 * place + world for place, world in enumerate(worlds)], device=device)
-        self._noise = ScalarChannel(config, sigma, RunContext(seed=seed, replicas=replicas, device=device)).noise
+        self._game = trials.game
+        self._real = torch.tensor([2 * place + world for place, world in enumerate(worlds)], device=trials.device)
+        context = RunContext(seed=trials.seed, replicas=replicas, device=trials.device)
+        self._noise = ScalarChannel(trials.game.config, trials.plan.sigma, context).noise
         self._terms: list[Tensor] = []
         self._squares: list[Tensor] = []
         self._held: list[Tensor] = []

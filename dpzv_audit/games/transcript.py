@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
+from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.errors import InputError
 from dpzv_audit.games.engine import Arrays
 from dpzv_audit.games.fitting import Floats
@@ -42,7 +43,7 @@ _EXPONENT = 60.0
 class Sampling:
     """How a record comes into batches: `records` D, `batch_size` B, sampler, and the active client of each round."""
 
-    sampler: str
+    sampler: SamplerName
     records: int
     batch_size: int
     active: tuple[int, ...]
