@@ -11,6 +11,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from dpzv_audit.reproduce.table import Row
+
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
@@ -34,7 +36,7 @@ def shown(value: Any, form: str) -> str:
 
 
 @cache
-def data(name: str) -> Mapping[str, Any]:
+def data(name: str) -> Row:
     """Return what stands in `tables/NAME.toml`, with None for what is infinite: an epsilon that nothing claims."""
     text = (files("dpzv_audit.reproduce") / "tables" / f"{name}.toml").read_text(encoding="utf-8")
     return tomllib.loads(text, parse_float=lambda number: None if number == "inf" else float(number))
@@ -56,7 +58,7 @@ def _cell(template: str) -> Template:
     return _environment().from_string(f'{{% import "words.jinja" as words %}}{template}')
 
 
-def filled(template: str, values: Mapping[str, Any]) -> str:
+def filled(template: str, values: Mapping[str, object]) -> str:
     """Return `template` with the `values` it names; `words` are the sentences."""
     return " ".join(_cell(template).render(values).split())
 
