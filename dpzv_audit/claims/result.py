@@ -25,13 +25,12 @@ from dpzv_audit.evidence.verdict import (
     decide,
     fails,
     holm,
-    recomputed_curve,
     supports,
+    theory_curves,
 )
 from dpzv_audit.evidence.verdict import Look as EvidenceLook
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
-from dpzv_audit.statistics.tradeoff import claimed_curve
 
 _OF_EVIDENCE = ("p_value", "trials", "missing", "unaudited", "attack", "rates", "warnings", "split", "facts")
 """What a claim's result holds of its evidence as it is."""
@@ -156,11 +155,9 @@ def _with_curves(evidence: Evidence, claim: Claim) -> dict[str, object] | None:
     """Return the measured trade-off curve beside the claimed one, as `audit` has it, and that of the sound bound."""
     if evidence.tradeoff is None or isinstance(claim, AttackClaim):
         return None
-    alpha = evidence.tradeoff["alpha"]
-    claimed = claimed_curve(alpha, claim.epsilon, claim.delta, of_method=isinstance(claim, MethodClaim))
-    found = {**evidence.tradeoff, "claimed": claimed}
-    recomputed = recomputed_curve(alpha, evidence.theory, claim.delta)
-    return found if recomputed is None else {**found, "recomputed": recomputed}
+    alpha, of_method = evidence.tradeoff["alpha"], isinstance(claim, MethodClaim)
+    curves = theory_curves(alpha, evidence.theory, epsilon=claim.epsilon, delta=claim.delta, of_method=of_method)
+    return {**evidence.tradeoff, **{name: curve for name, curve in curves.items() if curve is not None}}
 
 
 def _fails_for_strict_alone(claim: ClaimResult, options: GateOptions) -> bool:

@@ -17,8 +17,8 @@ from dpzv_audit.evidence.verdict import (
     Theory,
     given_by,
     largest_gating,
-    recomputed_curve,
     refuted_given,
+    theory_curves,
     verdict_on,
 )
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
@@ -27,7 +27,7 @@ from dpzv_audit.games.outcome import outcome_of
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.results import Privacy, Tradeoff
 from dpzv_audit.statistics.estimators import can_refute
-from dpzv_audit.statistics.tradeoff import claimed_curve, empirical_tradeoff
+from dpzv_audit.statistics.tradeoff import empirical_tradeoff
 from mechanisms import DPZVConfig, MethodSpec, TrainingConfig
 from mechanisms.core.context import Deployment, Plan
 from mechanisms.methods.dpzv import scalar_config, scalar_release
@@ -203,12 +203,8 @@ def tradeoff_of(found: Bounded, claim: Claimed, theory: Theory, *, of_method: bo
     """Return the curves of the claimed (epsilon, delta), of the sound bound and of the scores on one grid."""
     assert claim.delta is not None
     curve = empirical_tradeoff(found.scores.in_scores, found.scores.out_scores, confidence=found.plan.confidence)
-    return Tradeoff(
-        **vars(curve),
-        claimed=claimed_curve(curve.alpha, claim.epsilon, claim.delta, of_method=of_method),
-        recomputed=recomputed_curve(curve.alpha, theory, claim.delta),
-        note=note,
-    )
+    curves = theory_curves(curve.alpha, theory, epsilon=claim.epsilon, delta=claim.delta, of_method=of_method)
+    return Tradeoff(**vars(curve), **curves, note=note)
 
 
 def noised(method: MethodSpec, config: TrainingConfig) -> DPZVConfig:

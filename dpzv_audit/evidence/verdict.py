@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from dpzv_audit.accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, tightest_sound
+from dpzv_audit.accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
 from dpzv_audit.findings import EmpiricalBound, UpperBound, Verdict
 from dpzv_audit.statistics.estimators import can_refute
 from dpzv_audit.statistics.fixed import FixedTest
@@ -241,14 +241,25 @@ class Evidence:
         return combined_p_value((look.p_value, look.weight) for look in general)
 
 
-def recomputed_curve(alpha: Sequence[float], theory: Theory, delta: float) -> list[float] | None:
-    """Return the trade-off curve at (n,) `alpha` of the tightest sound bound; None where there is none."""
-    best = theory.tightest
-    if best is None or best.epsilon is None:
-        return None
+def theory_curves(
+    alpha: Sequence[float], theory: Theory, *, epsilon: float | None, delta: float, of_method: bool
+) -> dict[str, list[float] | None]:
+    """Return the trade-off curves at (n,) `alpha` of a claim and of the tightest sound bound, None for what is not.
+
+    `of_method`: of the scalar channel of a method, whose theorem claims the Gaussian curve (mu-GDP) through
+    (epsilon, delta). Of anything else the least of every (epsilon, delta) mechanism is claimed, and no more.
+    """
     grid = np.asarray(alpha)
-    curve = (
-        epsilon_delta_tradeoff(grid, best.epsilon.upper, delta) if best.mu is None else gaussian_tradeoff(grid, best.mu)
-    )
-    found: list[float] = curve.tolist()
-    return found
+
+    def curve(epsilon: float | None, mu: float | None) -> list[float] | None:
+        if epsilon is None:
+            return None
+        rates = epsilon_delta_tradeoff(grid, epsilon, delta) if mu is None else gaussian_tradeoff(grid, mu)
+        return [float(rate) for rate in rates]
+
+    best = theory.tightest
+    claimed_mu = mu_from_epsilon(epsilon, delta) if of_method and epsilon is not None else None
+    return {
+        "claimed": curve(epsilon, claimed_mu),
+        "recomputed": curve(best.epsilon.upper, best.mu) if best is not None and best.epsilon is not None else None,
+    }

@@ -8,7 +8,7 @@ epsilon is decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -133,21 +133,3 @@ def empirical_tradeoff(
         empirical_high=band(True),
         confidence=float(confidence),
     )
-
-
-def claimed_curve(
-    alpha: Sequence[float], epsilon: float | None, delta: float, *, of_method: bool
-) -> list[float] | None:
-    """Return the false negative rates at `alpha` that a claim of (epsilon, delta) allows; None without a claim.
-
-    `of_method`: of the scalar channel of a method, whose theorem claims the Gaussian curve (mu-GDP) through
-    (epsilon, delta). Of anything else the least of every (epsilon, delta) mechanism is claimed, and no more.
-    """
-    if epsilon is None:
-        return None
-    from dpzv_audit.accounting.gaussian import epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon
-
-    grid = np.asarray(alpha)
-    gaussian = gaussian_tradeoff(grid, mu_from_epsilon(epsilon, delta)) if of_method else None
-    curve: list[float] = (epsilon_delta_tradeoff(grid, epsilon, delta) if gaussian is None else gaussian).tolist()
-    return curve

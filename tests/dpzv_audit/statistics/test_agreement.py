@@ -12,12 +12,12 @@ from dpzv_audit.cli import main
 from dpzv_audit.evidence.auditing import mechanism_outcome
 from dpzv_audit.evidence.bounding import AuditPlan, lower_bounds
 from dpzv_audit.evidence.gathering import Question, full_looks
+from dpzv_audit.evidence.verdict import Theory, theory_curves
 from dpzv_audit.games.scores import GameScores, Given
 from dpzv_audit.statistics.assumptions import permuted
 from dpzv_audit.statistics.estimators import GAUSSIAN_TESTS
 from dpzv_audit.statistics.fixed import fixed_test
 from dpzv_audit.statistics.sequential import bet_on, likelihood_of
-from dpzv_audit.statistics.tradeoff import claimed_curve
 
 DELTA = 1e-5
 
@@ -102,6 +102,6 @@ def test_a_claim_has_one_curve_in_every_result(tmp_path, monkeypatch):
     audited = mechanism_outcome("curves_of_one:made", AuditPlan(runs=50), trial_seconds=30.0, **options).result
     for found in (entry.tradeoff, audited.tradeoff):
         assert list(found.claimed) == epsilon_delta_tradeoff(np.array(found.alpha), 1.0, DELTA).tolist()
-    assert claimed_curve(alpha, 1.0, DELTA, of_method=True) == pytest.approx(
-        gaussian_tradeoff(alpha, mu_from_epsilon(1.0, DELTA)).tolist()
-    )
+    of_method = theory_curves(alpha, Theory(), epsilon=1.0, delta=DELTA, of_method=True)
+    assert of_method["claimed"] == pytest.approx(gaussian_tradeoff(alpha, mu_from_epsilon(1.0, DELTA)).tolist())
+    assert of_method["recomputed"] is None
