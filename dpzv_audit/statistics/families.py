@@ -83,9 +83,7 @@ def _gaussian_blow_up(r: float, mu: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-Gaussian-DP at `delta`; 0 where nothing is proved about mu."""
-    if mu <= 0.0:
-        return 0.0
+    """Return the epsilon of mu-Gaussian-DP at `delta`, mu >= 0."""
     # The root finder behind it is the heaviest import here, so it waits until a mu has been proved.
     from dpzv_audit.accounting.gaussian import epsilon_from_mu
 
