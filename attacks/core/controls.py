@@ -145,8 +145,7 @@ def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest 
 def _names(classes: int) -> NDArray[np.intp]:
     """Permutations (n, classes) of the classes, uniform, the same in every run."""
     generator = np.random.default_rng(np.random.SeedSequence([classes, _EXCHANGES]))
-    drawn: NDArray[np.intp] = generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1)
-    return drawn
+    return np.asarray(generator.permuted(np.tile(np.arange(classes), (_EXCHANGES, 1)), axis=1))
 
 
 def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:

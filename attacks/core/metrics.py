@@ -121,8 +121,7 @@ def _around_threshold(members: Booleans, outside: Floats, rate: float, value: fl
 def _shares_above(scores: Floats, kind: Booleans, threshold: float) -> Floats:
     """Share of the records of a `kind` (trials, n) whose score is above `threshold`, of each trial that has any."""
     counts = kind.sum(1)
-    shares: Floats = ((scores > threshold) & kind).sum(1)[counts > 0] / counts[counts > 0]
-    return shares
+    return np.asarray(((scores > threshold) & kind).sum(1)[counts > 0] / counts[counts > 0])
 
 
 def majority_baseline(labels: ArrayLike, classes: int) -> float:

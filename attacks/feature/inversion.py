@@ -274,8 +274,7 @@ def quality(found: Reconstruction, truth: Tensor, confidence: float) -> tuple[di
 def _groups(values: np.ndarray) -> np.ndarray:
     """Means (K, groups) of values (K, n) over groups of records; the last group takes what is left over."""
     parts = np.array_split(values, min(GROUPS, values.shape[1]), axis=1)
-    means: np.ndarray = np.stack([part.mean(1) for part in parts], 1)
-    return means
+    return np.asarray(np.stack([part.mean(1) for part in parts], 1))
 
 
 def pictures(
@@ -290,8 +289,7 @@ def pictures(
 
     def greys(records: np.ndarray) -> np.ndarray:
         planes = records.reshape(len(records), -1, shape[0] * shape[1]).mean(1)
-        within: np.ndarray = np.clip((planes - low) / range_, 0.0, 1.0)
-        return within
+        return np.asarray(np.clip((planes - low) / range_, 0.0, 1.0))
 
     ids = found.ids[:SHOWN].numpy()
     guesses = {
@@ -312,5 +310,4 @@ def ssim(guess: np.ndarray, real: np.ndarray, peak: float) -> np.ndarray:
     covariance = ((guess - mean_g[:, None]) * (real - mean_r[:, None])).mean(1)
     above = (2 * mean_g * mean_r + c1) * (2 * covariance + c2)
     below = (mean_g**2 + mean_r**2 + c1) * (guess.var(1) + real.var(1) + c2)
-    similarity: np.ndarray = above / below
-    return similarity
+    return np.asarray(above / below)

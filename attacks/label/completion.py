@@ -27,6 +27,7 @@ from attacks.core.contract import (
     ADVERSARY_CLIENT,
     AttackSetting,
     AttackSpec,
+    FewLabels,
     Knowledge,
     LabelGuesses,
     OwnParty,
@@ -75,15 +76,7 @@ def embedded(own: OwnParty, parameters: ParameterStack, features: Tensor) -> Ten
 def _complete(represent: Represent, known: Knowledge) -> LabelGuesses:
     own, few = granted(known.own, "a client's own model"), granted(known.few, "a few labels")
     embeddings = represent(own.features)
-    head = train_head(
-        embeddings,
-        few.ids,
-        few.labels,
-        classes=known.classes,
-        steps=known.options["steps"],
-        seed=known.seed,
-        replicas=known.replicas,
-    )
+    head = train_head(embeddings, few, known)
     scores = head.probabilities(embeddings)[None]
     guesses = LabelGuesses(scores.argmax(3), None, scores, head.probabilities(represent(own.held_out)))
     return guesses.about(others(few.ids, known.records))
@@ -145,10 +138,8 @@ class Head:
         return torch.cat(pieces, 1)
 
 
-def train_head(
-    embeddings: Tensor, ids: Tensor, labels: Tensor, *, classes: int, steps: int, seed: int, replicas: tuple[int, ...]
-) -> Head:
-    """Train a head of each replica on embeddings (K, N, width), of which `ids` (K, n) carry `labels` (K, n).
+def train_head(embeddings: Tensor, few: FewLabels, known: Knowledge) -> Head:
+    """Train a head of each replica on embeddings (K, N, width), of which a `few` carry labels.
 
     Settings are attacks.md's: sharpening 0.8, mixup 0.75, unlabelled weight 50 ramped linearly, exponential moving
     average of 0.999 (corrected for its start), Adam at 2e-3, batches of 16.
@@ -156,18 +147,18 @@ def train_head(
     mean = embeddings.mean(1, keepdim=True)
     deviation = embeddings.std(1, keepdim=True) + 1e-5
     inputs = (embeddings - mean) / deviation
-    parameters = _initial(inputs.shape[2], classes, seed, replicas, inputs)
+    parameters = _initial(known, inputs)
     optimiser = torch.optim.Adam(parameters, lr=RATE)
     average = [torch.zeros_like(p) for p in parameters]
-    one_hot = torch.nn.functional.one_hot(labels, classes).to(inputs.dtype)
-    draws = _draws(seed, replicas, ids.shape[1], inputs.shape[1], steps, inputs)
+    one_hot = torch.nn.functional.one_hot(few.labels, known.classes).to(inputs.dtype)
+    steps, draws = known.options["steps"], _draws(known, few.ids.shape[1], inputs)
     for step, (picked, free, order, weight) in enumerate(draws):
-        known = _rows(inputs, ids.gather(1, picked))
+        labelled_rows = _rows(inputs, few.ids.gather(1, picked))
         unknown = _rows(inputs, free)
         with torch.no_grad():
             guessed = torch.softmax(_logits(parameters, unknown), 2) ** (1.0 / SHARPENING)
             guessed = guessed / guessed.sum(2, keepdim=True)
-        rows = torch.cat((known, unknown), 1)
+        rows = torch.cat((labelled_rows, unknown), 1)
         wanted = torch.cat((_rows(one_hot, picked), guessed), 1)
         mixed = weight * rows + (1.0 - weight) * _rows(rows, order)
         target = weight * wanted + (1.0 - weight) * _rows(wanted, order)
@@ -192,17 +183,14 @@ def _logits(parameters: tuple[Tensor, ...], inputs: Tensor) -> Tensor:
     return torch.relu(inputs * scale + shift) @ weight + bias
 
 
-def _initial(width: int, classes: int, seed: int, replicas: tuple[int, ...], like: Tensor) -> tuple[Tensor, ...]:
+def _initial(known: Knowledge, inputs: Tensor) -> tuple[Tensor, ...]:
     """Batch norm starts as the identity; the linear layer uniform within 1/sqrt(width)."""
-    bound = 1.0 / np.sqrt(width)
-    weights = np.stack([stream(seed, Purpose.ATTACK, k, 5).uniform(-bound, bound, (width, classes)) for k in replicas])
-    count = len(replicas)
-    parts = (
-        like.new_ones(count, 1, width),
-        like.new_zeros(count, 1, width),
-        torch.from_numpy(weights).to(like),
-        like.new_zeros(count, 1, classes),
-    )
+    count, _, width = inputs.shape
+    bound, shape = 1.0 / np.sqrt(width), (width, known.classes)
+    generators = [stream(known.seed, Purpose.ATTACK, k, 5) for k in known.replicas]
+    weights = torch.from_numpy(np.stack([g.uniform(-bound, bound, shape) for g in generators])).to(inputs)
+    ones, zeros = inputs.new_ones(count, 1, width), inputs.new_zeros(count, 1, width)
+    parts = ones, zeros, weights, inputs.new_zeros(count, 1, known.classes)
     return tuple(p.requires_grad_() for p in parts)
 
 
@@ -211,20 +199,19 @@ def _rows(values: Tensor, places: Tensor) -> Tensor:
     return values.gather(1, places.unsqueeze(2).expand(-1, -1, values.shape[2]))
 
 
-def _draws(
-    seed: int, replicas: tuple[int, ...], known: int, records: int, steps: int, like: Tensor
-) -> Iterator[tuple[Tensor, ...]]:
+def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield by step places of labelled and of free records (K, BATCH), mixup partners (K, 2 BATCH) and weights.
 
     Weights are (K, 2 BATCH, 1); each replica draws from a stream of its own.
     """
-    generators = [stream(seed, Purpose.ATTACK, k, 6) for k in replicas]
-    picked = np.stack([g.integers(known, size=(steps, BATCH)) for g in generators], 1)
+    steps, records = known.options["steps"], inputs.shape[1]
+    generators = [stream(known.seed, Purpose.ATTACK, k, 6) for k in known.replicas]
+    picked = np.stack([g.integers(labelled, size=(steps, BATCH)) for g in generators], 1)
     free = np.stack([g.integers(records, size=(steps, BATCH)) for g in generators], 1)
     order = np.stack([g.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1) for g in generators], 1)
     drawn = np.stack([g.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1)) for g in generators], 1)
-    weights = torch.from_numpy(np.maximum(drawn, 1.0 - drawn)).to(like)
-    return zip(*(torch.from_numpy(part).to(like.device) for part in (picked, free, order)), weights, strict=True)
+    weights = torch.from_numpy(np.maximum(drawn, 1.0 - drawn)).to(inputs)
+    return zip(*(torch.from_numpy(part).to(inputs.device) for part in (picked, free, order)), weights, strict=True)
 
 
 LEAST, MOST = 1.0, 5.0

@@ -231,8 +231,7 @@ class LabelCoins:
     @property
     def labels(self) -> np.ndarray:
         """What is trained on, (K, N)."""
-        chosen: np.ndarray = np.take_along_axis(self.candidates, self.coins[:, :, None], 2)[:, :, 0]
-        return chosen
+        return np.asarray(np.take_along_axis(self.candidates, self.coins[:, :, None], 2)[:, :, 0])
 
 
 def label_coins(setting: AttackSetting, *, replicas: Sequence[int], granted_per_class: int | None) -> LabelCoins:
@@ -292,8 +291,7 @@ def _evidence(guesses: LabelGuesses, pairs: np.ndarray) -> np.ndarray:
     """Evidence (K, guesses) for the second of `pairs` (K, guesses, 2) against the first."""
     if guesses.scores is None:
         named = _by_replica(guesses.labels)
-        votes: np.ndarray = (named == pairs[..., 1]).astype(np.float64) - (named == pairs[..., 0])
-        return votes
+        return np.asarray((named == pairs[..., 1]).astype(np.float64) - (named == pairs[..., 0]))
     of = guesses.scores.transpose(0, 1).flatten(1, 2)
     both = of.gather(2, torch.from_numpy(pairs).to(of.device)).double().cpu().numpy()
     # What a model that diverged says of a record is no evidence.

@@ -154,8 +154,7 @@ class _Played:
 
     def right(self, coins: np.ndarray) -> np.ndarray:
         """Which guesses are right (K, 1) of `coins` (K,)."""
-        right: np.ndarray = (self.guesses == coins)[:, None]
-        return right
+        return np.asarray((self.guesses == coins)[:, None])
 
 
 def precision_rounds(spec: AttackSpec, setting: AttackSetting) -> int:

@@ -38,7 +38,9 @@ REACH = 50.0
 class ProbingClient:
     """In its first pass probes one record after another, each along every class `repeats` times.
 
-    A batch serves as many rounds as it takes to probe its first `probed` records. What is sent depends on the round
+    A batch serves as many rounds as it takes to probe its first `probed` records. The first upload of a probe steps by
+    `reach` along the class's logit, the second by its negative: `reach` is above 0 where an answer is the loss of the
+    first less that of the second, below 0 where it is the opposite. What is sent depends on the round
     alone; the one table of embeddings that starts a run is filled with zeros.
     """
 
@@ -47,7 +49,6 @@ class ProbingClient:
     probed: int
     reach: float
     steps_per_pass: int
-    second_less_first: bool
 
     @property
     def first_pass_repeats(self) -> int:
@@ -60,9 +61,7 @@ class ProbingClient:
             return None
         record, label = probe_of(turn.own_round % self.first_pass_repeats, self.classes, self.repeats)
         sent = torch.zeros(turn.shape, dtype=turn.dtype, device=turn.device)
-        # The answer grows with the loss of the first upload where it is a difference first less second.
-        first = -self.reach if self.second_less_first else self.reach
-        sent[:, 0, record, label], sent[:, 1, record, label] = first, -first
+        sent[:, 0, record, label], sent[:, 1, record, label] = self.reach, -self.reach
         return sent
 
 
@@ -105,13 +104,14 @@ def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[i
     reach = REACH
     if measured is not None and measured.clip is not None:
         reach = max(REACH, 20.0 * measured.clip * measured.smoothing)
+    if measured is not None and not measured.two_sided:
+        reach = -reach
     client = ProbingClient(
         classes=setting.dataset.classes,
         repeats=own["repeats"],
         probed=own["records"],
         reach=reach,
         steps_per_pass=config.steps_per_pass(len(setting.dataset.train)),
-        second_less_first=measured is not None and not measured.two_sided,
     )
     return {ADVERSARY_CLIENT: client}
 

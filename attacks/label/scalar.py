@@ -76,8 +76,7 @@ def fourier_features(block: np.ndarray, seed: int) -> np.ndarray:
     variance = float(block.var(0).sum()) or 1.0
     frequencies = stream(seed, Purpose.ATTACK, 4).standard_normal((block.shape[1], FREQUENCIES)) / np.sqrt(variance)
     angles = block @ frequencies
-    features: np.ndarray = np.concatenate((np.cos(angles), np.sin(angles)), 1) / np.sqrt(FREQUENCIES)
-    return features
+    return np.asarray(np.concatenate((np.cos(angles), np.sin(angles)), 1) / np.sqrt(FREQUENCIES))
 
 
 def posterior_mean(
@@ -106,8 +105,7 @@ def posterior_mean(
     weights = np.linalg.solve(gram, scalars)
     common = features @ (weights @ shared).reshape(-1, classes)
     alone = (own.T @ weights).reshape(-1, classes)
-    mean: np.ndarray = prior * (SHARED * common + (1.0 - SHARED) * alone)
-    return mean
+    return np.asarray(prior * (SHARED * common + (1.0 - SHARED) * alone))
 
 
 def planted(setting: AttackSetting) -> AttackSetting:

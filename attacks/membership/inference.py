@@ -13,6 +13,8 @@ A client has no released model; what its mail tells of a record stands for the c
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from attacks.core import needs
@@ -30,8 +32,7 @@ def by_loss(view: View, known: Knowledge) -> np.ndarray:
     """Scores (targets, P): minus the loss of each record, log p, under the released model; a client's confidence."""
     if view.adversary.kind == "client":
         return population_of(known).confidence
-    scores: np.ndarray = -np.logaddexp(0.0, -population_of(known).confidence)
-    return scores
+    return np.asarray(-np.logaddexp(0.0, -population_of(known).confidence))
 
 
 def _of_a_client(need: needs.Need) -> needs.Need:
@@ -64,13 +65,10 @@ def by_likelihood(view: View, known: Knowledge) -> np.ndarray:
     population = population_of(known)
     out_mean, out_variance = fits(population.shadows, ~population.members)
     if known.options["variant"] == "offline":
-        offline: np.ndarray = (population.confidence - out_mean) / np.sqrt(out_variance)
-        return offline
+        return np.asarray((population.confidence - out_mean) / np.sqrt(out_variance))
     in_mean, in_variance = fits(population.shadows, population.members)
-    online: np.ndarray = _log_density(population.confidence, in_mean, in_variance) - _log_density(
-        population.confidence, out_mean, out_variance
-    )
-    return online
+    inside = _log_density(population.confidence, in_mean, in_variance)
+    return np.asarray(inside - _log_density(population.confidence, out_mean, out_variance))
 
 
 def fits(confidence: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,19 +86,15 @@ def fits(confidence: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _log_density(values: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    density: np.ndarray = -0.5 * ((values - mean) ** 2 / variance + np.log(variance))
-    return density
+    return np.asarray(-0.5 * ((values - mean) ** 2 / variance + np.log(variance)))
 
 
-LIRA_SPEC = AttackSpec(
+LIRA_SPEC = replace(
+    LOSS_SPEC,
     name="membership_lira",
     summary="membership by likelihood ratios of shadow models' fits to each record, online or offline (LiRA)",
-    adversaries=("release", "client"),
     infer=by_likelihood,
-    mounted_by=mount_membership,
-    rounds=membership_rounds,
     positive=Positive("membership_lira on labels learnt by heart, no noise: must be 0.65 at least", overfitted, 0.65),
-    suggests={"epochs": 100},
     options={"pool": 512, "shadows": 64, "variant": "online"},
     choices={"variant": VARIANTS},
     needs=(_of_a_client(needs.one_batch_size),),
@@ -122,23 +116,20 @@ def by_ratios(view: View, known: Knowledge) -> np.ndarray:
 def shares_beaten(ratios: np.ndarray, population: np.ndarray, gamma: float) -> np.ndarray:
     """Share of `population` (n,) that each of `ratios` (P,) is at least `gamma` times as large as."""
     ordered = np.sort(population * gamma)
-    shares: np.ndarray = np.searchsorted(ordered, ratios, side="right") / len(ordered)
-    return shares
+    return np.asarray(np.searchsorted(ordered, ratios, side="right") / len(ordered))
 
 
 def _probability(confidence: np.ndarray) -> np.ndarray:
-    probability: np.ndarray = np.exp(-np.logaddexp(0.0, -confidence))
-    return probability
+    return np.asarray(np.exp(-np.logaddexp(0.0, -confidence)))
 
 
-RMIA_SPEC = AttackSpec(
+RMIA_SPEC = replace(
+    LOSS_SPEC,
     name="membership_rmia",
     summary="membership by pairwise likelihood ratios against a population, with offline shadow models (RMIA)",
     adversaries=("release",),
     infer=by_ratios,
-    mounted_by=mount_membership,
-    rounds=membership_rounds,
     positive=Positive("membership_rmia on labels learnt by heart, no noise: must be 0.8 at least", overfitted, 0.8),
-    suggests={"epochs": 100},
     options={"pool": 512, "shadows": 64, "a": 0.3, "gamma": 2.0},
+    needs=(),
 )

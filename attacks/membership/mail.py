@@ -11,14 +11,14 @@ that only shadow trainings tell them apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpzv_audit.data.vertical import Records, VerticalDataset
-from mechanisms.core.channel import SERVER, Adversary, Message
+from mechanisms.core.channel import SERVER, Message
 
 # Share of the reference gradients that a round keeps: they turn as training goes on.
 MEMORY = 0.9
@@ -46,17 +46,12 @@ class MailReader:
     client: int
     candidates: np.ndarray
     classes: int
-    _adversary: Adversary = field(init=False)
     _sum: Tensor | None = None
-    _count: Tensor | None = None
     _reference: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        self._adversary = Adversary("client", (self.client,))
 
     def on_message(self, message: Message) -> None:
         """Take in an answer of the server to this client."""
-        if not self._adversary.sees(message) or message.sender != SERVER or message.ids is None:
+        if (message.sender, message.receiver) != (SERVER, self.client) or message.ids is None:
             return
         if message.kind == "gradient":
             self._add(message.ids, self._agreement(message.payload.double(), message.ids))
@@ -68,21 +63,20 @@ class MailReader:
 
     def confidence(self) -> np.ndarray:
         """Confidence (K, 2 * pairs) in every candidate, in the order of the pool; 0 for ids that never came."""
-        if self._sum is None or self._count is None:
+        if self._sum is None:
             return np.zeros((1, self.candidates.size))
-        means = (self._sum / self._count.clamp(min=1).unsqueeze(2)).cpu().numpy()
-        found: np.ndarray = np.take_along_axis(means, self.candidates[None], 2)
-        return found.reshape(len(means), -1)
+        means = (self._sum[..., :-1] / self._sum[..., -1:].clamp(min=1)).cpu().numpy()
+        return np.asarray(np.take_along_axis(means, self.candidates[None], 2).reshape(len(means), -1))
 
     def _add(self, ids: Tensor, values: Tensor) -> None:
         """Add `values` (K, B, classes) to the ids (K, B); what is not finite, of a diverged model, tells nothing."""
-        if self._sum is None or self._count is None:
-            self._sum = values.new_zeros(len(ids), len(self.candidates), self.classes)
-            self._count = values.new_zeros(len(ids), len(self.candidates))
-        told = values.isfinite().all(2)
-        kept = torch.where(told.unsqueeze(2), values.clamp(-LARGEST, LARGEST), 0.0)
-        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(-1, -1, self.classes), kept)
-        self._count.scatter_add_(1, ids, told.to(values.dtype))
+        if self._sum is None:
+            self._sum = values.new_zeros(len(ids), len(self.candidates), self.classes + 1)
+        told = values.isfinite().all(2, keepdim=True)
+        kept = torch.where(told, values.clamp(-LARGEST, LARGEST), 0.0)
+        # The last place counts.
+        counted = torch.cat((kept, told.to(values.dtype)), 2)
+        self._sum.scatter_add_(1, ids.unsqueeze(2).expand(-1, -1, self.classes + 1), counted)
 
     def _agreement(self, gradients: Tensor, ids: Tensor) -> Tensor:
         """Cosine (K, B, classes) of gradients (K, B, width) with each class's reference, before it takes them in."""

@@ -68,8 +68,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             shadows_outside=run.outside[2 * targets :],
             members=run.members[2 * targets :],
         )
-        found: np.ndarray = spec.infer(view, replace(public, population=population))
-        return found
+        return np.asarray(spec.infer(view, replace(public, population=population)))
 
     scores = scores_of(slice(0, targets))
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
@@ -180,8 +179,7 @@ def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
 
 def chosen_rows(coins: np.ndarray) -> np.ndarray:
     """Rows (K, pairs) of the pool that coins (K, pairs) choose: of records 2i and 2i + 1 one."""
-    rows: np.ndarray = 2 * np.arange(coins.shape[1]) + coins
-    return rows
+    return np.asarray(2 * np.arange(coins.shape[1]) + coins)
 
 
 def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
@@ -241,8 +239,7 @@ def confidences(
     own = logits.gather(2, place).squeeze(2)
     others = logits.scatter(2, place, -torch.inf).logsumexp(2)
     found: np.ndarray = (own - others).cpu().numpy()
-    finite: np.ndarray = np.clip(np.nan_to_num(found, nan=0.0), -LARGEST, LARGEST)
-    return finite
+    return np.asarray(np.clip(np.nan_to_num(found, nan=0.0), -LARGEST, LARGEST))
 
 
 def only(trained: TrainedStack, count: int) -> TrainedStack:

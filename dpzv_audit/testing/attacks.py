@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attacks import AttackSetting, AttackSpec
 from attacks.core.contract import DoesNotApply, Knowledge, LabelGuesses
@@ -79,22 +79,19 @@ def _check_reason(spec: AttackSpec, setting: AttackSetting) -> None:
 
 def _fitting(spec: AttackSpec) -> AttackSetting:
     """Return a setting that `spec` applies to."""
-    for name in ("digits", "breast-cancer"):
-        for method in ("dpzv", "split"):
-            options: dict[str, object] = {"batch_size": 32, "epochs": 4}
-            if method == "dpzv":
-                options["calibration"] = "none"
-            chosen = METHODS[method].configure(**{**spec.suggests, **options, **spec.requires})
-            setting = AttackSetting(
-                method=METHODS[method],
-                config=chosen,
-                dataset=DATASETS[name].load(),
-                adversary=spec.adversaries[0],
-                queries=min(spec.queries, 16),
-                trials=16,
-            )
-            if spec.lacks(setting) is None:
-                return setting
+    own = {"dpzv": {"calibration": "none"}, "split": {}}
+    for name, (method, quiet) in product(("digits", "breast-cancer"), own.items()):
+        options = {**spec.suggests, "batch_size": 32, "epochs": 4, **quiet, **spec.requires}
+        setting = AttackSetting(
+            method=METHODS[method],
+            config=METHODS[method].configure(**options),
+            dataset=DATASETS[name].load(),
+            adversary=spec.adversaries[0],
+            queries=min(spec.queries, 16),
+            trials=16,
+        )
+        if spec.lacks(setting) is None:
+            return setting
     raise DoesNotApply(f"{spec.name} applies to none of digits and breast-cancer under dpzv and split: give a setting")
 
 
@@ -119,11 +116,7 @@ def _arrays(found: Any) -> Mapping[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
     parts: dict[str, Any] = {"scores": found} if isinstance(found, np.ndarray) else dict(vars(found))
     parts |= {str(key): value for key, value in parts.pop("by_queries", {}).items()}
-    return {
-        key: value.cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-        for key, value in parts.items()
-        if value is not None
-    }
+    return {key: np.asarray(torch.as_tensor(value).cpu()) for key, value in parts.items() if value is not None}
 
 
 def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
@@ -162,5 +155,5 @@ def _digest(view: View) -> str:
     for message in view.messages:
         for part in (message.payload, message.ids):
             if part is not None:
-                digest.update(np.ascontiguousarray(part.cpu().numpy()).data.cast("B"))
+                digest.update(part.cpu().numpy().tobytes())
     return digest.hexdigest()

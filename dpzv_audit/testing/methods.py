@@ -197,17 +197,15 @@ def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, ob
     deployment = Deployment(records=RECORDS, clients=CLIENTS, seed=7)
     stated = [release for release in spec.released(config, deployment) if release.channel in _KINDS]
     worlds = [_trained(spec, config, noise_from=origin) for origin in (1, 2)]
-    moved = not worlds[0].equals(worlds[1])
+    moved, given = not worlds[0].equals(worlds[1]), spec.protection(config)
+    if not stated and given.not_released:
+        return
     if not stated:
-        excused = bool(spec.protection(config).not_released)
-        require(
-            excused or not moved, spec, "draws noise and states no release: `released` must say where, and how much"
-        )
-        drawn = spec.protection(config).draws
-        require(excused or not drawn, spec, "protection says that noise is drawn; no release is stated")
+        require(not moved, spec, "draws noise and states no release: `released` must say where, and how much")
+        require(not given.draws, spec, "protection says that noise is drawn; no release is stated")
         return
     require(moved, spec, "states a release and draws no noise from its origin (`context.origin`)")
-    require(spec.protection(config).draws, spec, "states a release, and protection says that no noise is drawn")
+    require(given.draws, spec, "states a release, and protection says that no noise is drawn")
     # Models that stand still send the same numbers in both worlds, but for the noise.
     still = spec.configure(**{**SMALL, **options, "client_rate": 0.0, "server_rate": 0.0, "epochs": 100})
     for release in spec.released(still, deployment):

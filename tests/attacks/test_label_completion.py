@@ -1,12 +1,13 @@
 """Model completion from few labels, passive and active, with the baselines that give its number a meaning."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import DoesNotApply
+from attacks.core.contract import DoesNotApply, FewLabels
 from attacks.core.controls import labels_in_own_features
 from attacks.core.run import attacked_run, permuted_labels
 from attacks.label.completion import RAW, SPEC, UNTRAINED, train_head
@@ -82,13 +83,17 @@ def test_the_few_labels_are_what_was_trained_on():
     assert not np.array_equal(run.known.few.labels.numpy(), setting.dataset.train.labels[run.known.few.ids.numpy()])
 
 
+def known_of(replicas, *, classes, steps):
+    return SimpleNamespace(replicas=replicas, classes=classes, seed=0, options={"steps": steps})
+
+
 def test_a_replicas_head_does_not_depend_on_the_stack():
     generator = np.random.default_rng(0)
     rows = torch.from_numpy(generator.standard_normal((3, 50, 4)))
     ids = torch.from_numpy(np.stack([generator.permutation(50)[:9] for _ in range(3)]))
     labels = torch.arange(9).remainder(3).expand(3, -1)
-    both = train_head(rows, ids, labels, classes=3, steps=20, seed=0, replicas=(0, 1, 2))
-    alone = train_head(rows[1:2], ids[1:2], labels[1:2], classes=3, steps=20, seed=0, replicas=(1,))
+    both = train_head(rows, FewLabels(ids, labels), known_of((0, 1, 2), classes=3, steps=20))
+    alone = train_head(rows[1:2], FewLabels(ids[1:2], labels[1:2]), known_of((1,), classes=3, steps=20))
     assert torch.allclose(both.probabilities(rows)[1], alone.probabilities(rows[1:2])[0], atol=1e-9)
 
 
@@ -97,15 +102,8 @@ def test_unlabelled_records_help_where_clusters_are_classes():
     generator = np.random.default_rng(0)
     truth = np.arange(200) % 2
     rows = generator.standard_normal((200, 5)) * 0.3 + np.where(truth, 1.0, -1.0)[:, None]
-    head = train_head(
-        torch.from_numpy(rows)[None],
-        torch.tensor([[0, 1]]),
-        torch.tensor([[0, 1]]),
-        classes=2,
-        steps=500,
-        seed=0,
-        replicas=(0,),
-    )
+    few = FewLabels(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]))
+    head = train_head(torch.from_numpy(rows)[None], few, known_of((0,), classes=2, steps=500))
     found = head.probabilities(torch.from_numpy(rows)[None]).argmax(2)[0].numpy()
     assert (found == truth).mean() > 0.97
 

@@ -65,7 +65,7 @@ def test_a_cap_on_participations_ends_the_probes(method):
 
 
 def test_a_probe_moves_one_record_along_one_class():
-    client = ProbingClient(classes=3, repeats=2, probed=2, reach=7.0, steps_per_pass=2, second_less_first=False)
+    client = ProbingClient(classes=3, repeats=2, probed=2, reach=7.0, steps_per_pass=2)
     assert client.first_pass_repeats == 12
     batch = BatchStream("shuffled", records=20, batch_size=5, seed=0, client=1, replicas=(0, 1)).next()
     seen = []
