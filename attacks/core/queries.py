@@ -7,20 +7,23 @@ whose difference over the smoothing it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attacks.core.contract import ADVERSARY_CLIENT, AttackSetting, Knowledge
-from attacks.gradient.estimates import forward_difference_error
+from attacks.gradient.estimates import forward_difference_error, label_prior_std, ridge
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import View
 from mechanisms.core.context import ClientBehaviour, Turn
 
+# Makes gradients (batches, B, c) of directions and scalars.
+Estimator = Callable[[Tensor, Tensor], Tensor]
 # Standard deviation of the dummy outputs c, as in the synthetic logits of the published numbers.
 DUMMY_STD = 0.3
 
@@ -39,7 +42,6 @@ class QueryingClient:
     """
 
     client: int
-    _: KW_ONLY
     queries: int
     smoothing: float
     steps_per_pass: int
@@ -149,20 +151,16 @@ def first_pass(view: View, known: Knowledge) -> tuple[Tensor, Tensor | None, Ten
     found = answers_of(view, known, q * known.batches)
     batches = len(found.told) // q
     if batches == 0:
-        raise InputError(
-            f"the view holds {len(found.told)} answers, fewer than the {q} queries of one batch: "
-            f"must have more ‹epochs›, a smaller ‹batch_size› or fewer ‹queries›"
-        )
+        few = f"the view holds {len(found.told)} answers, fewer than the {q} queries of one batch"
+        raise InputError(f"{few}: must have more ‹epochs›, a smaller ‹batch_size› or fewer ‹queries›")
     directions = None if outside else directions_of(view, known, batches * q)
     if shared:
         return found.scalars, directions, found.ids
 
-    def by_batch(values: Tensor) -> Tensor:
-        together: Tensor = values[: batches * q].unflatten(0, (batches, q))
-        return together.transpose(1, 2)
-
-    ids = None if found.ids is None else found.ids[: batches * q : q]
-    return by_batch(found.scalars), None if directions is None else by_batch(directions), ids
+    scalars = found.scalars[: batches * q].unflatten(0, (batches, q)).transpose(1, 2)
+    if directions is not None:
+        directions = directions.unflatten(0, (batches, q)).transpose(1, 2)
+    return scalars, directions, None if found.ids is None else found.ids[: batches * q : q]
 
 
 def error_of(known: Knowledge) -> float:
@@ -174,3 +172,8 @@ def error_of(known: Knowledge) -> float:
     if measured.two_sided:
         return known.sigma
     return forward_difference_error(measured.smoothing, known.classes, records=measured.records)
+
+
+def best_ridge(known: Knowledge) -> Estimator:
+    """Return ridge for who knows the size of the error, and of gradients near uniform predictions."""
+    return partial(ridge, noise_std=error_of(known), prior_std=label_prior_std(known.classes))

@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from dpzv_audit.errors import InputError, NotFinite, check_count, check_positive
+from dpzv_audit.errors import NotFinite
 
 # Below this ratio of the smallest to the largest pivot a factor is taken as rank deficient, and the singular
 # value decomposition, which does not square the condition number, solves that system instead.
@@ -31,7 +31,7 @@ def correlation(directions: torch.Tensor, scalars: torch.Tensor) -> torch.Tensor
         Per-record gradients (batches, B, c), float64.
 
     Raises:
-        InputError: shapes that do not fit, a number that is not finite.
+        NotFinite: a number that is not finite.
     """
     rows, targets = _systems(directions, scalars)
     # Rows of a batch hold u / B, so that E[row^T row] = 1 / B^2 in each coordinate.
@@ -69,17 +69,13 @@ def ridge(directions: torch.Tensor, scalars: torch.Tensor, *, noise_std: float, 
         Per-record gradients (batches, B, c), float64.
 
     Raises:
-        InputError: shapes that do not fit, a number that is not finite or out of its range.
+        NotFinite: a number that is not finite.
     """
-    if not 0.0 <= noise_std < math.inf:
-        raise InputError("must be a finite number of at least 0", "noise_std", noise_std)
-    check_positive("prior_std", prior_std)
     return _of_records(_solve(*_systems(directions, scalars), penalty=(noise_std / prior_std) ** 2), directions)
 
 
 def label_prior_std(classes: int) -> float:
     """Return sqrt((1 - 1/c)/c), the RMS of softmax - onehot at uniform predictions, c classes."""
-    classes = check_count("classes", classes, least=2)
     return math.sqrt((1.0 - 1.0 / classes) / classes)
 
 
@@ -95,9 +91,6 @@ def forward_difference_error(step: float, classes: int, *, records: int = 1) -> 
         classes: c, at least 2.
         records: B for one scalar a batch, 1 for one a record.
     """
-    check_positive("step", step)
-    classes = check_count("classes", classes, least=2)
-    records = check_count("records", records)
     trace = 1.0 - 1.0 / classes
     return 0.5 * step * math.sqrt(trace**2 + 2.0 * trace / classes / records)
 
@@ -115,7 +108,7 @@ def expected_cosine(queries: int, dimension: int, *, noise_to_signal: float) -> 
         dimension: d, unknowns in one system.
         noise_to_signal: standard deviation of a scalar's error over that of <u, g>, which is the gradient's norm.
     """
-    share = check_count("queries", queries) / check_count("dimension", dimension)
+    share = queries / dimension
     r = noise_to_signal**2
     # m^2 + (r + q/d - 1) m - r = 0 has one root in [0, 1].
     half = 0.5 * (r + share - 1.0)
@@ -130,12 +123,7 @@ def _of_records(solution: torch.Tensor, directions: torch.Tensor) -> torch.Tenso
 
 def _systems(directions: torch.Tensor, scalars: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return float64 rows (systems, q, d) and targets (systems, q)."""
-    if directions.ndim != 4 or 0 in directions.shape:
-        raise InputError(f"directions has shape {tuple(directions.shape)}, must be (batches, q, B, c), none empty")
     batches, queries, records, classes = directions.shape
-    wanted = (batches, queries), (batches, queries, records)
-    if scalars.shape not in wanted:
-        raise InputError(f"scalars has shape {tuple(scalars.shape)}, must be {wanted[0]} or {wanted[1]}")
     for name, tensor in (("directions", directions), ("scalars", scalars)):
         if not bool(torch.isfinite(tensor).all()):
             raise NotFinite(f"{name} holds a number that is not finite; every entry must be")

@@ -19,9 +19,9 @@ from attacks.core import needs
 from attacks.core.contract import ADVERSARY_CLIENT, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
 from attacks.core.controls import at_chance, by_bets
 from attacks.core.metrics import cosine_interval, cosine_similarity, relative_error
-from attacks.core.queries import error_of, first_pass, querying_client
+from attacks.core.queries import best_ridge, first_pass, querying_client
 from attacks.core.run import AttackedRun, attacked_run, permuted_labels
-from attacks.gradient.estimates import correlation, expected_cosine, label_prior_std, minimum_norm, ridge
+from attacks.gradient.estimates import correlation, expected_cosine, minimum_norm
 from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
@@ -54,7 +54,7 @@ def infer(view: View, known: Knowledge) -> GradientEstimates:
     answers, replicas, queries = scalars.shape[:3]
     flat_s, flat_u = scalars.flatten(0, 1), directions.flatten(0, 1)
     dimension = flat_u[0, 0].numel() if scalars.dim() == 3 else flat_u.shape[-1]
-    by_ridge = partial(ridge, noise_std=error_of(known), prior_std=label_prior_std(known.classes))
+    by_ridge = best_ridge(known)
     found: dict[tuple[str, int], Tensor] = {}
     for q in sorted({*(n for n in COUNTS if n < queries), queries}):
         s, u = flat_s[:, :q], flat_u[:, :q]
@@ -241,7 +241,7 @@ class GradientTruth:
     def on_message(self, message: Message) -> None:
         """Follow the table, and work out the gradient at an answer that counts."""
         if message.kind == "table":
-            self._table(len(message.payload), message.payload)[:, message.sender - 1] = message.payload
+            self._table(message.payload)[:, message.sender - 1] = message.payload
         elif message.kind == "embeddings" and message.ids is not None:
             self._refresh(message.payload, message.ids, message.sender)
         elif message.sender == SERVER and self.answered in (None, message.receiver) and message.ids is not None:
@@ -265,21 +265,20 @@ class GradientTruth:
         shares = torch.bincount(labels, minlength=self.classes).double() / len(labels)
         return shares - torch.nn.functional.one_hot(labels[torch.stack(self._ids)], self.classes).double()
 
-    def _table(self, replicas: int, like: Tensor) -> Tensor:
+    def _table(self, sent: Tensor) -> Tensor:
         if self._latest is None:
-            shape = (replicas, self.clients, self.labels.shape[-1], self.classes)
-            self._latest = torch.zeros(shape, dtype=torch.float64, device=like.device)
+            shape = (len(sent), self.clients, self.labels.shape[-1], self.classes)
+            self._latest = torch.zeros(shape, dtype=torch.float64, device=sent.device)
         return self._latest
 
     def _refresh(self, sent: Tensor, ids: Tensor, sender: int) -> None:
         if sent.dim() == 4:
             sent = sent.mean(1) if self.central else sent[:, 0]
-        rows = self._table(len(sent), sent)[:, sender - 1]
+        rows = self._table(sent)[:, sender - 1]
         rows.scatter_(1, ids.unsqueeze(2).expand(-1, -1, self.classes), sent.double())
 
     def _keep(self, ids: Tensor) -> None:
-        if self._latest is None:
-            raise TypeError("an answer came before any upload")
+        assert self._latest is not None  # uploads come before their answer
         index = ids[:, None, :, None].expand(-1, self.clients, -1, self.classes)
         probabilities = torch.softmax(self._latest.gather(2, index).sum(1), 2)
         labels = self.labels[ids] if self.labels.dim() == 1 else self.labels.gather(1, ids)

@@ -15,8 +15,8 @@ from torch import Tensor
 from attacks.core import needs
 from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
 from attacks.core.controls import CERTAIN
-from attacks.core.queries import answers_of, error_of, first_pass, querying_client
-from attacks.gradient.estimates import correlation, label_prior_std, minimum_norm, ridge
+from attacks.core.queries import Estimator, answers_of, best_ridge, first_pass, querying_client
+from attacks.gradient.estimates import correlation, minimum_norm
 from attacks.label.mount import mount_labels
 from dpzv_audit.errors import InputError, NotFinite
 from dpzv_audit.seeds import Purpose, stream
@@ -37,7 +37,7 @@ def argmin(gradients: Tensor) -> Tensor:
         int64 labels of shape (...), in [0, classes); of equal smallest coordinates the first.
 
     Raises:
-        InputError: fewer than two classes; `NotFinite` for a number that is not finite.
+        NotFinite: a number is not finite.
     """
     return _checked(gradients).argmin(dim=-1)
 
@@ -56,22 +56,16 @@ def first_negative(gradients: Tensor) -> Tensor:
 
 
 def _checked(gradients: Tensor) -> Tensor:
-    if gradients.ndim < 1 or gradients.shape[-1] < 2:
-        raise InputError(f"gradients has shape {tuple(gradients.shape)}, must be (..., classes) with 2 classes or more")
     if not bool(torch.isfinite(gradients).all()):
         raise NotFinite("gradients holds a number that is not finite; every coordinate must be")
     return gradients
 
 
-def _ridge(directions: Tensor, scalars: Tensor, known: Knowledge) -> Tensor:
-    return ridge(directions, scalars, noise_std=error_of(known), prior_std=label_prior_std(known.classes))
-
-
 RULES: dict[str, Callable[[Tensor], Tensor]] = {"argmin": argmin, "first-negative": first_negative}
-ESTIMATORS: dict[str, Callable[[Tensor, Tensor, Knowledge], Tensor]] = {
-    "ridge": _ridge,
-    "minimum-norm": lambda directions, scalars, known: minimum_norm(directions, scalars),
-    "correlation": lambda directions, scalars, known: correlation(directions, scalars),
+ESTIMATORS: dict[str, Callable[[Knowledge], Estimator]] = {
+    "ridge": best_ridge,
+    "minimum-norm": lambda known: minimum_norm,
+    "correlation": lambda known: correlation,
 }
 
 
@@ -83,8 +77,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         outside = view.adversary.kind == "eavesdropper"
         scalars, directions, ids = (_of_an_outsider if outside else first_pass)(view, known)
         stacked = granted(directions, "directions").flatten(0, 1)
-        estimate = ESTIMATORS[known.options["estimator"]](stacked, scalars.flatten(0, 1), known)
-        gradients = estimate.unflatten(0, scalars.shape[:2])
+        estimator = ESTIMATORS[known.options["estimator"]](known)
+        gradients = estimator(stacked, scalars.flatten(0, 1)).unflatten(0, scalars.shape[:2])
     return LabelGuesses(RULES[known.options["rule"]](gradients), ids, -gradients)
 
 

@@ -189,7 +189,12 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         controls["rounded_after_the_sum"] = rounded_after_the_sum(spec, setting)
     one = run.possible.sum(1, keepdims=True) == 1
     wrong = ~np.take_along_axis(run.possible, run.coins[:, None], 1)
-    game = _game(run)
+    scores = run.possible[:, 1].astype(float) - run.possible[:, 0]
+    words = (
+        f"one label of each of {len(scores):,} trainings, one of two by a fair coin; a score is 1 or -1 where one of "
+        "them is impossible"
+    )
+    game = CoinGame.of(scores, run.coins == 1, "replace-label", words)
     return AttackOutcome(
         success=rate_interval(right, setting.confidence),
         baselines={"a fair coin": 0.5},
@@ -221,29 +226,15 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
     )
 
 
-def _game(run: _Played) -> CoinGame | None:
-    """The game of one coin a training; None where all fell alike. A score is which labels are possible, -1, 0 or 1."""
-    scores = run.possible[:, 1].astype(float) - run.possible[:, 0]
-    words = (
-        f"one label of each of {len(scores):,} trainings, one of two by a fair coin; a score is 1 or -1 where one of "
-        "them is impossible"
-    )
-    return CoinGame.of(scores, run.coins == 1, "replace-label", words)
-
-
 def _deal(setting: AttackSetting, replicas: range) -> tuple[AllButOne, np.ndarray]:
     """A record of each training, its own label beside another, and the coin that picks one of them."""
     truth, classes = setting.dataset.train.labels, setting.dataset.classes
-    records, candidates, coins = [], [], []
-    for replica in replicas:
-        generator = stream(setting.seed, Purpose.ATTACK, replica, _COIN)
-        record = int(generator.integers(len(truth)))
-        own = int(truth[record])
-        records.append(record)
-        candidates.append((own, (own + int(generator.integers(1, classes))) % classes))
-        coins.append(int(generator.integers(2)))
-    given = AllButOne(setting.dataset, np.array(records), np.array(candidates))
-    return given, np.array(coins)
+    generators = [stream(setting.seed, Purpose.ATTACK, replica, _COIN) for replica in replicas]
+    records = np.array([int(g.integers(len(truth))) for g in generators])
+    steps = np.array([int(g.integers(1, classes)) for g in generators])
+    coins = np.array([int(g.integers(2)) for g in generators])
+    own = truth[records]
+    return AllButOne(setting.dataset, records, np.stack((own, (own + steps) % classes), 1)), coins
 
 
 def _play(

@@ -101,13 +101,11 @@ def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[
     """Rows of false and true positive rate on a grid that is fine where false positives are rare."""
     inside, outside = np.sort(scores[members]), np.sort(scores[~members])
     rates = np.concatenate(([0.0], np.logspace(-3, 0, points)))
-    rows = []
-    for rate in rates:
-        allowed = int(rate * outside.size)
-        threshold = outside[outside.size - 1 - allowed] if allowed < outside.size else -np.inf
-        above = inside.size - int(np.searchsorted(inside, threshold, side="right"))
-        rows.append({"false positive rate": float(rate), "true positive rate": above / inside.size})
-    return rows
+    # Of all non-members that are allowed none is left to set a threshold.
+    thresholds = np.append(outside[::-1], -np.inf)[(rates * outside.size).astype(int)]
+    above = (inside.size - np.searchsorted(inside, thresholds, side="right")) / inside.size
+    found = zip(rates.tolist(), above.tolist(), strict=True)
+    return [{"false positive rate": false, "true positive rate": true} for false, true in found]
 
 
 def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:

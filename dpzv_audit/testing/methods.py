@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -78,20 +80,16 @@ class _Log:
         return len(mine) == len(theirs) and all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def _trained(
-    spec: MethodSpec,
-    config: TrainingConfig,
-    *,
-    seed: int = 7,
-    replicas: Sequence[int] = (0, 1),
-    noise_from: int | None = None,
-    features: int = 0,
-    labels_moved_by: int = 0,
-) -> _Log:
-    log = _Log()
+def _data(config: TrainingConfig, features: int = 0, labels_moved_by: int = 0) -> TrainingData:
     dataset = small_dataset(records=RECORDS, clients=CLIENTS, seed=features, labels_moved_by=labels_moved_by)
-    data = TrainingData.of(dataset, dtype=dtype_of(config), device="cpu")
-    log.trained = train(spec, data, config, seed=seed, replicas=replicas, observers=(log,), noise_from=noise_from)
+    return TrainingData.of(dataset, dtype=dtype_of(config), device="cpu")
+
+
+def _trained(spec: MethodSpec, config: TrainingConfig, data: TrainingData | None = None, **options: Any) -> _Log:
+    """Train two replicas of seed 7, unless `options` of `train` say otherwise."""
+    log = _Log()
+    usual = {"seed": 7, "replicas": (0, 1), "observers": (log,)}
+    log.trained = train(spec, data or _data(config), config, **{**usual, **options})
     return log
 
 
@@ -147,7 +145,7 @@ def _check_channel(spec: MethodSpec, config: TrainingConfig) -> None:
     ):
         with _delivering_alike(from_server):
             one = _trained(spec, config)
-            two = _trained(spec, config, labels_moved_by=int(from_server), features=int(not from_server))
+            two = _trained(spec, config, _data(config, int(not from_server), int(from_server)))
         equal = all(torch.equal(a, b) for a, b in zip(one.models()[of], two.models()[of], strict=True))
         require(equal, spec, f"{what} otherwise than by a message: send it by channel.send, and use what that returns")
 
@@ -180,13 +178,13 @@ class _StopsAfterOne(FileCheckpoints):
 
 
 def _check_resuming(spec: MethodSpec, config: TrainingConfig) -> None:
-    data = TrainingData.of(small_dataset(records=RECORDS, clients=CLIENTS), dtype=dtype_of(config), device="cpu")
-    whole = train(spec, data, config, seed=7, evaluate_epochs=True)
+    training = partial(train, spec, _data(config), config, seed=7, evaluate_epochs=True)
+    whole = training()
     with TemporaryDirectory() as folder:
         stopping, files = (kind(Path(folder), "run", resume=True) for kind in (_StopsAfterOne, FileCheckpoints))
         with suppress(_CutOff):
-            train(spec, data, config, seed=7, evaluate_epochs=True, checkpoints=stopping)
-        resumed = train(spec, data, config, seed=7, evaluate_epochs=True, checkpoints=files)
+            training(checkpoints=stopping)
+        resumed = training(checkpoints=files)
     pairs = zip((*whole.clients, whole.server), (*resumed.clients, resumed.server), strict=True)
     same = all(torch.equal(a.flat, b.flat) for a, b in pairs) and whole.ledger == resumed.ledger
     require(same, spec, "a run that is taken up after an epoch ends otherwise: own_tensors or skip_to leaves state out")
@@ -217,13 +215,8 @@ def _check_size(spec: MethodSpec, config: TrainingConfig, release: Release) -> N
     """Check that the noise on messages of a channel has the standard deviation that `release` states."""
     kinds = _KINDS[release.channel]
     one, two = (_trained(spec, config, replicas=range(8), noise_from=origin) for origin in (1, 2))
-    differences = torch.cat(
-        [
-            (a - b).flatten()
-            for message, a, b in zip(one.messages, one.payloads, two.payloads, strict=True)
-            if message.kind in kinds
-        ]
-    )
+    sent = zip(one.messages, one.payloads, two.payloads, strict=True)
+    differences = torch.cat([(a - b).flatten() for message, a, b in sent if message.kind in kinds])
     # What is released of a record's gradient is B times its part of the batch mean.
     unit = config.batch_size if release.channel == "gradient" else 1
     found = float(differences.square().mean().sqrt()) * unit / math.sqrt(2.0)

@@ -14,7 +14,7 @@ from attacks.gradient.estimates import (
     minimum_norm,
     ridge,
 )
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import NotFinite
 
 ESTIMATORS = {
     "correlation": correlation,
@@ -214,21 +214,14 @@ def test_forward_difference_error_is_that_of_cross_entropy(records):
     assert measured == pytest.approx(forward_difference_error(step, classes, records=records), rel=0.01)
 
 
-def test_bad_input_is_named():
+def test_numbers_of_a_training_that_diverged_are_named():
     directions, _, scalars = _problem(2, 5, 3, 4)
     wrong_scalars = torch.full_like(scalars, float("nan"))
     for call, word in (
-        (lambda: correlation(directions[0], scalars), "directions"),
-        (lambda: correlation(directions[:, :0], scalars[:, :0]), "directions"),
-        (lambda: correlation(directions, scalars[:, :4]), "scalars"),
         (lambda: correlation(directions, wrong_scalars), "scalars"),
         (lambda: minimum_norm(directions / 0, scalars), "directions"),
-        (lambda: ridge(directions, scalars, noise_std=-1.0, prior_std=1.0), "noise_std"),
-        (lambda: ridge(directions, scalars, noise_std=1.0, prior_std=0.0), "prior_std"),
-        (lambda: label_prior_std(1), "classes"),
-        (lambda: forward_difference_error(0.0, 10), "step"),
     ):
-        with pytest.raises(InputError, match=word):
+        with pytest.raises(NotFinite, match=word):
             call()
 
 
@@ -251,5 +244,3 @@ def test_theory_at_its_ends():
     assert expected_cosine(100, 100, noise_to_signal=0.0) == pytest.approx(1.0)
     assert expected_cosine(300, 100, noise_to_signal=0.0) == pytest.approx(1.0)
     assert expected_cosine(10, 100, noise_to_signal=1e6) < 1e-5
-    with pytest.raises(InputError, match="queries is 0"):
-        expected_cosine(0, 10, noise_to_signal=1.0)

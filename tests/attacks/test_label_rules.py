@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks.label.direct import RULES, argmin, first_negative
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import NotFinite
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
@@ -47,7 +47,6 @@ def test_rules_work_over_any_leading_shape():
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-@pytest.mark.parametrize("gradients", [torch.zeros(4, 1), torch.tensor(0.0), torch.tensor([[0.0, float("nan")]])])
-def test_bad_input_is_named(rule, gradients):
-    with pytest.raises(InputError, match="gradients"):
-        RULES[rule](gradients)
+def test_gradients_of_a_training_that_diverged_are_named(rule):
+    with pytest.raises(NotFinite, match="gradients"):
+        RULES[rule](torch.tensor([[0.0, float("nan")]]))
