@@ -26,7 +26,7 @@ from dpzv_audit.data.files import check_memory
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import BatchLog, Observer, View, ViewRecorder
-from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData, dtype_of, repeats_of
+from mechanisms.core.context import Behaviour, Plan, RunContext, TrainedStack, TrainingData, dtype_of, repeats_of
 from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
@@ -177,15 +177,10 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack,
     place = ADVERSARY_CLIENT - 1
     model = architectures_of(data, setting.config)[0][place]
     evaluator = evaluator_for(model, stack=len(replicas), device=setting.device)
+    context = RunContext(seed=setting.seed, replicas=replicas, device=setting.device)
+    streams = context.streams(dtype_of(setting.config))
     start = partial(
-        ParameterStack.initial,
-        evaluator.layout,
-        seed=setting.seed,
-        party=ADVERSARY_CLIENT,
-        replicas=replicas,
-        dtype=dtype_of(setting.config),
-        device=setting.device,
-        given=pretrained(model),
+        ParameterStack.initial, evaluator.layout, party=ADVERSARY_CLIENT, given=pretrained(model), **streams
     )
     return OwnParty(data.features[place], data.test_features[place], evaluator, trained.clients[place], start)
 

@@ -35,7 +35,6 @@ from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainedStack, TrainingData
 from mechanisms.core.federation import logits_of
 from mechanisms.core.joining import joined
-from mechanisms.core.replicas import ParameterStack
 
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
@@ -243,13 +242,6 @@ def confidences(
 def only(trained: TrainedStack, count: int) -> TrainedStack:
     """The first `count` replicas of a stack."""
 
-    def first(stack: ParameterStack) -> ParameterStack:
-        return replace(stack, flat=stack.flat[:count])
-
-    return replace(
-        trained,
-        clients=tuple(first(c) for c in trained.clients),
-        server=first(trained.server),
-        correct=trained.correct[:count],
-        loss=trained.loss[:count],
-    )
+    *clients, server = (replace(one, flat=one.flat[:count]) for one in (*trained.clients, trained.server))
+    correct, loss = trained.correct[:count], trained.loss[:count]
+    return replace(trained, clients=tuple(clients), server=server, correct=correct, loss=loss)
