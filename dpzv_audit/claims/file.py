@@ -84,11 +84,6 @@ class ClaimsFile:
     alpha: float
     claims: tuple[PlacedClaim, ...]
 
-    @property
-    def folder(self) -> Path:
-        """Folder that relative paths in the file start from."""
-        return self.path.parent
-
     def only(self, names: Sequence[str]) -> ClaimsFile:
         """The claims called `names`, in the file's order; `InputError` for a name that no claim has."""
         known = [placed.name for placed in self.claims]
