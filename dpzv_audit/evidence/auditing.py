@@ -270,7 +270,6 @@ def _kept(trials: MechanismTrials, audit: AuditPlan) -> tuple[AuditPlan, str]:
     return audit, ""
 
 
-ESTIMATORS = ("one-run", "one-run-fdp")
 _OF_ONE_RUN = {"canary": "worst-case", "neighbours": "replace-label", "others": "zero"}
 """What the game of one training is, by flag."""
 
@@ -279,9 +278,9 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
     method, seed, adversary = case.method, case.seed, case.adversary
     config = noised(method, case.config)
-    for field, given in (("canary", audit.canary), ("neighbours", audit.neighbours), ("others", audit.others)):
-        if given != _OF_ONE_RUN[field]:
-            raise InputError(f"must be {_OF_ONE_RUN[field]} with ‹canaries›", field, given)
+    for field, right in _OF_ONE_RUN.items():
+        if getattr(audit, field) != right:
+            raise InputError(f"must be {right} with ‹canaries›", field, getattr(audit, field))
     stage = (reporter or silent()).stage("one training", 1)
     played = play_one_run(
         method, config, case.dataset, canaries=canaries, adversary=adversary, seed=seed, device=case.device
@@ -296,7 +295,7 @@ def one_run_outcome(case: Case, audit: AuditPlan, *, canaries: int, reporter: Re
         outside,
         delta=config.delta,
         confidence=audit.confidence,
-        estimators=ESTIMATORS,
+        estimators=("one-run", "one-run-fdp"),
         coin_flips=True,
         seed=seed,
     )
