@@ -127,9 +127,7 @@ def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -
         clip=config.clip,
         sigma=the_plan.sigma,
         update=config.server_update,
-        clip_rule=config.clip_rule,
-        participation_cap=config.participation_cap,
-        distinct_ids=config.distinct_ids,
+        **config.model_dump(include={"clip_rule", "participation_cap", "distinct_ids"}),
         server_noise_multiplier=config.server_noise_multiplier if stepped else None,
     )
 
@@ -160,7 +158,8 @@ def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | 
 class ScalarChannel:
     """Clips, sums, noises and scales the scalars of K replicas (paper 001, eq. 8).
 
-    Without noise (`sigma` 0) nothing is rounded.
+    Without noise (`sigma` 0) nothing is rounded. `grid` is that of a record's difference, None where the channel
+    computes in floating point; `noise` has one draw per round, in the unit of `sums`.
     """
 
     def __init__(self, config: DPZVConfig, sigma: float, context: RunContext) -> None:
