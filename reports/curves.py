@@ -77,7 +77,8 @@ def tradeoff_figure(tradeoff: Tradeoff | None) -> str:
     corner = [i for i, rate in enumerate(alpha) if rate >= _LEGEND_FROM]
     crowded = any(curve[i] >= _LEGEND_ABOVE for curve in drawn for i in corner)
     alt = f"Trade-off curves. {_at_a_tenth(alpha, tradeoff.curves, ' the false negative rates are: ')}"
-    return chart.draw("figure-tradeoff", alt, 5.1 if crowded else 4.7, **(_ABOVE if crowded else _CORNER))
+    legend = _ABOVE if crowded else _CORNER
+    return chart.draw("figure-tradeoff", alt, 5.1 if crowded else 4.7, **legend)
 
 
 def _at_a_tenth(alpha: Sequence[float], curves: Mapping[str, Sequence[float]], between: str) -> str:
@@ -174,9 +175,11 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
         places = [within(row.get("queries"), 1.0, 1e12) for row in found]
         cosines = ([within(row.get(key), -1.0, 1.0) for key in ("cosine", "low", "high")] for row in found)
         points = _known((x, *values) for x, values in zip(places, cosines, strict=True))
-        lines |= {name: sorted(points)} if points else {}
+        if points:
+            lines[name] = sorted(points)
         if "unknown" not in name:
-            theory += _known(zip(places, (within(row.get("theory"), 0.0, 1.0) for row in found), strict=True))
+            expected = (within(row.get("theory"), 0.0, 1.0) for row in found)
+            theory += _known(zip(places, expected, strict=True))
     if not lines:
         return ""
     lowest = min(point[2] for points in lines.values() for point in points)

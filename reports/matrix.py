@@ -10,7 +10,7 @@ from reports import svg
 from reports.curves import method_of
 from reports.document import Row
 from reports.svg import ACCENT, INK, ON_ACCENT
-from reports.text import MISSING, clean, number, proportion
+from reports.text import clean, number, proportion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,14 +45,6 @@ def _worst_first(cells: Sequence[Cell]) -> list[Cell]:
 def by_damage(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells that were measured, the worst first."""
     return _worst_first(sorted(cells, key=lambda cell: (row_of_cell(cell), column_of_cell(cell))))
-
-
-def metrics_of(cells: Sequence[Cell]) -> str:
-    """Return what success is by the attacks that it is of."""
-    attacks: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        attacks.setdefault(cell.metric or MISSING, {})[cell.attack] = None
-    return "; ".join(f"{metric} ({', '.join(names)})" for metric, names in attacks.items())
 
 
 def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
@@ -110,14 +102,13 @@ def heat_map(cells: Sequence[Cell]) -> str:
 def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:
     """Colour and number of the cell at (x, y), which leads to its run; bold for what is certain, or failed."""
     damage = cell.damage if cell.state == "measured" else None
-    failed = cell.state == "failed"
-    text = "×" if failed else "–"
+    text = "×" if cell.state == "failed" else "–"
     if damage is not None:
         left, top = x - 0.48, y - 0.48
         svg.rectangle(axes, left, top, 0.96, 0.96, color=ACCENT, alpha=damage, lw=0)
         # Two decimals without the leading zero, or a whole 1.
         text = "1" if damage >= 0.995 else f"{damage:.2f}".removeprefix("0")
-    bold = failed or (damage is not None and cell.clear is True)
+    bold = text == "×" or (damage is not None and cell.clear is True)
     axes.text(
         x,
         y,

@@ -50,11 +50,6 @@ def _trainings(measurement: Interval) -> str:
     return "; ".join(parts)
 
 
-def number_columns(point: Row) -> list[str]:
-    """Return the titles of the columns of numbers of a curve's table, whose first point this is."""
-    return ["interval", *(key for key, value in point.items() if not isinstance(value, str))]
-
-
 def point_row(point: Row, first: Row) -> Row:
     """Return a point of a curve as a row with the keys of the `first`, the two ends of an interval in one."""
     cells: dict[str, object] = {key: point.get(key) for key in first}
