@@ -39,5 +39,5 @@ ATTACKS = Registry(
 
 
 def attack_named(name: str) -> AttackSpec:
-    """The attack called `name`; `InputError` suggesting the nearest known one otherwise."""
+    """Return the attack called `name`; `InputError` suggesting the nearest known one otherwise."""
     return ATTACKS.named(name, "attack")

@@ -26,7 +26,7 @@ from mechanisms.core.training import History
 
 
 def run_key(facts: Mapping[str, object]) -> str:
-    """A name for the run that `facts` (method, configuration, seed, data) describe: equal facts, equal key."""
+    """Return a name for the run that `facts` (method, configuration, seed, data) describe: equal facts, equal key."""
     return hashlib.sha256(json_text(facts).encode()).hexdigest()[:16]
 
 
@@ -60,7 +60,7 @@ class FileCheckpoints:
         return next((stack.resumed_at for stack in reversed(self._stacks) if stack.resumed_at), self._resumed_at)
 
     def kept(self, epochs: int) -> str | None:
-        """What is kept of a run of `epochs` epochs, in words; None where nothing is."""
+        """Return what is kept of a run of `epochs` epochs, in words; None where nothing is."""
         done = [stack.epochs for stack in self._stacks if stack.epochs]
         if done:
             files = self.path.with_name(f"{self._key}-*{self.path.suffix}")

@@ -158,7 +158,7 @@ _PLAIN = {
 
 
 def plain_rule(message: str) -> str:
-    """What pydantic's `message` says a value must be, in the words of our own errors."""
+    """Return what pydantic's `message` says a value must be, in the words of our own errors."""
     for theirs, ours in _PLAIN.items():
         message = message.replace(theirs, ours)
     return message
@@ -174,7 +174,7 @@ def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[
 
 
 def unknown_name(what: str, given: str, known: Iterable[str], of: str = "") -> InputError:
-    """An `InputError` for `given`, not among the `known` names of `what`, suggesting the nearest; `of` closes it."""
+    """Return an `InputError` for `given`, no `known` name of `what`, suggesting the nearest; `of` closes it."""
     names = list(known)
     if not names:
         return InputError("must be left out: there is nothing to choose from", what, given)

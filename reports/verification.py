@@ -40,12 +40,12 @@ def ranked(claims: Sequence[ClaimResult]) -> list[tuple[int, ClaimResult]]:
 
 
 def word_of(result: VerifyResult) -> str:
-    """The whole file in a word: what ends with exit code 1 fails; else the gravest verdict, which is never "passed"."""
+    """Return the file in a word: what ends with exit code 1 fails; else the gravest verdict, never "passed"."""
     return "failed" if result.failed else gravest(result)
 
 
 def gravest(result: VerifyResult) -> Verdict:
-    """The gravest verdict on a claim of the file."""
+    """Return the gravest verdict on a claim of the file."""
     return next((verdict for verdict in ORDER if result.summary.get(verdict)), "inconclusive")
 
 
@@ -72,7 +72,7 @@ def row_of(claim: ClaimResult) -> dict[str, str | None]:
 
 
 def words_of(claim: ClaimResult) -> str:
-    """The verdict on a claim as it is shown: one that rests on an assumption alone says so."""
+    """Return the verdict on a claim as it is shown: one that rests on an assumption alone says so."""
     return verdict_words(claim.verdict, claim.verdict_given)
 
 

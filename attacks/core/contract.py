@@ -389,7 +389,7 @@ class AttackSpec:
         return next((why for need in self.needs if (why := need(setting)) is not None), None)
 
     def check(self, adversary: str, options: dict[str, object]) -> dict[str, object]:
-        """Method options with what this attack requires and suggests; `InputError` in one line where it cannot be."""
+        """Return method options with what this attack requires and suggests; `InputError` where that cannot be."""
         if adversary not in self.adversaries:
             raise InputError(f"but {self.name} is mounted by {' or '.join(self.adversaries)}", "adversary", adversary)
         for key, value in self.requires.items():
@@ -422,7 +422,7 @@ class AttackSpec:
         return reaches(self.mount(planted).success, what=self.positive.what, least=self.positive.least)
 
     def own_options(self, setting: AttackSetting) -> dict[str, Any]:
-        """The attack's own options with the setting's over the defaults; `InputError` for an unknown or wrong one."""
+        """Return the attack's own options, the setting's over defaults; `InputError` for an unknown or wrong one."""
         for key, value in setting.options.items():
             if key not in self.options:
                 raise unknown_name(f"option of {self.name}", key, self.options)

@@ -166,7 +166,7 @@ def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
 
 
 def labels_by_heart(dataset: VerticalDataset, seed: int) -> VerticalDataset:
-    """Records of noise in as many blocks as `dataset` has, labels dealt at random: only learning by heart fits them.
+    """Return records of noise in as many blocks as `dataset` has, with random labels: only learning by heart fits them.
 
     256 to train on, or to draw members from, in 10 classes; 16 numbers a block.
     """

@@ -64,7 +64,7 @@ ShareLimits = Callable[[Booleans, float], Limits]
 
 
 def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str, Interval]:
-    """True positive rates at low false positive rates, of `scores` and booleans `members` (trials, n).
+    """Return true positive rates at low false positive rates, of `scores` and booleans `members` (trials, n).
 
     The threshold, one for all trials, is the smallest at which at most that share of non-members is called a member;
     ties count as such. It is itself an estimate: half of the error goes to the thresholds at which the false positive

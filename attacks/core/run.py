@@ -72,7 +72,7 @@ class Watcher(Observer, Protocol):
     """An observer that lets go of what it needs no more when the training has ended."""
 
     def finish(self) -> None:
-        """Called once, after the last message."""
+        """Finish what was begun; called once, after the last message."""
 
 
 def attacked_run(
@@ -173,7 +173,7 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
 
 
 def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack, replicas: Sequence[int]) -> OwnParty:
-    """What the adversary's client owns: its block of features and its model, before and after training."""
+    """Return what the adversary's client owns: its block of features and its model, before and after training."""
     place = ADVERSARY_CLIENT - 1
     model = architectures_of(data, setting.config)[0][place]
     evaluator = evaluator_for(model, stack=len(replicas), device=setting.device)

@@ -58,7 +58,7 @@ def infer(view: View, known: Knowledge) -> Reconstruction:
 
 
 def last_embeddings(view: View, known: Knowledge) -> Tensor:
-    """The latest embedding of each record at client 1, (K, N, width); of a pair of uploads the mean."""
+    """Return the latest embedding of each record at client 1, (K, N, width); of a pair of uploads the mean."""
     latest: Tensor | None = None
     for message in _mail(view):
         payload = message.payload.double()
@@ -188,7 +188,7 @@ def _correlation(found: Reconstruction, truth: Tensor, confidence: float) -> Int
 
 
 def _shares(found: Reconstruction, truth: Tensor) -> tuple[np.ndarray, int]:
-    """The share (K, groups) of each group of records in the correlation, scaled to it, and the number of records."""
+    """Return the share (K, groups) of each group of records in the correlation, scaled to it, and how many records."""
     real = (truth - truth.mean(0))[found.ids]
     guess = found.features.cpu() - truth.mean(0)
     norms = torch.linalg.vector_norm(guess.flatten(1), dim=1) * torch.linalg.vector_norm(real)
@@ -280,7 +280,7 @@ def _groups(values: np.ndarray) -> np.ndarray:
 def pictures(
     dataset: VerticalDataset, found: Reconstruction, measured: Mapping[str, Mapping[str, Interval]]
 ) -> Pictures | None:
-    """Some records of the first trial, what was made of them, and the mean record; None where they are no pictures."""
+    """Return some records of the first trial, their reconstructions and the mean record; None without pictures."""
     shape = dataset.picture(ADVERSARY_CLIENT - 1)
     if shape is None:
         return None

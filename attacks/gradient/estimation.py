@@ -142,7 +142,7 @@ def curve(estimates: GradientEstimates, run: AttackedRun, confidence: float) -> 
 
 
 def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
-    """Expected cosine of ridge: the unknowns are a batch's, or with a scalar a record one record's, logits.
+    """Return expected cosine of ridge: the unknowns are a batch's, or with a scalar a record one record's, logits.
 
     Norms vary little from batch to batch, so that their root mean square stands for all. None where the scalars'
     error is not noise but curvature, which does not average out, or their scale is another.
@@ -166,7 +166,7 @@ def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
 
 
 def _gradients(run: AttackedRun, estimates: GradientEstimates) -> Tensor:
-    """True gradients (answers, K, B, c) of all replicas at the batches of the `estimates`."""
+    """Return true gradients (answers, K, B, c) of all replicas at the batches of the `estimates`."""
     return torch.cat([truth.gradients() for truth in run.watched], 1)[: len(estimates.best)]
 
 
@@ -250,7 +250,7 @@ class GradientTruth:
             self._seen += 1
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
-        """What parties know by themselves is not needed."""
+        """Ignore what parties know by themselves."""
 
     def finish(self) -> None:
         """Let go of the table of outputs, which is larger than the gradients worked out from it."""
@@ -261,7 +261,7 @@ class GradientTruth:
         return torch.stack(self._found)
 
     def label_parts(self, labels: Tensor) -> Tensor:
-        """What `labels` (N,) contribute to gradients at the attacked batches: minus one-hot, about its mean."""
+        """Return what `labels` (N,) contribute to gradients at the attacked batches: minus one-hot, about its mean."""
         shares = torch.bincount(labels, minlength=self.classes).double() / len(labels)
         return shares - torch.nn.functional.one_hot(labels[torch.stack(self._ids)], self.classes).double()
 

@@ -236,7 +236,7 @@ class MaliciousOptimiser:
 
 
 def malicious_client(setting: AttackSetting, replicas: range) -> Mapping[int, GradientBehaviour]:
-    """The adversary's client with its own optimiser."""
+    """Return the adversary's client with its own optimiser."""
     return {ADVERSARY_CLIENT: MaliciousOptimiser()}
 
 

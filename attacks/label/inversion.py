@@ -40,7 +40,7 @@ def own_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
 
 
 def solve(inputs: Tensor, gradient: Tensor) -> Tensor:
-    """The smallest records' gradients (..., B, c) with inputs^T x = gradient, (..., d + 1, c)."""
+    """Return the smallest records' gradients (..., B, c) with inputs^T x = gradient, (..., d + 1, c)."""
     solution: Tensor = torch.linalg.pinv(inputs.mT) @ gradient
     return solution
 

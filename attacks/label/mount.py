@@ -265,7 +265,7 @@ def label_coins(setting: AttackSetting, *, replicas: Sequence[int], granted_per_
 
 
 def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | None, str]:
-    """The game that the guesses of an attack play, or None and why they play none.
+    """Return the game that the guesses of an attack play, or None and why they play none.
 
     A record's score is how much likelier its second candidate is than its first, by the attack's own scores (or 1 and
     -1 where it names one of them), summed over all answers about it. Records that the attack never guessed have none.

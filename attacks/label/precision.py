@@ -158,7 +158,7 @@ class _Played:
 
 
 def precision_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
-    """Rounds of the attacked trainings and of the control's, each played again under either label."""
+    """Return rounds of the attacked trainings and of the control's, each played again under either label."""
     return 2 * 3 * setting.rounds
 
 
@@ -215,7 +215,7 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 
 
 def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
-    """A positive control: whole steps of noise on a sum whose records were not rounded, which is what betrays it."""
+    """Return a positive control: whole steps of noise on a sum whose records were not rounded, which betrays it."""
     planted = replace(spec.positive.setting(setting), progress=None)
     config = planted.config.model_copy(update={"dtype": "float64"})
     found = _play(spec, replace(planted, config=config), first=0, planted=True)
@@ -227,7 +227,7 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
 
 
 def _deal(setting: AttackSetting, replicas: range) -> tuple[AllButOne, np.ndarray]:
-    """A record of each training, its own label beside another, and the coin that picks one of them."""
+    """Return a record of each training, its own label beside another, and the coin that picks one of them."""
     truth, classes = setting.dataset.train.labels, setting.dataset.classes
     generators = [stream(setting.seed, Purpose.ATTACK, replica, _COIN) for replica in replicas]
     records = np.array([int(g.integers(len(truth))) for g in generators])

@@ -72,7 +72,7 @@ def probe_of(number: int, classes: int, repeats: int) -> tuple[int, int]:
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """The class whose scalars are smallest on average, for every record that was probed to the end.
+    """Return the class whose scalars are smallest on average, for every record that was probed to the end.
 
     A scalar is about -C/B where the probe's class is the label and +C/B elsewhere (with two losses: -+L/B), plus
     noise: the mean over repeats is the sufficient statistic, and its smallest the likeliest label.
@@ -94,7 +94,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 
 def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[int, ClientBehaviour]:
-    """The malicious client, whose step is far beyond the clip."""
+    """Return the malicious client, whose step is far beyond the clip."""
     config = setting.config
     own = SPEC.own_options(setting)
     if own["records"] > config.batch_size:

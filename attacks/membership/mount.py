@@ -38,7 +38,7 @@ from mechanisms.core.joining import joined
 
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
-    """Rounds that targets and shadow models, one stack, take together."""
+    """Return rounds that targets and shadow models, one stack, take together."""
     return rounds_of(setting.config, _pool_size(setting, spec.own_options(setting)["pool"]) // 2)
 
 
@@ -108,7 +108,7 @@ def roc(scores: np.ndarray, members: np.ndarray, points: int = 40) -> list[dict[
 
 
 def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
-    """The game of all pairs of records of all targets, from scores (targets, P) and coins (targets, pairs).
+    """Return the game of all pairs of records of all targets, from scores (targets, P) and coins (targets, pairs).
 
     The score of a pair is how much likelier its second record is a member than its first. Changing one coin replaces
     one record, and the trainings of all targets together are one mechanism of all their coins; theorem 5.2 of Steinke,
@@ -180,7 +180,7 @@ def chosen_rows(coins: np.ndarray) -> np.ndarray:
 
 
 def trained_on(pool: VerticalDataset, coins: np.ndarray) -> VerticalDataset:
-    """The records that one replica trains on, as a data set: what an accountant and a control of accuracy take."""
+    """Return the records that one replica trains on, as a data set: accountants and controls of accuracy take it."""
     return replace(pool, train=_rows(pool.train, chosen_rows(coins[None])[0]))
 
 
@@ -240,7 +240,7 @@ def confidences(
 
 
 def only(trained: TrainedStack, count: int) -> TrainedStack:
-    """The first `count` replicas of a stack."""
+    """Return the first `count` replicas of a stack."""
 
     *clients, server = (replace(one, flat=one.flat[:count]) for one in (*trained.clients, trained.server))
     correct, loss = trained.correct[:count], trained.loss[:count]

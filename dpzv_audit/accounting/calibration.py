@@ -255,7 +255,7 @@ def _by_fours(start: float, end: float) -> Iterator[float]:
 
 
 def _best_batch(records: int, cost: Callable[[float], float]) -> int:
-    """The batch of least epsilon among sizes a factor of two apart, then of ever closer ones around the best of them.
+    """Return the batch of least epsilon among sizes a factor of two apart, then of ever closer ones around the best.
 
     A larger batch makes less of each record in a scalar and has it take part more often: what a participation costs
     besides (a server's update by DP-SGD), or where noise is on rows, makes a smaller one better. Of batches of which a

@@ -44,7 +44,7 @@ class ClaimVerdict:
         return fails(self.verdict, audited=whole, allow_overclaimed=allow_overclaimed, strict=strict)
 
     def __str__(self) -> str:
-        """The verdict, the claim and the sentence that explains it."""
+        """Return the verdict, the claim and the sentence that explains it."""
         given = f" {self.entry.verdict_given}" if self.entry.verdict_given else ""
         return f"{self.verdict.upper()}{given}: {self.name}\n{self.sentence}"
 

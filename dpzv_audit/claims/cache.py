@@ -70,7 +70,7 @@ class Cache:
     folder: Path | None
 
     def evidence(self, key: str) -> Evidence | None:
-        """The complete evidence stored under `key`."""
+        """Return the complete evidence stored under `key`."""
         return self._read(key, "evidence", Evidence)
 
     def keep(self, key: str, evidence: Evidence) -> None:

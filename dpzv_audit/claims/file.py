@@ -85,7 +85,7 @@ class ClaimsFile:
     claims: tuple[PlacedClaim, ...]
 
     def only(self, names: Sequence[str]) -> ClaimsFile:
-        """The claims called `names`, in the file's order; `InputError` for a name that no claim has."""
+        """Return the claims called `names`, in the file's order; `InputError` for a name that no claim has."""
         known = [placed.name for placed in self.claims]
         for name in names:
             if name not in known:

@@ -75,7 +75,7 @@ class Ledger:
     name: str = ""
 
     def refuted(self) -> dict[str, Refutation]:
-        """The claims that were refuted, each with what first did it."""
+        """Return the claims that were refuted, each with what first did it."""
         numbered = reversed(list(enumerate(self.entries, start=1)))
         return {
             claim: Refutation(entry=number, level=entry.level, scores=one.scores, p_value=one.p_value, given=one.given)

@@ -216,6 +216,6 @@ def _named(cell: Cell) -> str:
 
 
 def _shown(cell: Cell) -> str:
-    """A cell in a few letters; an exclamation mark for a control whose interval misses its value."""
+    """Return a cell in a few letters; an exclamation mark for a control whose interval misses its value."""
     words = {"failed": "FAILED", "does not apply": "–"}.get(cell.state)
     return words or f"{cell.damage:.2f}{'' if cell.controls_hold else '!'}"

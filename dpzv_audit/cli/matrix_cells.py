@@ -90,7 +90,7 @@ class Cells:
         return (self._tasks[task],)
 
     def ends(self, task: int) -> None:
-        """A cell may take as long as it takes."""
+        """Let a cell take as long as it takes."""
 
     def done(self, task: int, result: Outcome) -> None:
         """Take what became of a cell."""
@@ -122,7 +122,7 @@ def check_task(task: CellTask) -> None:
 
 
 def run_cell(task: CellTask) -> Outcome:
-    """The cell of `task`: read back where it is finished, else run; a failure is a cell that says so.
+    """Return the cell of `task`: read back where it is finished, else run; a failure is a cell that says so.
 
     Every exception of a cell becomes its reason, so that one cell never takes the others with it.
     """

@@ -40,7 +40,7 @@ R = TypeVar("R", bound=Result)
 
 
 def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Collection[str] = ()) -> list[str]:
-    """The command line without what does not change the result: `--json`, `--quiet`, `--resume` and more.
+    """Return the command line without what does not change the result: `--json`, `--quiet`, `--resume` and more.
 
     `without` are flags with a value (`--out DIR`), `plain` further ones that have none.
     """

@@ -76,7 +76,7 @@ def planted_table(result: PlantedResult) -> Table:
 
 
 def planted_markdown(result: PlantedResult) -> str:
-    """The same as a Markdown table, with the sentence below it."""
+    """Return the same as a Markdown table, with the sentence below it."""
     lines = [_PLANTED_COLUMNS, ("---",) * len(_PLANTED_COLUMNS), *map(_planted_cells, result.rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{result.sentence}\n"
 

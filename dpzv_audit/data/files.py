@@ -96,7 +96,7 @@ def memory_available() -> int | None:
 
 
 def model_digest(source: str | None) -> str | None:
-    """What a pre-trained model is read from: the digest of a folder's files; a name on a hub stands for itself."""
+    """Return what tells a pre-trained model: the digest of its folder's files; a name on a hub stands for itself."""
     if source is None:
         return None
     folder = Path(source)

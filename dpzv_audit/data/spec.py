@@ -246,7 +246,7 @@ class DataSpec:
         return inner if inner.is_dir() else place
 
     def missing(self, path: Path) -> InputError:
-        """An `InputError` for the absent `path`, which says what to download and where to put it."""
+        """Return an `InputError` for the absent `path`, which says what to download and where to put it."""
         assert self.source is not None
         return InputError(
             f"{path}: no such file; {self.source.origin}, to go into {self.source.folder}/ of the data folder"

@@ -107,7 +107,7 @@ def text_dataset(
 
 
 def read_pretrained(kind: str, source: str, **options: Any) -> Any:
-    """What `transformers`' class `kind` reads from `source`, its progress bars and logs silenced.
+    """Return what `transformers`' class `kind` reads from `source`, its progress bars and logs silenced.
 
     Raises:
         InputError: The extra is not installed, or `source` holds or names no such thing.

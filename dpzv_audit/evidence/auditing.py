@@ -179,7 +179,7 @@ def _warned(sentence: str, warnings: Sequence[str]) -> str:
 
 
 def _game(game: Game, scores: GameScores, labels: tuple[int, int] | None) -> dict[str, Plain]:
-    """What is played, in words; all five parts of the game stand in it. Without `labels`: simulated."""
+    """Return what is played, in words; all five parts of the game stand in it. Without `labels`: simulated."""
     canary = f"{game.canary} (record {CANARY}: {CANARIES[game.canary]}"
     if game.canary == "worst-case":
         canary += f"; the others contribute {'0' if game.others == 'zero' else '+C'}"

@@ -44,7 +44,7 @@ class Reporter:
 
 
 def silent() -> Reporter:
-    """A reporter that says nothing."""
+    """Return a reporter that says nothing."""
 
     def stage(done: int | None = None, /, note: str | None = None) -> None:
         pass

@@ -54,7 +54,7 @@ def measured_cell(cell: Cell, result: AttackResult, run: str) -> Cell:
 
 
 def _negative(controls: Sequence[Control]) -> float | None:
-    """What the attack finds where there is nothing to find, of several the farthest off; None without such a run."""
+    """Return what the attack finds where there is nothing, of several the farthest off; None without such a run."""
     found = [c for c in controls if c.kind == "negative"]
     return max(found, key=lambda c: abs(c.value - c.expected)).value if found else None
 

@@ -59,7 +59,7 @@ def privacy_sections(
     seeded_noise: bool = False,
     reporter: Reporter | None = None,
 ) -> tuple[Privacy, Tradeoff | None]:
-    """The claim, the upper bounds and the lower bound against one adversary, and the trade-off curves of all three.
+    """Return the claim, upper bounds and lower bound against one adversary, and the trade-off curves of all three.
 
     `seeded_noise` says that the training is released and its noise is not: see `dpzv_audit.accounting.Release`.
     """
@@ -87,7 +87,7 @@ def privacy_sections(
 
 
 def game_of(method: MethodSpec, config: DPZVConfig, adversary: str, audit: AuditPlan, repeats: int = 1) -> Game:
-    """The game that `audit` asks for; `InputError` where there is none."""
+    """Return the game that `audit` asks for; `InputError` where there is none."""
     return Game(
         method=method,
         config=config,
@@ -109,7 +109,7 @@ def privacy_of(
     confidence: float | None = None,
     why_not: str = "",
 ) -> tuple[Privacy, Tradeoff | None]:
-    """The privacy section and the trade-off curves of a training and, if there was an audit, of what it found.
+    """Return the privacy section and the trade-off curves of a training and, if there was an audit, of what it found.
 
     Without one `confidence` is that which was asked for, and `why_not` says why there was none.
     """
@@ -178,7 +178,7 @@ def section(
 def _of_channel(
     method: MethodSpec, config: TrainingConfig, deployment: Deployment, adversary: AdversaryName
 ) -> Privacy:
-    """The claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`."""
+    """Return the claim and the upper bounds of noise on embeddings or gradients, which stands against `adversary`."""
     noise, releases = method.protection(config), method.releases(config, deployment)
     relation = noise.neighbours
     claim = Claimed(noise.epsilon, noise.delta, adversary, relation)

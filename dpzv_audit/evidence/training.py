@@ -237,7 +237,7 @@ def _certified(game: CoinGame, setting: AttackSetting) -> CertifiedBound:
 
 
 def _set_up(spec: AttackSpec) -> Mapping[str, str]:
-    """What training was set up with because the attack needs it, in words."""
+    """Return what training was set up with because the attack needs it, in words."""
     if not spec.requires:
         return {}
     listed = ", ".join(f"{key} {value}" for key, value in spec.requires.items())

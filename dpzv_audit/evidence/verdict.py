@@ -217,18 +217,18 @@ class Evidence:
         return [look for look in self.looks if look.weight > 0]
 
     def epsilon_lower(self, error: float) -> float | None:
-        """The largest lower bound on epsilon of any gating look at `error` in all; None where nothing was tested."""
+        """Return the largest lower bound on epsilon of any gating look at `error` in all; None without a test."""
         return max((look.test.epsilon_lower(error * look.weight) for look in self._gating), default=None)
 
     def ceiling(self, error: float) -> float | None:
-        """The largest epsilon that as many scores could have proved; None where nothing was tested."""
+        """Return the largest epsilon that as many scores could have proved; None where nothing was tested."""
         gating = self._gating
         # A likelihood ratio has no largest result: it says nothing here where another test does.
         bounded = [look for look in gating if look.test.name != "sequential-gaussian"] or gating
         return max((look.test.ceiling(error * look.weight) for look in bounded), default=None)
 
     def given(self, error: float) -> str:
-        """What the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
+        """Return what the largest of the lower bounds at `error` takes as given by construction; "" for nothing."""
         best = max(self._gating, key=lambda look: look.test.epsilon_lower(error * look.weight), default=None)
         return GIVEN_GAUSSIAN if best is not None and best.test.claim_kind == "trade-off" else ""
 

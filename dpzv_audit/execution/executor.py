@@ -153,7 +153,7 @@ class Workers:
     scheduler: str | None = None
 
     def words(self) -> str:
-        """What a result says about where its chunks ran."""
+        """Return what a result says about where its chunks ran."""
         return {"here": "this process", "loky": f"{self.jobs} processes", "dask": "a Dask cluster"}[self.kind]
 
 
@@ -181,7 +181,7 @@ def lanes_of(workers: Workers, job: Job) -> _LokyLanes | _DaskLanes:
 
 
 def in_own_process(job: Job, *arguments: Any) -> Any:
-    """What `job` answers in the main thread of a fresh loky process; `BrokenExecutor` where that process dies.
+    """Return what `job` answers in the main thread of a fresh loky process; `BrokenExecutor` where that process dies.
 
     A worker of Dask is by default a daemon, which must not have processes of its own: it stops being one here.
     """
@@ -327,7 +327,7 @@ class _DaskLanes:
 
 
 def _held_on_dask(job: Job) -> Any:
-    """The job as a plugin of Dask's workers, which the scheduler sends to each once. Each thread has a copy."""
+    """Return the job as a plugin of Dask's workers, which the scheduler sends to each once. Each thread has a copy."""
     import cloudpickle
     from distributed import WorkerPlugin
 

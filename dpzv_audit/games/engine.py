@@ -207,7 +207,7 @@ def _longest_from(first: int, last: int, stored: Mapping[Span, Arrays]) -> int |
 
 
 def _joined(done: Mapping[Span, Arrays]) -> tuple[Arrays, int]:
-    """The arrays of all chunks in the order of their pairs, and how many pairs these are."""
+    """Return the arrays of all chunks in the order of their pairs, and how many pairs these are."""
     ordered = [done[span] for span in sorted(done)]
     if not ordered:
         return {}, 0

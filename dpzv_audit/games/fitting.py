@@ -121,7 +121,7 @@ def _plain(views: Floats) -> Floats:
 
 
 def _squares(views: Floats) -> Floats:
-    """The views, their squares, products of two numbers, and the means of squares and of neighbours' products."""
+    """Return the views, their squares, products of two numbers, and means of squares and of neighbours' products."""
     width = views.shape[1]
     first, second = np.triu_indices(width, 1)
     if len(first) > MOST_PRODUCTS:
@@ -132,7 +132,7 @@ def _squares(views: Floats) -> Floats:
 
 
 def _ordered(views: Floats) -> Floats:
-    """The views, their least and largest numbers, and means of the numbers, of their sizes and of signs' products."""
+    """Return the views, their least and largest numbers, and means of numbers, of sizes and of signs' products."""
     ordered, signs = np.sort(views, axis=1), np.sign(views)
     ends = np.unique([0, 1, -2, -1]) % views.shape[1] if views.shape[1] > 1 else np.array([0])
     means = [views.mean(1), np.abs(views).mean(1), (signs[:, :-1] * signs[:, 1:]).sum(1)]

@@ -229,7 +229,7 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
 
 
 def _unlikely_label(dataset: VerticalDataset) -> int:
-    """The label whose records' mean is furthest from the record's features; not its own."""
+    """Return the label whose records' mean is furthest from the record's features; not its own."""
     rows = np.concatenate([block.reshape(len(block), -1) for block in dataset.train.features], axis=1)
     labels = dataset.train.labels
     others = [label for label in np.unique(labels) if label != labels[CANARY]]

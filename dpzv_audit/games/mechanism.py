@@ -343,7 +343,7 @@ def _spec(top: str) -> ModuleSpec | None:
 
 
 def _folders(spec: ModuleSpec) -> list[Path]:
-    """The folders of a package, or the one that a module lies in; none of what is built in."""
+    """Return the folders of a package, or the one that a module lies in; none of what is built in."""
     if spec.submodule_search_locations:
         return [Path(folder) for folder in spec.submodule_search_locations]
     if spec.origin is None or not Path(spec.origin).is_file():
@@ -353,7 +353,7 @@ def _folders(spec: ModuleSpec) -> list[Path]:
 
 
 def _code(spec: ModuleSpec) -> list[Path]:
-    """The Python files of a package, or the one of a module."""
+    """Return the Python files of a package, or the one of a module."""
     if not spec.submodule_search_locations:
         return [Path(spec.origin)] if spec.origin is not None and Path(spec.origin).is_file() else []
     return [path for folder in spec.submodule_search_locations for path in python_files(Path(folder))]

@@ -60,7 +60,7 @@ def _given(trials: Trials, found: GameScores, arrays: Arrays) -> Given | None:
 
 
 def _count_of(trials: RealTrials | SimulatedTrials, arrays: Arrays) -> tuple[int, float]:
-    """The number of participations to condition on and its probability, which the sampler fixes; 0 where unknown."""
+    """Return the number of participations to condition on and its probability, by the sampler; 0 where unknown."""
     if isinstance(trials, SimulatedTrials):
         return telling_count(trials.law)
     cap, game = trials.game.config.participation_cap, trials.game

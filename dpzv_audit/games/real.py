@@ -275,7 +275,7 @@ class Twins:
             self._held.append((message.ids[::2] == CANARY).any(1))
 
     def on_note(self, party: int, round_: int, name: str, value: object) -> None:
-        """Notes do not matter here."""
+        """Ignore notes."""
 
     def scores(self) -> dict[str, np.ndarray]:
         """Log-likelihood ratio of each training, its information (sum of ((m_1 - m_0)/s)^2), rounds with the canary.

@@ -191,7 +191,7 @@ def both_adversaries(result: Row) -> str:
 
 
 def beside_baselines(result: Row) -> str:
-    """The trained bottom model beside both baselines, row by row."""
+    """Return the trained bottom model beside both baselines, row by row."""
     beside = {"raw features": RAW, "untrained": UNTRAINED}
     lines = [
         (row["label"], {"trained": row["success"], **{name: row["baselines"][of] for name, of in beside.items()}})

@@ -103,7 +103,7 @@ def after_search(guarantee: Row, *, tried: int) -> Row:
 
 
 def held_out(data: TrainingData) -> TrainingData:
-    """`data` whose test part is the last sixth of its training records, on which it then does not train."""
+    """Return `data` whose test part is the last sixth of its training records, on which it then does not train."""
     cut = data.records - max(1, data.records // HELD_OUT)
     return replace(
         data,
@@ -120,7 +120,7 @@ def capped(options: Row, epochs: int) -> Row:
 
 
 def distinct(settings: Iterable[Row]) -> Sequence[Row]:
-    """`settings`, each once, in order: a cap on their length may have made some the same."""
+    """Return `settings`, each once, in order: a cap on their length may have made some the same."""
     found = list(settings)
     return [options for place, options in enumerate(found) if options not in found[:place]]
 

@@ -203,13 +203,13 @@ class FixedTest(Counts):
         return self._reading.family.proves(self._reading.proved(self, error), self.delta)
 
     def ceiling(self, error: float) -> float:
-        """The largest epsilon that as many scores could have proved at `error`: that of no error at all."""
+        """Return the largest epsilon that as many scores could have proved at `error`: that of no error at all."""
         if self.n_in == 0:
             return 0.0
         return self._reading.family.proves(self._reading.provable(self.n_in, self.n_out, error), self.delta)
 
     def p_value(self, epsilon: float) -> float:
-        """The least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none below 1 does."""
+        """Return the least error at which the claimed `epsilon` > 0 is refuted, rounded up; 1 where none is."""
         claimed = check_positive("epsilon", epsilon)
         if self.claim_kind == "trade-off":
             from dpzv_audit.accounting.gaussian import mu_from_epsilon

@@ -113,7 +113,7 @@ class SequentialTest:
         return _MOST_MU if self.n_in > ESTIMATED else 0.0
 
     def ceiling(self, error: float) -> float:
-        """The largest epsilon that so many pairs could have proved at `error`."""
+        """Return the largest epsilon that so many pairs could have proved at `error`."""
         return self._family.proves(self.provable(error), self.delta)
 
     @property

@@ -162,14 +162,14 @@ def channel_releases(config: ProtectedConfig, deployment: Deployment) -> tuple[R
 
 
 def channel_of(config: ProtectedConfig) -> RowChannel:
-    """The channel that the noise of `config` is on; `InputError` where it has none."""
+    """Return the channel that the noise of `config` is on; `InputError` where it has none."""
     if config.dp == "none":
         raise InputError("must be embedding, embedding-batch or gradient: no channel is protected", "dp", config.dp)
     return "gradient" if config.dp == "gradient" else "embedding"
 
 
 def relation_of(config: ProtectedConfig) -> NeighbourRelation:
-    """The neighbour relation of `config`: its own, or the one that the channel is about."""
+    """Return the neighbour relation of `config`: its own, or the one that the channel is about."""
     return config.neighbours or ("replace-label" if config.dp == "gradient" else "replace-record")
 
 
@@ -284,7 +284,7 @@ class ZerothOrderParty:
         return ParameterStack.empty(self.parameters.layout, 2 * len(self.parameters.flat), self.parameters.flat)
 
     def moved(self, round_: int, first: float, second: float) -> ParameterStack:
-        """The 2K models moved by `first` and by `second` along the direction of the party's round number `round_`."""
+        """Return the 2K models moved by `first` and by `second` along the direction of the party's round `round_`."""
         return moved_into(self._both, self.parameters, self.directions.at(round_), first, second)
 
     def step(self, round_: int, scalar: Tensor) -> None:
@@ -340,7 +340,7 @@ class AsyncRun(Generic[A]):
         return numbers, own_round, batch
 
     def rows(self, numbers: Sequence[int], batch: Batch, received: Sequence[Tensor]) -> Tensor:
-        """The server's rows (K, B, M * width): of what it `received` from all clients, or of its refreshed table."""
+        """Return the server's rows (K, B, M * width): of what it `received` from all clients, or of its table."""
         if self.config.all_at_once:
             return torch.cat(list(received), 2)
         return self.federation.refresh(numbers[0], batch, received[0])

@@ -67,7 +67,7 @@ class Observer(Protocol):
     """Sees every message as it is sent; one that is a `NoteReader` also what parties note for themselves."""
 
     def on_message(self, message: Message) -> None:
-        """Called once a message, in order."""
+        """Take a message; called once for each, in order."""
 
 
 @runtime_checkable
@@ -75,7 +75,7 @@ class NoteReader(Protocol):
     """An observer that reads notes. Where there is none, what is noted need not even be computed."""
 
     def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
-        """Called when `party` notes something that it knows without being told, such as its direction."""
+        """Take what `party` notes: something that it knows without being told, such as its direction."""
 
 
 @runtime_checkable
@@ -105,7 +105,7 @@ class Ledger:
         self.messages += 1
 
     def of(self, place: int) -> Ledger:
-        """The ledger of the replica at `place` of the stack alone."""
+        """Return the ledger of the replica at `place` of the stack alone."""
         sides = (self.counted_up, self.counted_down)
         up, down = ({kind: n if isinstance(n, int) else n[place] for kind, n in side.items()} for side in sides)
         return Ledger({**up}, {**down}, self.messages)
@@ -230,7 +230,7 @@ class View:
         return _stacked(ids)
 
     def noted(self, party: int, name: str) -> torch.Tensor:
-        """What `party` noted under `name`, stacked over its rounds; `InputError` if the view does not hold it."""
+        """Return what `party` noted under `name`, stacked over its rounds; `InputError` if the view lacks it."""
         values = self.notes.get((party, name))
         if not values:
             raise InputError(f"the view of {self.adversary.kind!r} holds no {name!r} of party {party}")
@@ -332,7 +332,7 @@ BITS = (1, 2, 4, 8)
 
 
 def quantise(values: Tensor, bits: int | None) -> Tensor:
-    """What the receiver reads: each replica's values on 2^bits even levels from its smallest to its largest.
+    """Return what the receiver reads: each replica's values on 2^bits even levels from its smallest to its largest.
 
     Args:
         values: (K, ...), one message a replica.
@@ -353,7 +353,7 @@ def quantise(values: Tensor, bits: int | None) -> Tensor:
 
 
 def quantised(values: Tensor, bits: int | None) -> tuple[Tensor, int | None]:
-    """What the receiver reads of `values` (K, ...) in `bits` a value, and the bits of a message, None where 32 each."""
+    """Return what the receiver reads of `values` (K, ...) in `bits` each, and a message's bits, None where 32 each."""
     size = None if bits is None else HEADER_BITS + bits * values[0].numel()
     return quantise(values, bits), size
 

@@ -25,7 +25,7 @@ _FORMAT = "dpzv-audit/checkpoint/4"
 
 
 def save_checkpoint(run: Run, history: History, key: str) -> bytes:
-    """The state of `run` and its history as the bytes of a safetensors file; `key` says which run it belongs to."""
+    """Return the state of `run` and its history as a safetensors file's bytes; `key` says which run it belongs to."""
     fed = run.federation
     facts = {
         "format": _FORMAT,

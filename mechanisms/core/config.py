@@ -276,7 +276,7 @@ def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: in
 
 
 def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:
-    """The active client of each round, without end; `InputError` where the configuration does not fit their number."""
+    """Yield the active client of each round, without end; `InputError` where the configuration does not fit them."""
     config.check_clients(clients)
     if config.compute_times is not None:
         return by_compute_times(config.compute_times)

@@ -135,7 +135,7 @@ class ClientBehaviour(Protocol):
         """How many successive own rounds each batch of its first pass serves (1: every round draws a new batch)."""
 
     def uploads(self, turn: Turn) -> Tensor | None:
-        """The two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
+        """Return the two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
 
 
 class GradientBehaviour(Protocol):
@@ -146,7 +146,7 @@ class GradientBehaviour(Protocol):
         """See `ClientBehaviour.first_pass_repeats`."""
 
     def own_gradient(self, gradient: Tensor) -> Tensor:
-        """What to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""
+        """Return what to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""
 
 
 Behaviour = ClientBehaviour | GradientBehaviour
@@ -197,7 +197,7 @@ class TrainingData:
         )
 
     def of_replicas(self, first: int, last: int) -> TrainingData:
-        """What the replicas at places `first` to `last` of a stack train on."""
+        """Return what the replicas at places `first` to `last` of a stack train on."""
         labels = self.labels if self.labels.dim() == 1 else self.labels[first:last]
         selection = None if self.selection is None else self.selection[first:last]
         return replace(self, labels=labels, selection=selection)
@@ -257,6 +257,6 @@ class TrainedStack:
         )
 
     def on_cpu(self) -> TrainedStack:
-        """The same with its models in the machine's memory: room on the device for the next stack."""
+        """Return the same with its models in the machine's memory: room on the device for the next stack."""
         clients = tuple(replace(stack, flat=stack.flat.cpu()) for stack in self.clients)
         return replace(self, clients=clients, server=replace(self.server, flat=self.server.flat.cpu()))

@@ -49,7 +49,7 @@ class ClientState:
     batch: Batch | None = None
 
     def next_batch(self, repeats: int, steps_per_pass: int) -> Batch:
-        """The batch of this client's next round; each batch of the first pass serves `repeats` rounds."""
+        """Return the batch of this client's next round; each batch of the first pass serves `repeats` rounds."""
         again = self.rounds < repeats * steps_per_pass and self.rounds % repeats != 0
         if not again or self.batch is None:
             self.batch = self.batches.next()
@@ -115,7 +115,7 @@ class Federation:
         return ClientState(features, evaluator, parameters, batches, _momentum_buffer(parameters, config.momentum))
 
     def inputs(self, client: ClientState, batch: Batch) -> Tensor:
-        """This client's features of `batch`, shape (K, B, *feature shape)."""
+        """Return this client's features of `batch`, shape (K, B, *feature shape)."""
         chosen = batch.flat
         if self.data.selection is not None:
             chosen = self.data.selection.gather(1, batch.ids).flatten()
@@ -132,7 +132,7 @@ class Federation:
         return self.channel.send(message)
 
     def deviation(self, number: int, round_: int, own_round: int, batch: Batch) -> Tensor | None:
-        """What client `number` sends in place of its two embeddings, (K, 2, B, width); None: it does as it is told.
+        """Return what client `number` sends in place of its two embeddings, (K, 2, B, width); None: it obeys.
 
         Raises `ValueError` for embeddings of another shape.
         """
@@ -219,7 +219,7 @@ class Federation:
         return self.table_rows(batch)
 
     def table_rows(self, batch: Batch) -> Tensor:
-        """The table's rows of `batch`, shape (K, B, M * width)."""
+        """Return the table's rows of `batch`, shape (K, B, M * width)."""
         return self.table.index_select(0, batch.places).view(*batch.ids.shape, -1)
 
     def finish(self, rounds: int, history: Sequence[tuple[int, float, float]]) -> TrainedStack:
@@ -259,7 +259,7 @@ class Federation:
 def architectures_of(
     data: TrainingData, config: TrainingConfig
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
-    """The clients' models and the server's (None where it only sums) for these features and this configuration."""
+    """Return the clients' models and the server's (None where it only sums) for features and a configuration."""
     shapes = tuple(tuple(f.shape[1:]) for f in data.features)
     chosen = config.model_dump(include={"embedding", "hidden", "top_model", "client_model", "transformer"})
     return default_architectures(shapes, data.classes, vocabulary=data.vocabulary, **chosen)
@@ -268,7 +268,7 @@ def architectures_of(
 def logits_of(
     trained: TrainedStack, data: TrainingData, config: TrainingConfig, blocks: Sequence[Tensor], *, device: str
 ) -> Tensor:
-    """What the released models say of records: logits (K, n, classes) of feature `blocks` (n, ...), one a client.
+    """Return what released models say of records: logits (K, n, classes) of feature `blocks` (n, ...), one per client.
 
     `data` are those that were trained on, for their shapes alone.
     """

@@ -158,7 +158,7 @@ class MethodSpec:
     defaults: Mapping[str, object] = field(default_factory=dict)
 
     def configure(self, **options: object) -> TrainingConfig:
-        """The configuration with this method's defaults and the given `options`; `InputError` on a wrong one.
+        """Return the configuration with this method's defaults and the given `options`; `InputError` on a wrong one.
 
         Noise that is given by hand as `sigma` claims nothing unless `epsilon` is given too.
         """

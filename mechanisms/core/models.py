@@ -45,12 +45,12 @@ class ResidualBlock(nn.Module):
 
 
 def stem(input_channels: int, width: int) -> nn.Conv2d:
-    """The first convolution of ResNet-18 for small images."""
+    """Return the first convolution of ResNet-18 for small images."""
     return nn.Conv2d(input_channels, width, 3, padding=1, bias=False)
 
 
 def after_stem(width: int) -> nn.Sequential:
-    """What follows the first convolution: its norm and ReLU, then four stages of two blocks."""
+    """Return what follows the first convolution: its norm and ReLU, then four stages of two blocks."""
     layers: list[nn.Module] = [nn.GroupNorm(GROUPS, width), nn.ReLU()]
     channels_in = width
     for stage in range(4):
@@ -134,7 +134,7 @@ class TransformerEncoder(nn.Module):
 
 @lru_cache(maxsize=2)
 def _encoder(source: str) -> nn.Module:
-    """The pre-trained encoder of `source`, read once; without a pooler, which the mean takes no part of."""
+    """Return the pre-trained encoder of `source`, read once; without a pooler, which the mean takes no part of."""
     # Read on the CPU even where a caller only wants shapes.
     with torch.device("cpu"):
         encoder: nn.Module = read_pretrained("AutoModel", source, use_safetensors=True, dtype=torch.float32)
@@ -152,7 +152,7 @@ class TransformerModel:
 
     @staticmethod
     def for_tokens(source: str, embedding: int, *, vocabulary: int, length: int) -> TransformerModel:
-        """The model for runs of `length` ids below `vocabulary`; `InputError` where the encoder cannot take them."""
+        """Return the model for runs of `length` ids below `vocabulary`; `InputError` where no encoder takes them."""
         config: Any = _encoder(source).config
         if vocabulary > config.vocab_size:
             raise InputError(
@@ -167,7 +167,7 @@ class TransformerModel:
         return TransformerModel(source, embedding)
 
     def module(self) -> nn.Module:
-        """The model as a torch module, in evaluation mode: dropout would be noise that nobody accounts for."""
+        """Return the model as a torch module, in evaluation mode: dropout would be noise that nobody accounts for."""
         return TransformerEncoder(copy.deepcopy(_encoder(self.source)), self.embedding).eval()
 
     def pretrained(self) -> Mapping[str, Tensor]:
@@ -190,7 +190,7 @@ class MLP:
     final_relu: bool = False
 
     def module(self) -> nn.Module:
-        """The same model as a torch module that takes (n, *input shape)."""
+        """Return the same model as a torch module that takes (n, *input shape)."""
         layers: list[nn.Module] = [nn.Flatten()]
         for index, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
             layers.append(nn.Linear(fan_in, fan_out))
@@ -232,7 +232,7 @@ def resnet(input_channels: int, embedding: int, width: int = 64) -> nn.Module:
 
 
 def resnet_stem(input_channels: int, channels: int) -> nn.Module:
-    """The first convolution of ResNet-18 at a client, its feature map flattened to the embedding (paper 002)."""
+    """Return the first convolution of ResNet-18 at a client, its feature map flattened to the embedding (paper 002)."""
     return nn.Sequential(stem(input_channels, channels), nn.Flatten())
 
 
@@ -250,7 +250,7 @@ class Network:
     sizes: tuple[Any, ...]
 
     def module(self) -> nn.Module:
-        """The model as a torch module that takes (n, *input shape)."""
+        """Return the model as a torch module that takes (n, *input shape)."""
         return self.build(*self.sizes)
 
 
@@ -266,7 +266,7 @@ def layout_of(architecture: Architecture) -> Layout:
 
 
 def dimension(layout: Layout) -> int:
-    """Number of parameters d."""
+    """Return number of parameters d."""
     return sum(math.prod(shape) for _, shape in layout)
 
 
@@ -357,7 +357,7 @@ def _stem_channels(shape: tuple[int, ...], width: int, *, top_model: bool) -> in
 
 
 def _rest_of_resnet(shapes: tuple[tuple[int, ...], ...], width: int, classes: int) -> Network:
-    """The server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
+    """Return the server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
     if len({shape[1:] for shape in shapes}) > 1:
         raise InputError("must be another: the clients' images differ in size", "client_model", "resnet18-stem")
     height, columns = shapes[0][1:]

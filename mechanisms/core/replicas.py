@@ -103,7 +103,7 @@ def to_safetensors(stacks: dict[str, ParameterStack]) -> bytes:
 
 
 def serialized(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
-    """A safetensors file of `tensors`; `MemoryError` where there is no room for the copies that it takes."""
+    """Return a safetensors file of `tensors`; `MemoryError` where there is no room for the copies that it takes."""
     from safetensors.torch import save
 
     # A library in Rust that gets no memory ends the process: whether there is enough for its copies is seen here.
@@ -168,10 +168,10 @@ class Evaluator(Protocol):
     layout: Layout
 
     def forward(self, parameters: ParameterStack, inputs: Tensor) -> Tensor:
-        """Outputs of shape (S, n, out) for `inputs` of shape (S, n, ...)."""
+        """Return outputs of shape (S, n, out) for `inputs` of shape (S, n, ...)."""
 
     def forward_with_pullback(self, parameters: ParameterStack, inputs: Tensor) -> tuple[Tensor, Pullback]:
-        """Outputs, and the function that pulls a gradient at the outputs back to parameters and inputs."""
+        """Return outputs, and the function that pulls a gradient at the outputs back to parameters and inputs."""
 
 
 class FusedMLP:
@@ -196,7 +196,7 @@ class FusedMLP:
         return parameters.operands
 
     def _run(self, parameters: ParameterStack, inputs: Tensor, first: int = 0) -> list[Tensor]:
-        """Inputs of every layer from number `first` on, then the output."""
+        """Return inputs of every layer from number `first` on, then the output."""
         values = [inputs.flatten(2) if inputs.dim() > 3 else inputs]
         operands = self._operands(parameters)
         for layer, activated in zip(operands[first:], self._activated[first:], strict=True):
@@ -207,7 +207,7 @@ class FusedMLP:
     def forward_moved(
         self, parameters: ParameterStack, inputs: Tensor, shifts: Tensor, columns: slice, scale: float
     ) -> Tensor:
-        """Outputs (S, (q + 1) n, out) at `inputs` (S, n, in), then at inputs whose `columns` are moved by each shift.
+        """Return outputs (S, (q + 1) n, out) at `inputs` (S, n, in), then with their `columns` moved by each shift.
 
         `shifts` (S, q, n, width) are scaled by `scale`. The first layer is linear, so only its product with the shifts
         is taken anew: half the work where two clients share the columns, and no copy of the inputs is moved.
@@ -298,7 +298,7 @@ class FusedMLP:
             views[bias].add_(product[:, :, -1])
 
     def _factors(self, parameters: ParameterStack, inputs: Tensor, labels: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """What goes into each layer (S, n, in) and each record's own gradient at what comes out of it (S, n, out)."""
+        """Return each layer's inputs (S, n, in) and each record's own gradient at its outputs (S, n, out)."""
         values = self._run(parameters, inputs)
         return values[:-1], self._deltas(parameters, values, loss_gradient(values[-1], labels, None, 1))
 
@@ -322,7 +322,7 @@ class FusedMLP:
 
 
 def _affine(inputs: Tensor, bias: Tensor, weight: Tensor, transposed: Tensor) -> Tensor:
-    """inputs @ transposed + bias, (S, n, out), for inputs (S, n, in) and the operands of one layer.
+    """Return inputs @ transposed + bias, (S, n, out), for inputs (S, n, in) and the operands of one layer.
 
     The batched kernel takes two to four times as long where rows of its result end off the vector width, as ten
     logits do; the product is then taken the other way round, so that rows of the result run along the n records.
@@ -386,7 +386,7 @@ class ModuleEvaluator:
 
 
 def _buffers_alone(module: nn.Module, device: str) -> nn.Module:
-    """`module` with its buffers on `device`, and parameters that have shapes alone: every call brings its own."""
+    """Return `module`, its buffers on `device`, its parameters shapes alone: every call brings its own."""
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None and not parameter.is_meta:
@@ -398,7 +398,7 @@ def _buffers_alone(module: nn.Module, device: str) -> nn.Module:
 
 
 def evaluator_for(architecture: Architecture, *, stack: int, device: str = "cpu") -> Evaluator:
-    """The evaluator of `architecture` for stacks of about `stack` models.
+    """Return the evaluator of `architecture` for stacks of about `stack` models.
 
     MLPs are fused; other modules go under vmap where it pays, which measurement says is a stack of several on a GPU,
     and otherwise run a replica at a time (convolutions on a CPU: vmap runs at 1.0 times a loop at a stack of 16 and
@@ -506,7 +506,7 @@ class Server:
 
 
 def server_of(model: Architecture | None, config: TrainingConfig, *, clients: int, stack: int, device: str) -> Server:
-    """The server that evaluates `model`, or sums where it is None, for stacks of about `stack` replicas."""
+    """Return the server that evaluates `model`, or sums where it is None, for stacks of about `stack` replicas."""
     evaluator = None if model is None else evaluator_for(model, stack=stack, device=device)
     return Server(evaluator, clients=clients, softmax=config.softmax_outputs)
 

@@ -43,7 +43,7 @@ class Drawn:
     device: str = "cpu"
 
     def stacked(self, rows: Sequence[np.ndarray], axis: int = 0) -> Tensor:
-        """What has been drawn for each replica as one tensor, the replicas along `axis`."""
+        """Return what has been drawn for each replica as one tensor, the replicas along `axis`."""
         return torch.from_numpy(np.stack(rows, axis=axis)).to(device=self.device, dtype=self.dtype)
 
 
@@ -65,7 +65,7 @@ def random_activation(probabilities: Sequence[float], *, seed: int) -> Iterator[
 
 
 def by_compute_times(times: Sequence[float]) -> Iterator[int]:
-    """A client is active whenever its computation ends, client m's taking `times[m-1]`; ties go to the lower number.
+    """Yield a client whenever its computation ends, client m's taking `times[m-1]`; ties go to the lower number.
 
     Slow clients are active less often and their rows in the server's table grow stale: asynchrony without threads.
     """
@@ -132,7 +132,7 @@ class BatchStream(Drawn):
         self._per_block = self.records // self.batch_size if self.sampler == "shuffled" else _BLOCK
 
     def next(self) -> Batch:
-        """The batch of this client's next round."""
+        """Return the batch of this client's next round."""
         if not self._ready:
             self._ready = self._draw(self._block)[::-1]
             self._block += 1
@@ -192,7 +192,7 @@ class BatchStream(Drawn):
 
 
 def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:
-    """Rounds of one client that a record can be in under `shuffled` sampling: the passes begun (accounting.md).
+    """Return rounds of one client that a record can be in under `shuffled` sampling: the passes begun (accounting.md).
 
     Each batch of the first pass counts `first_pass_repeats` times, as often as it serves.
     """
@@ -231,7 +231,7 @@ class Directions(Drawn):
         return stream(self.seed, self.purpose, self.party, replica, block)
 
     def _scaled(self, draws: Tensor) -> Tensor:
-        """Normal draws (..., d) turned into directions of this kind."""
+        """Return normal draws (..., d) turned into directions of this kind."""
         if self.kind == "gaussian":
             return draws
         radius = math.sqrt(self.d) if self.kind == "sphere" else 1.0
@@ -250,7 +250,7 @@ class Directions(Drawn):
         return self._ready[place]
 
     def pieces(self, round_: int) -> Iterator[tuple[int, int, Tensor]]:
-        """The direction of `round_` drawn again in pieces (start, stop, (K, stop - start)): u is never held whole.
+        """Yield the direction of `round_`, drawn again in pieces (start, stop, (K, stop - start)), never the whole.
 
         For models of so many parameters that a block is one round (otherwise u is a row of a small block).
         """

@@ -202,7 +202,7 @@ def train_in_stacks(
 
 
 def _bytes_kept(data: TrainingData, config: TrainingConfig, trials: int) -> int:
-    """What stays of `trials` trainings: their models, and which test records each gets right."""
+    """Return what stays of `trials` trainings: their models, and which test records each gets right."""
     clients, server = architectures_of(data, config)
     numbers = sum(dimension(layout_of(model)) for model in (*clients, server) if model is not None)
     return trials * (dtype_of(config).itemsize * numbers + len(data.test_labels))

@@ -27,5 +27,5 @@ METHODS = Registry(
 
 
 def method_named(name: str) -> MethodSpec:
-    """The method called `name`; `InputError` suggesting the nearest known one otherwise."""
+    """Return the method called `name`; `InputError` suggesting the nearest known one otherwise."""
     return METHODS.named(name, "method")

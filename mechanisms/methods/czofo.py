@@ -87,7 +87,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         self.round += 1
 
     def _directions_of(self, number: int, own_round: int, batch: Batch) -> Tensor:
-        """The q directions of this round, a row for each record, (K, q, B, width)."""
+        """Return the q directions of this round, a row for each record, (K, q, B, width)."""
         fed, config = self.federation, self.config
         drawn = self._draws[number - 1].at(own_round).view(fed.stack, config.directions, -1, fed.width)
         drawn = drawn[:, :, : batch.ids.shape[1]]

@@ -133,7 +133,7 @@ def scalar_release(config: DPZVConfig, the_plan: Plan, deployment: Deployment) -
 
 
 def _sigma(config: DPZVConfig, records: int, rounds: int, participations: int | None) -> float:
-    """The scalar's noise; sound calibration is for a record's label (or features) replaced, the batches known."""
+    """Return the scalar's noise; sound calibration is for a record's label or features replaced, batches known."""
     if config.sigma is not None:
         return config.sigma
     if config.calibration == "none" or config.epsilon is None:
@@ -254,7 +254,7 @@ class ServerTrainer:
         fed.step_server(gradient)
 
     def _zeroth_order_gradient(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-        """The server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
+        """Return the server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
         differences = self._moved_differences(round_, rows.repeat_interleave(2, 0), labels)
         if weights is not None:
             differences = differences * weights

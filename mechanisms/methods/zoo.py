@@ -72,7 +72,7 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         return self._noise.embeddings(batch.cleared(self.federation.embed_pair(number, batch, models)))
 
     def _serve(self, batch: Batch, uploads: dict[int, Tensor]) -> dict[int, Tensor]:
-        """The two losses for each client; the server steps once they are computed."""
+        """Return the two losses for each client; the server steps once they are computed."""
         fed = self.federation
         rows = self.rows(tuple(uploads), batch, [pair[:, 0] for pair in uploads.values()])
         labels = fed.data.batch_labels(batch)
@@ -81,7 +81,7 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         return answers
 
     def _losses(self, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
-        """The two batch losses, (K, 2)."""
+        """Return the two batch losses, (K, 2)."""
         fed = self.federation
         logits = fed.server.pair_logits(fed.server_parameters, rows, uploads, slot)
         return self._mean(cross_entropy(logits, labels.repeat(1, 2)).unflatten(1, (2, -1)), batch)
