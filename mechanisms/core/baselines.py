@@ -237,7 +237,8 @@ def calibrated(config: P, deployment: Deployment) -> P:
     if config.epsilon is None:
         return config
     unit = config.model_copy(update={"dp_sigma": config.dp_clip})
-    release = channel_release(unit, deployment)
+    # The noise is what it is to be; where it is drawn, and what else was published, a bound on it says.
+    release = channel_release(unit, replace(deployment, seeded_noise=False, data_dependent_side=False))
     if config.calibration == "messages":
         release = replace(release, client_update="frozen", server_update="none", noise="exact")
     answer = calibrate(

@@ -192,6 +192,13 @@ def test_first_order_clients_do_leak_past_their_noised_rows(method, make_dataset
     assert max(others) > 1e-4
 
 
+@pytest.mark.parametrize("calibration", ["messages", "sound"])
+def test_noise_is_the_same_wherever_it_is_drawn_and_whatever_else_is_published(calibration):
+    config = configure("vafl", dp="gradient", epsilon=1.0, calibration=calibration, top_model=False)
+    published = Deployment(**SHAPE, seeded_noise=True, data_dependent_side=True)
+    assert calibrated(config, published) == calibrated(config, Deployment(**SHAPE))
+
+
 @pytest.mark.parametrize("method", PROTECTED)
 def test_training_uses_the_calibrated_noise(method, make_dataset):
     data = TrainingData.of(make_dataset(records=RECORDS, clients=CLIENTS), dtype=torch.float64, device="cpu")
