@@ -186,7 +186,9 @@ def clipped_gradient_steps(rows: Tensor, units: Tensor, labels: Tensor, weights:
     residuals[torch.arange(len(rows), device=rows.device), labels] -= 1.0
     norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     (steps,) = outer_steps([residuals[None].double()], [norms[None, :, None]], grid)
-    total = steps.new_zeros(weights.shape)
-    for some, own in zip(units.split(_ROWS), steps[0].split(_ROWS), strict=True):
+    # A coarse grid's come in single precision, in which the sum over so many records would not be exact.
+    exact = steps[0].to(torch.float64)
+    total = exact.new_zeros(weights.shape)
+    for some, own in zip(units.split(_ROWS), exact.split(_ROWS), strict=True):
         total += some.to(torch.float64).T @ own
     return total

@@ -46,6 +46,20 @@ def test_the_sum_is_that_of_records_clipped_one_by_one(clip):
     assert torch.allclose(steps * grid.step, expected, rtol=0, atol=12 * (largest / 2**12 + clip / 2**16))
 
 
+@pytest.mark.parametrize("bits", [4, 12, 18])
+def test_the_sum_is_exact_on_a_coarse_grid_too(bits):
+    # Far beyond 2^24 in all: single precision would round.
+    rows, labels = torch.ones(40_000, 2), torch.zeros(40_000, dtype=torch.int64)
+    weights, grid = torch.zeros(2, 2), Grid(0.1, bits)
+    steps, one = steps_of(rows, labels, weights, grid), steps_of(rows[:1], labels[:1], weights, grid)
+    assert steps.dtype == torch.float64
+    assert torch.equal(steps, 40_000 * one)
+
+
+def test_noise_that_takes_a_coarse_grid_is_drawn(data):
+    assert private_frozen_clients(data, config(epsilon=1e-6), RunContext(seed=0)).shape == (1, 60)
+
+
 def test_a_replaced_record_moves_the_sum_by_the_sensitivity_that_the_noise_is_for():
     generator = torch.Generator().manual_seed(1)
     rows = 9 * torch.randn(6, 4, generator=generator, dtype=torch.float64)
