@@ -116,7 +116,8 @@ def _arrays(found: Any) -> Mapping[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
     parts: dict[str, Any] = {"scores": found} if isinstance(found, np.ndarray) else dict(vars(found))
     parts |= {str(key): value for key, value in parts.pop("by_queries", {}).items()}
-    return {key: np.asarray(torch.as_tensor(value).cpu()) for key, value in parts.items() if value is not None}
+    on_cpu = {key: value.cpu() if isinstance(value, torch.Tensor) else value for key, value in parts.items()}
+    return {key: np.asarray(value) for key, value in on_cpu.items() if value is not None}
 
 
 def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:

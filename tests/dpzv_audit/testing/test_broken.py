@@ -11,7 +11,7 @@ import torch
 from attacks.core.contract import LabelGuesses
 from dpzv_audit.data.vertical import Records
 from dpzv_audit.testing import check_attack, check_dataset, check_method
-from dpzv_audit.testing.attacks import _fitting
+from dpzv_audit.testing.attacks import _arrays, _fitting
 from mechanisms.core.channel import SERVER, Message
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "extension"
@@ -164,6 +164,12 @@ def test_an_attack_that_guesses(largest):
         return LabelGuesses(torch.zeros_like(found.labels), found.ids)
 
     breaks(check_attack, replace(largest, infer=infer), "it misses a leak that is planted for it", setting=few(largest))
+
+
+def test_scores_in_any_layout_of_memory_are_read():
+    flipped, fixed = np.arange(6.0).reshape(2, 3)[:, ::-1], np.broadcast_to(np.arange(3.0), (2, 3))
+    for scores in (flipped, fixed):
+        assert np.array_equal(_arrays(scores)["scores"], scores)
 
 
 @pytest.mark.parametrize(
