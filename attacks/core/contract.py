@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attacks.core.controls import reaches
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError, NotFinite, unknown_name
+from dpzv_audit.errors import InputError, NotFinite, check_probability, unknown_name
 from dpzv_audit.findings import Control, Interval
 from dpzv_audit.halving import as_share, in_pieces
 from mechanisms import METHODS, MethodSpec, TrainingConfig, train
@@ -405,6 +405,7 @@ class AttackSpec:
         if reason is not None:
             raise DoesNotApply(f"{self.name} does not apply to {setting.method.name}: {reason}")
         self.own_options(setting)
+        check_probability("confidence", setting.confidence)
         try:
             outcome = self.mounted_by(self, setting)
         except NotFinite as error:
@@ -427,11 +428,11 @@ class AttackSpec:
             if key not in self.options:
                 raise unknown_name(f"option of {self.name}", key, self.options)
             what, default = f"option {key} of {self.name}", self.options[key]
-            number = isinstance(default, float) and type(value) is int
-            if type(value) is not type(default) and not number:
+            wanted = (int, float) if isinstance(default, float) else type(default)
+            if not isinstance(value, wanted) or isinstance(value, bool) is not isinstance(default, bool):
                 right = "a number" if isinstance(default, float) else f"as {default!r}"
                 raise InputError(f"must be {right}", what, value)
-            if type(value) in (int, float) and value <= 0:
+            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise InputError("must be above 0", what, value)
             if isinstance(value, str) and value not in self.choices.get(key, (value,)):
                 raise unknown_name(what, value, self.choices[key])

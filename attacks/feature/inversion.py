@@ -81,7 +81,6 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     A known record is estimated from the others, so that a decoder may learn from it. Records that never met a known
     one get zeros.
     """
-    measured = known.method.differences(known.config)
     some, measured = granted(known.some, "some records' features"), known.differences
     features = some.features.flatten(1).double()
     place = torch.full((known.records,), -1, device=features.device)

@@ -12,7 +12,7 @@ from attacks.core.contract import AttackSetting, CoinGame, Pictures
 from attacks.core.run import continuous
 from dpzv_audit.checkpoints import FileCheckpoints
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError
+from dpzv_audit.errors import InputError, check_probability
 from dpzv_audit.evidence.bounding import AuditPlan, Reporter, silent
 from dpzv_audit.evidence.privacy import privacy_sections
 from dpzv_audit.evidence.sections import (
@@ -85,6 +85,7 @@ def train_result(
         InputError: The configuration does not fit the data, or `noise_seed` is given and no noise is drawn.
         MemoryError: Not even one training, or the models of all, would fit; `RuntimeError` where torch says so.
     """
+    check_probability("confidence", confidence)
     reporter = reporter or silent()
     protection = method.protection(config)
     case = Case(method=method, config=config, dataset=dataset, adversary=protection.faced, seed=seed, device=device)

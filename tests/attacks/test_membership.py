@@ -266,6 +266,19 @@ def test_what_does_not_apply_is_one_line(options, config, message):
     assert "\n" not in str(caught.value)
 
 
+def test_numbers_of_numpy_are_options_as_pythons_are():
+    setting = small_setting(ATTACKS["membership_rmia"], "split", options_of_attack={"a": np.float64(0.4)})
+    assert ATTACKS["membership_rmia"].own_options(setting)["a"] == 0.4
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 1.5])
+def test_a_confidence_out_of_range_is_named_before_anything_is_trained(confidence, monkeypatch):
+    spec = ATTACKS["membership_loss"]
+    monkeypatch.setattr("attacks.core.contract.train", None)
+    with pytest.raises(InputError, match=f"confidence is {confidence}, must lie strictly between 0 and 1"):
+        spec.mount(replace(small_setting(spec, "split"), confidence=confidence))
+
+
 BY_MAIL = {"batch_size": 32, "epochs": 30, "adversary": "client", "trials": 8}
 
 

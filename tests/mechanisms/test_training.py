@@ -282,6 +282,12 @@ def test_a_diverging_training_ends_with_a_result(method, options, make_dataset):
     assert len(trained.history) == 6
 
 
+def test_a_confidence_out_of_range_is_named_before_anything_is_trained(make_dataset, monkeypatch):
+    monkeypatch.setattr("dpzv_audit.evidence.training.train_in_stacks", None)
+    with pytest.raises(InputError, match=r"confidence is 1\.5, must lie strictly between 0 and 1"):
+        train_result(METHODS["split"], configure("split"), make_dataset(), confidence=1.5)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_diverging_training_is_reported(method, make_dataset):
     config = configure(method, client_rate=1e30, server_rate=1e30, dtype="float32", epochs=6)
