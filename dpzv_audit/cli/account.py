@@ -13,7 +13,7 @@ from dpzv_audit.accounting import calibrate as solved
 from dpzv_audit.accounting.explain import table_markdown
 from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.cli import account_view as view
-from dpzv_audit.cli.flags import DEFAULT_DELTA, flags_given, takes
+from dpzv_audit.cli.flags import DEFAULT_DELTA, Positive, flags_given, takes
 from dpzv_audit.cli.output import Output, print_table, refuse_beside, save
 from dpzv_audit.cli.releases import ReleaseFlags, others
 from dpzv_audit.cli.summary import sentence_of
@@ -28,7 +28,7 @@ def account(
     *,
     ctx: typer.Context,
     of: ReleaseFlags,
-    noise_multiplier: float | None = None,
+    noise_multiplier: Positive | None = None,
     neighbours: NeighbourRelation | Literal["all"] | None = None,
     adversary: AdversaryName | Literal["all"] | None = None,
     everything: Annotated[bool, "--all"] = False,

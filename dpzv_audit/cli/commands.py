@@ -98,19 +98,22 @@ class Audits(Commands):
     def _by_name(self, ctx: Any, args: list[str]) -> list[str]:
         words = [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
         chosen = [by for by in self.FLAGS if by in words]
+        right = "--method NAME, --scores IN OUT or --mechanism pkg.mod:factory"
         if len(chosen) != 1:
             named = " and ".join(chosen) or "none of --method, --scores and --mechanism"
-            right = "--method NAME, --scores IN OUT or --mechanism pkg.mod:factory"
             raise InputError(f"{named} given, must be one: {right}")
         name, number = self.FLAGS[chosen[0]]
         at = words.index(chosen[0])
-        rest = [*words[:at], *words[at + 1 + number :]]
+        values, rest = words[at + 1 : at + 1 + number], [*words[:at], *words[at + 1 + number :]]
+        helped = not {*ctx.help_option_names}.isdisjoint(words)
+        if not helped and (len(values) < number or any(value[:1] in ("", "-") for value in values)):
+            raise InputError(f"{chosen[0]} has no value or too few, must be one: {right}")
         taken = {by: self._options(ctx, command) for by, (command, _) in self.FLAGS.items()}
         for word in rest:
             takers = [by for by, options in taken.items() if word in options]
             if takers and chosen[0] not in takers:
                 raise InputError(f"{word} goes with {' or '.join(takers)}, not with {chosen[0]}")
-        return [name, *words[at + 1 : at + 1 + number], *rest]
+        return [name, *values, *rest]
 
     def _options(self, ctx: Any, name: str) -> set[str]:
         return {option for parameter in self.get_command(ctx, name).params for option in parameter.opts}

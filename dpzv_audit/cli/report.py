@@ -30,7 +30,7 @@ def report(
     Example: dpzv-audit report dpzv-runs/*-attack-*
 
     Options:
-        formats html|md|json|junit|sarif: What to draw; may be given several times.
+        formats html|md|json|junit|sarif: What to draw, html and md by default; may be given several times.
     """
     wanted = tuple(dict.fromkeys(formats or ("html", "md")))
     for run in runs:  # all inputs are checked before anything is written

@@ -296,6 +296,7 @@ def test_example_of_the_help_runs_as_printed():
         (BASE + " --sigma nan", "--sigma is nan"),
         (BASE + " --sigma 1 --channel x", "--channel is 'x'"),
         (BASE + " --sigma 1 --server-mu 1 --server-noise-multiplier 1", "must be one of the two"),
+        (BASE + " --noise-multiplier -1 --neighbours replace-label", "--noise-multiplier is -1.0, must be"),
         (BASE + " --sigma 1 --epochs 3", "--epochs is 3, which goes with --method alone"),
         ("--batch-size 3 --dataset-size 9 --rounds 3 --sigma 1", "--clip is missing"),
         ("--batch-size 3 --clip 1 --sigma 1 --rounds 3", "--dataset-size is missing"),

@@ -183,6 +183,23 @@ def test_a_bound_that_the_user_vouches_for_does_not_say_that_it_assumes_nothing(
     assert "the view is exactly" in run(files, *flags).stdout
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--method",),
+        ("--method", "--epsilon", "1"),
+        ("--method=",),
+        ("--scores", "in.csv"),
+        ("--scores", "in.csv", "--epsilon", "1"),
+        ("--mechanism",),
+    ],
+)
+def test_a_flag_that_chooses_an_audit_needs_its_value(flags):
+    error = CliRunner().invoke(APP, [*flags]).exception
+    assert isinstance(error, InputError)
+    assert said(error).startswith(f"{flags[0].rstrip('=')} has no value or too few, must be one: --method NAME")
+
+
 def test_missing_scores_and_missing_files_are_named(files, tmp_path):
     assert "none of --method, --scores and --mechanism given" in said(CliRunner().invoke(APP, []).exception)
     assert "--epochs goes with --method" in str(
