@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from dpzv_audit.claims.cache import Cache
@@ -90,7 +89,7 @@ def verify_claim(
     if isinstance(placed.claim, ScoresClaim):
         if not isinstance(scores, tuple | list) or len(scores) != 2:
             raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
-        inside, outside = (check_scores(f"scores[{place}]", np.asarray(side)) for place, side in enumerate(scores))
+        inside, outside = (check_scores(f"scores[{place}]", side) for place, side in enumerate(scores))
         subject = scores_subject(lambda: (inside, outside), exactly_gaussian=placed.claim.exactly_gaussian)
     elif isinstance(placed.claim, MechanismClaim) and not isinstance(mechanism, str):
         label = getattr(mechanism, "__qualname__", type(mechanism).__name__)

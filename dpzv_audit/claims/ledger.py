@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -129,6 +129,7 @@ def refuted_over_time(
     return refuted, earlier, Entry(level, decisions)
 
 
+_SCHEMA: Final = "dpzv-audit/ledger/2"
 _OLD_SCHEMA = "dpzv-audit/ledger/1"
 LARGEST_LEDGER = 64_000_000
 _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
@@ -138,7 +139,7 @@ _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rat
 class _First:
     """The first line of the file; `head` is the hash of the last."""
 
-    schema: Literal["dpzv-audit/ledger/2"] = "dpzv-audit/ledger/2"
+    schema: Literal["dpzv-audit/ledger/2"]
     ledger: str
     alpha: float
     entries: int
@@ -239,7 +240,7 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory 
     """Add `entry` to the file, whole or not at all, on the disk when this returns; the caller holds `ledger_lock`."""
     longer = Ledger(ledger.alpha, (*ledger.entries, entry), ledger.name)
     *before, head = _hashes(longer)
-    first = _First(ledger=ledger.name, alpha=ledger.alpha, entries=len(before), head=head)
+    first = _First(schema=_SCHEMA, ledger=ledger.name, alpha=ledger.alpha, entries=len(before), head=head)
     rows = [vars(first)] + [{**_row(e), "previous": link} for e, link in zip(longer.entries, before, strict=True)]
     try:
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows), shared=True, durable=True)
@@ -334,7 +335,7 @@ def _row(entry: Entry) -> dict[str, object]:
 
 def _hashes(ledger: Ledger) -> list[str]:
     """Return the hash of the first line and those of all entries, each over the hash before and what the line says."""
-    found = [_hash({"schema": _First.schema, "ledger": ledger.name, "alpha": ledger.alpha})]
+    found = [_hash({"schema": _SCHEMA, "ledger": ledger.name, "alpha": ledger.alpha})]
     for entry in ledger.entries:
         found.append(_hash({**_row(entry), "previous": found[-1]}))
     return found

@@ -64,9 +64,15 @@ class GameScores:
 
     @property
     def gaussian(self) -> tuple[GameScores, Given] | None:
-        """The scores that are Gaussian, and what makes them so; None where there are none on a side."""
-        if self.given is None or self.given.count is None or self.counts is None:
+        """The scores that are Gaussian, and what makes them so; None where there are none on a side.
+
+        Counts alone, whose law is the same in both worlds, decide which runs these are: a block of runs none of which
+        has the count adds none, and its scores have no say in that.
+        """
+        if self.given is None or self.given.count is None:
             return None if self.given is None else (self, self.given)
+        if self.counts is None:
+            raise ValueError("scores that are Gaussian given a count come with the counts of their runs")
         kept = [side == self.given.count for side in self.counts]
         return (self.rows(*kept), self.given) if kept[0].any() and kept[1].any() else None
 

@@ -462,6 +462,8 @@ def test_verify_claim_from_python():
         verify_claim(scores=scores, epsilonn=1.0)
     with pytest.raises(InputError, match="must be a pair"):
         verify_claim(scores=[1.0, 2.0, 3.0], epsilon=1.0)
+    with pytest.raises(InputError, match=r"scores\[1\] is ragged"):
+        verify_claim(scores=([1.0, 2.0], [[1.0], [1.0, 2.0]]), epsilon=1.0)
     with pytest.raises(InputError, match=r"scores\[0\]: row 2"):
         verify_claim(scores=([1.0, np.nan], [1.0, 2.0]), epsilon=1.0)
     with pytest.raises(InputError, match=r"has the keys .* must have one of them"):

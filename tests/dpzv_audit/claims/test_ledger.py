@@ -190,6 +190,7 @@ LOST = {
         lambda text: edited(text, lambda rows: (rows.pop(), rows[0].update(entries=2))),
         "was edited: its last line is not",
     ),
+    "its schema left out": (lambda text: edited(text, lambda rows: rows[0].pop("schema")), "is no ledger"),
     "a line of text": (lambda text: text + "x\n", "is no ledger"),
     "another version": (
         lambda text: '{"schema": "dpzv-audit/ledger/1", "alpha": 0.01}\n{"level": 0.005, "refuted": {"k": true}}\n',
