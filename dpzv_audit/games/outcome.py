@@ -52,9 +52,10 @@ def _given(trials: Trials, found: GameScores, arrays: Arrays) -> Given | None:
     if probability <= 0.0:
         return None
     if by_replay:
-        kept = np.concatenate(side_pair(arrays, "counts")) == count
-        information = np.concatenate(side_pair(arrays, "information"))[kept]
-        if information.size and float(np.ptp(information)) > _SAME * float(information.max()):
+        kept = [counts == count for counts in side_pair(arrays, "counts")]
+        information = np.concatenate(side_pair(arrays, "information"))[np.concatenate(kept)]
+        # Where a world has no such run there is too little to tell by whether they are all alike.
+        if not all(side.any() for side in kept) or float(np.ptp(information)) > _SAME * float(information.max()):
             return None
     return Given(probability=probability, count=count if probability < 1.0 else None)
 

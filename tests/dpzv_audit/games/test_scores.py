@@ -1,8 +1,11 @@
 """Which scores of a game are Gaussian: counts alone decide, block by block."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from dpzv_audit.games import outcome
 from dpzv_audit.games.scores import GameScores, Given, joined
 from dpzv_audit.statistics.sequential import likelihood_of
 
@@ -47,3 +50,25 @@ def test_the_test_of_mu_keeps_its_level_where_most_blocks_lack_the_count(rng):
 def test_scores_without_the_counts_they_are_given_are_not_taken_for_gaussian():
     with pytest.raises(ValueError, match="come with the counts"):
         assert GameScores(np.ones(3), np.ones(3), given=GIVEN).gaussian
+
+
+@pytest.mark.parametrize(
+    ("outside", "information", "known"),
+    [([1, 0], [2.0, 2.0], True), ([1, 0], [2.0, 2.1], False), ([0, 0], [2.0, 2.0], False)],
+)
+def test_a_replayed_canary_is_gaussian_where_runs_of_both_worlds_say_that_it_saturates(
+    monkeypatch, outside, information, known
+):
+    monkeypatch.setattr(outcome, "_count_of", lambda trials, arrays: (1, 0.05))
+    config = SimpleNamespace(top_model=False, server_update="sgd", clip_rule="symmetric")
+    game = SimpleNamespace(config=config, canary="worst-case")
+    trials = SimpleNamespace(kind="replay", game=game, plan=SimpleNamespace(sigma=1.0))
+    arrays = {
+        "in_scores": np.zeros(2),
+        "out_scores": np.zeros(2),
+        "in_counts": np.array([1, 0]),
+        "out_counts": np.array(outside),
+        "in_information": np.array([information[0], 0.0]),
+        "out_information": np.array([information[1], 0.0]),
+    }
+    assert outcome.outcome_of(trials, arrays).given == (GIVEN if known else None)
