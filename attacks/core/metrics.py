@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +38,7 @@ def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.9
         confidence: strictly between 0 and 1.
 
     Raises:
-        InputError: a trial with one kind only; `NotFinite` for a score that is not finite.
+        InputError: shapes that differ, or a trial with one kind only; `NotFinite` for a score that is not finite.
     """
     areas, truth = trial_areas(scores, positive), np.asarray(positive, bool)
     fewer = int(np.minimum(truth.sum(1), (~truth).sum(1)).min())
@@ -52,11 +53,18 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
     from sklearn.metrics import roc_auc_score
 
     values, truth = np.asarray(scores, np.float64), np.asarray(positive, bool)
+    _check_alike("scores", values, truth)
     if not np.isfinite(values).all():
         raise NotFinite("scores holds a number that is not finite; every score must be")
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial, must hold both kinds")
     return np.array([float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)])
+
+
+def _check_alike(what: str, found: NDArray[Any], truth: NDArray[Any]) -> None:
+    """Raise `InputError` where an attack's answer is not of the truth's shape: numpy might stretch it to that."""
+    if found.shape != truth.shape:
+        raise InputError(f"{what} has shape {found.shape}, must be {truth.shape} as what is true")
 
 
 # Limits of the share of records (trials, n) of a kind whose score is above a threshold.
@@ -143,8 +151,9 @@ def cosine_similarity(estimate: Floats, truth: Floats) -> Floats:
     """Return the cosine, in [-1, 1] and of shape (...), between gradients (..., d) and their estimates.
 
     An estimate of zero norm has no direction; its cosine is 0, that of an estimate that knows nothing. A true
-    gradient of zero norm raises `InputError`.
+    gradient of zero norm raises `InputError`, as do shapes that differ.
     """
+    _check_alike("estimate", estimate, truth)
     lengths, norms = np.linalg.norm(estimate, axis=-1), np.linalg.norm(truth, axis=-1)
     if np.any(norms == 0):
         raise InputError("truth holds a gradient of norm 0, which has no direction; leave such records out")

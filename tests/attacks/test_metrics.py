@@ -12,6 +12,7 @@ from attacks.core.metrics import (
     majority_baseline,
     prior_baseline,
     relative_error,
+    trial_areas,
 )
 from dpzv_audit.errors import InputError
 
@@ -34,6 +35,13 @@ def test_cosine_and_relative_error_of_known_vectors():
     estimate = np.array([[6.0, 8.0], [0.0, 2.0], [0.0, 0.0]])
     np.testing.assert_allclose(cosine_similarity(estimate, truth), [1.0, 0.0, 0.0])
     np.testing.assert_allclose(relative_error(estimate, truth), [1.0, np.sqrt(5.0), 1.0])
+
+
+def test_answers_of_another_shape_are_named_not_stretched():
+    with pytest.raises(InputError, match=r"estimate has shape \(2, 1, 3\), must be \(2, 4, 3\)"):
+        cosine_similarity(np.ones((2, 1, 3)), np.ones((2, 4, 3)))
+    with pytest.raises(InputError, match=r"scores has shape \(2, 3\), must be \(2, 4\)"):
+        trial_areas(np.ones((2, 3)), np.eye(2, 4, dtype=bool))
 
 
 def test_a_gradient_without_a_direction_has_no_cosine():
