@@ -227,6 +227,8 @@ def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
         return f"{key} is missing"
     if error["type"] == "string_pattern_mismatch":
         right = "must be an import path such as package.module:factory, or planted:NAME"
+    if error["type"] in ("model_type", "dict_type"):
+        right = "must be a table"
     if right.startswith("holds"):
         return f"{key} {right}"
     return f"{key} is {_short(error['input'])}, {right if right.startswith('must') else f'must be {right}'}"

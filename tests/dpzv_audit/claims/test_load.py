@@ -124,6 +124,8 @@ def test_config_of_the_defaults_is_overridden_key_by_key():
         ("scores = { in", 'method = "dpzv"\nscores = { in', 12, "has the keys method and scores"),
         ('method = "dpzv"', 'method = "dpzv"\nadversary = "cleint"', 8, "adversary is 'cleint'"),
         ("[defaults]", "[default]", 1, "did you mean 'defaults'?"),
+        ("[defaults]\ndelta = 1e-4\nalpha = 0.01", "defaults = 3", 1, "[defaults]: it is 3, must be a table"),
+        ('scores = { in = "in.csv", out = "out.csv" }', 'scores = "x"', 14, "scores is 'x', must be a table"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(old, new, line, says):
