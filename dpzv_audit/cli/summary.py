@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 
 from dpzv_audit.cli.output import table_of
+from dpzv_audit.errors import one_line
 from dpzv_audit.findings import LEAST_TRAININGS
 from dpzv_audit.results import PlantedResult, PlantedRow
 from reports.text import percent, verdict_words
@@ -31,7 +32,7 @@ def _macros() -> Any:
     loader = PackageLoader("dpzv_audit.cli")
     made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {"at_least": at_least, "at_most": at_most, "about": partial(three_decimals, rounding=np.rint)}
-    made.filters["percent"] = percent
+    made.filters |= {"percent": percent, "one_line": one_line}
     made.globals |= {"verdict_words": verdict_words, "least_trainings": LEAST_TRAININGS}
     return made.get_template("terminal.jinja").module
 

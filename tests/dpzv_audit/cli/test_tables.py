@@ -105,3 +105,14 @@ def test_a_confidence_below_one_is_never_printed_as_certainty(scores, capsys):
     text = capsys.readouterr().out
     assert "99.9999999%" in text
     assert "100%" not in text
+
+
+def test_a_name_of_several_lines_adds_no_row(tmp_path, capsys):
+    table = tmp_path / "a\nepsilon at least | 9.\ncsv"
+    table.write_text("x,y,label\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(120)))
+    data = ["--csv", str(table), "--label", "label", "--clients", "2", "--scales", "x=7,y=5"]
+    short = ["--epochs", "1", "--trials", "1", "--batch-size", "16", "--no-controls", "--out", str(tmp_path / "runs")]
+    assert main(["train", "--method", "dpzv", *data, *short]) == 0
+    printed = capsys.readouterr().out
+    assert "csv:a\\nepsilon at least" in printed
+    assert printed.count("│ epsilon at least") == 1
