@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import dpzv_audit.data
-from dpzv_audit.cli import main
+from dpzv_audit.cli import main, reproduce
 from mechanisms.core.federation import Federation
 
 ROWS = ("--row", "q = 10", "--row", "q = 1")
@@ -15,8 +14,8 @@ SMALL = ("reproduce", "czofo-table4", *ROWS, "--epochs", "1", "--trials", "1")
 
 @pytest.fixture(autouse=True)
 def _digits(monkeypatch):
-    real = dpzv_audit.data.load
-    monkeypatch.setattr(dpzv_audit.data, "load", lambda name, *, clients, **_: real("digits", clients=clients))
+    real = reproduce.load
+    monkeypatch.setattr(reproduce, "load", lambda name, *, clients, **_: real("digits", clients=clients))
 
 
 def test_the_run_folder_holds_the_result_the_table_and_the_figure(tmp_path, capsys):
