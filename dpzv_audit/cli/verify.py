@@ -262,7 +262,7 @@ STYLES = {"refuted": "bold red", "overclaimed": "yellow", "supported": "green", 
 def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int, str], None]]:
     """Show what each claim that is under way is doing, on stderr while the block runs, and how many are done."""
     with progress_bars(TextColumn("{task.fields[note]}", markup=False), quiet=output.quiet) as bars:
-        whole = bars.add_task("claims", total=len(names), note="")
+        whole = bars.add_task("claims", total=len(names), note=f"0 of {len(names)} done")
         under_way: dict[int, TaskID] = {}
 
         def show(index: int, text: str) -> None:
@@ -271,6 +271,7 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int,
                 bars.remove_task(under_way.pop(index))
             if ended:
                 bars.advance(whole)
+                bars.update(whole, note=f"{bars.tasks[0].completed:.0f} of {len(names)} done")
             elif index in under_way:
                 bars.update(under_way[index], note=text)
             elif text != "waiting":

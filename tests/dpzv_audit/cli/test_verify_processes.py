@@ -127,7 +127,8 @@ def test_a_terminal_shows_a_table_while_it_runs(folder):
         shown += chunk
     os.close(ours)
     assert process.returncode == 0
-    assert b"1 of 1 claims done" in shown
+    assert b"0 of 1 done" in shown
+    assert b"1 of 1 done" in shown
 
 
 def read_to_the_end(descriptor):
