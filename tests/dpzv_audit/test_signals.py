@@ -11,6 +11,18 @@ from dpzv_audit import signals
 from dpzv_audit.signals import SIGNALS, exit_code, stoppable
 
 
+@pytest.fixture(autouse=True)
+def _started_by_hand():
+    """No signal is ignored from the start, as SIGHUP is where nohup runs the tests."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_an_interrupt_and_its_handler_is_put_back(number):
     before = {n: signal.getsignal(n) for n in SIGNALS}

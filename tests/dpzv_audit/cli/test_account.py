@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from dpzv_audit.accounting import ACCOUNTANTS, GAPS
 from dpzv_audit.cli import account as command
+from dpzv_audit.cli.commands import Command
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.findings import ADVERSARIES
@@ -21,7 +22,7 @@ CLAIM = BASE + " --epsilon 1 --delta 1e-3"
 
 def run(arguments):
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command("account")(command.account)
+    app.command("account", cls=Command)(command.account)
     return CliRunner().invoke(app, shlex.split(arguments), env={"COLUMNS": "200"})
 
 
@@ -79,7 +80,7 @@ def test_table_marks_sound_gap_and_tightest():
 def test_the_table_fits_in_eighty_columns():
     # words are never cut, whatever the width
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command("account")(command.account)
+    app.command("account", cls=Command)(command.account)
     flags = CLAIM + " --sampler poisson --server-update sgd --fast"
     text = CliRunner().invoke(app, shlex.split(flags), env={"COLUMNS": "80"}).stdout
     table = [line for line in text.splitlines() if line[:1] in "┃│"]

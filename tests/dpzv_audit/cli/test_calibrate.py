@@ -6,6 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from dpzv_audit.cli import account as command
+from dpzv_audit.cli.commands import Command
 from dpzv_audit.cli.flags import said
 from dpzv_audit.errors import InputError
 
@@ -14,7 +15,7 @@ SIZES = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server
 
 def run(arguments):
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command("calibrate")(command.calibrate)
+    app.command("calibrate", cls=Command)(command.calibrate)
     return CliRunner().invoke(app, shlex.split(arguments), env={"COLUMNS": "200"})
 
 
