@@ -132,7 +132,7 @@ class PrivateControlConfig(BaseModel):
 
 
 def control_sigma(config: PrivateControlConfig) -> float:
-    """Return standard deviation of the noise on the sum of clipped gradients: 2 C sqrt(T) / mu, checked forward."""
+    """Return the standard deviation of the noise on the sum of clipped gradients: 2 C sqrt(T) / mu, checked forward."""
     return sigma_sound(config.epsilon, config.delta, clip=config.clip, batch_size=1, participations=config.steps)
 
 

@@ -142,7 +142,7 @@ def curve(estimates: GradientEstimates, run: AttackedRun, confidence: float) -> 
 
 
 def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
-    """Return expected cosine of ridge: the unknowns are a batch's, or with a scalar a record one record's, logits.
+    """Return the expected cosine of ridge: the unknowns are a batch's logits, or with a scalar per record one record's.
 
     Norms vary little from batch to batch, so that their root mean square stands for all. None where the scalars'
     error is not noise but curvature, which does not average out, or their scale is another.

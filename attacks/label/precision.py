@@ -158,7 +158,7 @@ class _Played:
 
 
 def precision_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
-    """Return rounds of the attacked trainings and of the control's, each played again under either label."""
+    """Return the rounds of the attacked trainings and of the control's, played again under either label."""
     return 2 * 3 * setting.rounds
 
 

@@ -38,7 +38,7 @@ from mechanisms.core.joining import joined
 
 
 def membership_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
-    """Return rounds that targets and shadow models, one stack, take together."""
+    """Return the rounds that targets and shadow models, one stack, take together."""
     return rounds_of(setting.config, _pool_size(setting, spec.own_options(setting)["pool"]) // 2)
 
 

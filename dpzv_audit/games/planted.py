@@ -174,37 +174,37 @@ def _scalars(
 
 
 def _sums(world: World, sigma: float = SIGMA, shift: float | None = None) -> Floats:
-    """Sums of the canary's rounds, (n,)."""
+    """Return the sums of the canary's rounds, (n,)."""
     scalars, mask = _scalars(world, sigma, shift)
     return np.asarray((scalars * mask).sum(0))
 
 
 def _model(scalars: Floats) -> Floats:
-    """One parameter moved by the scalars, (T, n)."""
+    """Return one parameter moved by the scalars, (T, n)."""
     return np.asarray(np.cumsum(0.1 * scalars, axis=0))
 
 
 def _views(world: World) -> Floats:
-    """Views (n, rounds) as designed."""
+    """Return views (n, rounds) as designed."""
     noise = world.generator.standard_normal((world.runs, VIEW_ROUNDS))
     return np.asarray(world.sign * UNIT + sigma_of(VIEW_ROUNDS) * noise)
 
 
 @drawn(0, gaussian=True)
 def noise_over_b(world: World) -> Floats:
-    """The noise is divided by B with the sum."""
+    """Divide the noise by B with the sum."""
     return _sums(world, SIGMA / BATCH)
 
 
 @drawn(1, gaussian=True)
 def sensitivity_halved(world: World) -> Floats:
-    """Noise for a sensitivity of C/B, where a replaced label moves the scalar by 2C/B."""
+    """Draw noise for a sensitivity of C/B, where a replaced label moves the scalar by 2C/B."""
     return _sums(world, SIGMA / 2.0)
 
 
 @drawn(2)
 def noise_reused(world: World) -> Floats:
-    """One noise for all rounds: the mean of the canary's rounds less that of the others has none."""
+    """Draw one noise for all rounds: the mean of the canary's rounds less that of the others has none."""
     mask = held(world)
     scalars = world.sign * UNIT * mask + SIGMA * world.generator.standard_normal(world.runs)
     return np.asarray((scalars * mask).sum(0) / mask.sum(0) - (scalars * ~mask).sum(0) / (~mask).sum(0))
@@ -212,7 +212,7 @@ def noise_reused(world: World) -> Floats:
 
 @drawn(3)
 def noise_shared(world: World) -> Floats:
-    """The noise comes from the seed that gives the client its batches: it draws the same and subtracts."""
+    """Draw the noise from the seed that gives the client its batches: it draws the same and subtracts."""
     mask = held(world)
     noise = SIGMA * world.generator.standard_normal(mask.shape)
     scalars = world.sign * UNIT * mask + noise
@@ -221,13 +221,13 @@ def noise_shared(world: World) -> Floats:
 
 @drawn(4)
 def clip_after_average(world: World) -> Floats:
-    """clip_C of the mean instead of the mean of clipped differences: one record moves it by 2C."""
+    """Clip the mean in place of the differences that it is of: one record moves it by 2C."""
     return _sums(world, shift=world.sign * float(np.clip(_LARGE * CLIP / BATCH, -CLIP, CLIP)))
 
 
 @drawn(5, replace(CLAIMED, clip_rule="paper-one-sided"))
 def one_sided_clip(world: World) -> Floats:
-    """min(delta, C) as eq. 8 is printed: a loss difference far below -C goes through whole."""
+    """Clip as min(delta, C), as eq. 8 is printed: a loss difference far below -C goes through whole."""
     return _sums(world, shift=UNIT if world.sign > 0.0 else -_LARGE * UNIT)
 
 
@@ -300,7 +300,7 @@ divisor_others_zero = partial(_actual_divisor, others=0.0, canary=1.0, shift=1.0
 
 @played
 def actual_divisor(seed: int) -> Case:
-    """The divisor is the size of the batch instead of its expectation; only the others at +C show it."""
+    """Divide by the size of the batch instead of its expectation; only the others at +C show it."""
     games: dict[str, Trials] = {
         "others at +C": DrawnTrials(divisor_others_saturated, 20, seed),
         "others at 0": DrawnTrials(divisor_others_zero, 21, seed),
@@ -331,7 +331,7 @@ def _read_off(world: World) -> Floats:
 
 @played
 def own_rounds(seed: int) -> Case:
-    """A bound from client 1's own rounds, none of which holds the canary, claims next to nothing is released."""
+    """Claim a bound from client 1's own rounds, none of which holds the canary: next to nothing is released."""
     release = Release(
         batch_size=BATCH,
         dataset_size=160,
@@ -348,13 +348,13 @@ def own_rounds(seed: int) -> Case:
 
 @drawn(7)
 def repeated_record(world: World) -> Floats:
-    """A malicious client fills every batch of the canary with the canary: B times the sensitivity."""
+    """Let a malicious client fill every batch of the canary with the canary: B times the sensitivity."""
     return _sums(world, shift=world.sign * BATCH * UNIT)
 
 
 @drawn(8, replace(CLAIMED, data_dependent_side=True))
 def losses_released(world: World) -> Floats:
-    """The mean training loss of each round is logged beside the scalar.
+    """Log the mean training loss of each round beside the scalar.
 
     The others' loss is a function of the model, which the released scalars move: whoever reads the log subtracts it.
     """
@@ -378,7 +378,7 @@ def best_checkpoint(world: World) -> Floats:
 
 @drawn(11, claimed_view(VIEW_ROUNDS))
 def noise_by_label(world: World) -> Floats:
-    """The noise is scaled by the batch's own spread: 0.8 of what is due where the canary has its first label."""
+    """Scale the noise by the batch's own spread: 0.8 of what is due where the canary has its first label."""
     return UNIT + _SHARE * _views(replace(world, sign=0.0)) if world.sign > 0.0 else _views(world)
 
 
@@ -424,7 +424,7 @@ def shuffled_as_poisson(seed: int) -> Case:
 
 @played
 def theorem_5_1(seed: int) -> Case:
-    """The paper's formula at the size of its figure, for (1, 1e-3), against one client of seven."""
+    """Draw from the paper's formula at the size of its figure, for (1, 1e-3), against one client of seven."""
     return _simulated(_by_the_paper(clients=7), seed, "client")
 
 
@@ -439,7 +439,7 @@ def server_state(seed: int) -> Case:
 
 @played
 def joint_zo_state(seed: int) -> Case:
-    """The same canary where the server steps by the released scalar alone: the same rounds say nothing."""
+    """Play the same canary where the server steps by the released scalar alone: the same rounds say nothing."""
     return _trained(seed, 0.5, canary="state", **_STILL)
 
 
@@ -463,7 +463,7 @@ def sound_view(world: World) -> Floats:
 
 @played
 def paper_secret_ids(seed: int) -> Case:
-    """The paper's formula at the same size, against an eavesdropper of padded Poisson batches: nearly right."""
+    """Draw from the paper's formula at that size, against an eavesdropper of padded Poisson batches: nearly right."""
     return _simulated(replace(_by_the_paper(), sampler="poisson", padded=True), seed)
 
 

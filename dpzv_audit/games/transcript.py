@@ -82,7 +82,7 @@ class Sampling:
         return tuple(found)
 
     def rounds_of(self, clients: Sequence[int] | None = None) -> list[int]:
-        """Return rounds of each client, or of each of `clients`."""
+        """Return the rounds of each client, or of each of `clients`."""
         counted = Counter(self.active)
         return [counted[m] for m in (sorted(counted) if clients is None else clients)]
 

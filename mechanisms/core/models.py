@@ -202,7 +202,7 @@ class MLP:
 def conv_net(
     part: str, per_stage: int, channels: tuple[int, int], shape: tuple[int, int, int], embedding: int
 ) -> nn.Module:
-    """Two stages of `per_stage` convolutions (3x3, padding 1) with ReLU and 2x2 max pooling, then a linear layer.
+    """Build two stages of `per_stage` convolutions (3x3, padding 1) with ReLU and 2x2 max pooling, then a linear layer.
 
     It takes a `part` of an image, (n, *shape); `channels` are those of the stages.
     """
@@ -226,7 +226,7 @@ PATCH = ("patch", 2, (16, 32))
 
 
 def resnet(input_channels: int, embedding: int, width: int = 64) -> nn.Module:
-    """ResNet-18 (He et al. 2016, table 1) with group norm and a 3x3 stem without pooling (papers 001, 002, 003)."""
+    """Build ResNet-18 (He et al. 2016, table 1) with group norm, a 3x3 stem without pooling (papers 001, 002, 003)."""
     features = nn.Sequential(stem(input_channels, width), *after_stem(width))
     return nn.Sequential(OrderedDict(with_head(features, 8 * width, embedding)))
 
@@ -266,7 +266,7 @@ def layout_of(architecture: Architecture) -> Layout:
 
 
 def dimension(layout: Layout) -> int:
-    """Return number of parameters d."""
+    """Return the number of parameters, d."""
     return sum(math.prod(shape) for _, shape in layout)
 
 

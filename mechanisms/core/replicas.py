@@ -196,7 +196,7 @@ class FusedMLP:
         return parameters.operands
 
     def _run(self, parameters: ParameterStack, inputs: Tensor, first: int = 0) -> list[Tensor]:
-        """Return inputs of every layer from number `first` on, then the output."""
+        """Return the inputs of every layer from number `first` on, then the output."""
         values = [inputs.flatten(2) if inputs.dim() > 3 else inputs]
         operands = self._operands(parameters)
         for layer, activated in zip(operands[first:], self._activated[first:], strict=True):

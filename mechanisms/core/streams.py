@@ -192,7 +192,7 @@ class BatchStream(Drawn):
 
 
 def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:
-    """Return rounds of one client that a record can be in under `shuffled` sampling: the passes begun (accounting.md).
+    """Return how many rounds of one client a record can be in under `shuffled` sampling: the passes begun.
 
     Each batch of the first pass counts `first_pass_repeats` times, as often as it serves.
     """
