@@ -71,13 +71,11 @@ def frozen_clients(
 
 
 def _frozen_stack(data: TrainingData, config: TrainingConfig, context: RunContext, rate: float) -> FrozenControl:
-    fed = Federation(data, config, context)
+    fed = Federation(data, config.model_copy(update={"server_rate": rate}), context)
     fed.fill_table()
     for round_ in range(rounds_of(config, fed.records) if fed.server.layout else 0):
         batch = fed.clients[round_ % len(fed.clients)].batches.next()
-        labels = data.batch_labels(batch)
-        gradient, _ = fed.server_gradients(fed.table_rows(batch), labels, batch.weights, at_inputs=False)
-        fed.step_server(gradient, rate)
+        fed.train_server(fed.server_batch(fed.table_rows(batch), batch))
     correct, _ = fed.test_metrics()
     shown = min(fed.records, _TUNING_RECORDS)
     rows = fed.table[:-1].unflatten(0, (fed.stack, fed.records))[:, :shown]

@@ -39,7 +39,7 @@ from mechanisms.core.context import Deployment, Plan, RunContext, TrainingData, 
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Games, MethodSpec, Protection
 from mechanisms.core.noise import ROW_BITS, Grid, NoiseOrigin, gaussian, truncated_steps
-from mechanisms.core.replicas import ParameterStack, momentum_step, moved_into, step_along
+from mechanisms.core.replicas import ParameterStack
 from mechanisms.core.streams import Batch, DirectionKind, Directions, Drawn
 
 PROTECTS = {
@@ -264,16 +264,9 @@ class ZerothOrderParty:
     """
 
     def __init__(self, federation: Federation, number: int, kind: DirectionKind, *, count: int = 1) -> None:
-        config = federation.config
-        if number == SERVER:
-            purpose = Purpose.SERVER_DIRECTIONS
-            self.parameters, self._buffer = federation.server_parameters, federation.server_momentum
-            self._rate, self._momentum = config.server_rate, config.server_momentum
-        else:
-            purpose = Purpose.DIRECTIONS
-            client = federation.clients[number - 1]
-            self.parameters, self._buffer = client.parameters, client.momentum
-            self._rate, self._momentum = config.client_rate, config.momentum
+        purpose = Purpose.SERVER_DIRECTIONS if number == SERVER else Purpose.DIRECTIONS
+        self._optimizer = federation.optimizers[number]
+        self.parameters = self._optimizer.parameters
         flat = self.parameters.flat
         self.directions = Directions(kind, flat.shape[1], party=number, purpose=purpose, **federation.streams)
         self._count = count
@@ -285,19 +278,20 @@ class ZerothOrderParty:
         return ParameterStack.empty(self.parameters.layout, 2 * len(self.parameters.flat), self.parameters.flat)
 
     def moved(self, round_: int, first: float, second: float) -> ParameterStack:
-        """Return the 2K models moved by `first` and by `second` along the direction of the party's round `round_`."""
-        return moved_into(self._both, self.parameters, self.directions.at(round_), first, second)
+        """Return the 2K models w_k + `first` u_k and w_k + `second` u_k in turn, u_k the directions of `round_`."""
+        for half, scale in zip(self._both.flat.unflatten(0, (-1, 2)).unbind(1), (first, second), strict=True):
+            torch.add(self.parameters.flat, self.directions.at(round_), alpha=scale, out=half)
+        return self._both
 
     def step(self, round_: int, scalar: Tensor) -> None:
         """Step along the direction of `round_` by `scalar` (K,), or every `count` rounds by the mean of so many."""
         direction = self.directions.at(round_)
-        flat, buffer, rate, momentum = self.parameters.flat, self._buffer, self._rate, self._momentum
         if self._count == 1:
-            step_along(flat, buffer, direction, scalar, rate, momentum)
+            self._optimizer.step_along(direction, scalar)
             return
         self.total.addcmul_(direction, scalar.unsqueeze(1), value=1.0 / self._count)
         if (round_ + 1) % self._count == 0:
-            momentum_step(flat, buffer, self.total, rate, momentum)
+            self._optimizer.step(self.total)
             self.total.zero_()
 
 
@@ -423,7 +417,7 @@ class FirstOrderRun(BaselineRun[BaselineConfig]):
             received.append(fed.upload(number, self.round, batch, noise.embeddings(output), self.bits))
             passes.append((client, inputs, output, pullback))
         rows = self.rows(numbers, batch, received)
-        server_gradient, at_rows = fed.server_gradients(rows, fed.data.batch_labels(batch), batch.weights)
+        server_gradient, at_rows = fed.server_gradients(fed.server_batch(rows, batch))
         fed.step_server(server_gradient)
         for number, (client, inputs, output, pullback) in zip(numbers, passes, strict=True):
             part = batch.cleared(noise.gradients(at_rows[:, :, fed.slots[number - 1]].contiguous()))

@@ -69,10 +69,11 @@ def load_checkpoint(run: Run, data: bytes, key: str) -> History:
 
 def _tensors(run: Run) -> dict[str, Tensor]:
     fed = run.federation
-    tensors = {"server": fed.server_parameters.flat, "server-momentum": fed.server_momentum}
-    for number, client in enumerate(fed.clients, start=1):
-        tensors[f"client-{number}"] = client.parameters.flat
-        tensors[f"client-{number}-momentum"] = client.momentum
+    tensors = {}
+    for number, optimizer in enumerate(fed.optimizers):
+        party = f"client-{number}" if number else "server"
+        tensors[party] = optimizer.parameters.flat
+        tensors[f"{party}-momentum"] = optimizer.buffer
     if hasattr(fed, "table"):  # synchronous first-order methods keep none
         tensors["table"] = fed.table
     return tensors | run.own_tensors() | fed.channel.observer_tensors()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -25,12 +24,13 @@ from mechanisms.core.context import (
 from mechanisms.core.models import Architecture, TransformerModel, default_architectures
 from mechanisms.core.replicas import (
     Evaluator,
+    MomentumSGD,
     ParameterStack,
+    ServerBatch,
     cross_entropy,
     embeddings_of,
     evaluator_for,
     loss_gradient,
-    momentum_step,
     server_of,
 )
 from mechanisms.core.streams import Batch, BatchStream, Streams
@@ -38,13 +38,12 @@ from mechanisms.core.streams import Batch, BatchStream, Streams
 
 @dataclass
 class ClientState:
-    """One client's own things: features, model, batches. `momentum` is the buffer of its steps, (K, d_m)."""
+    """One client's own things: features, model, batches."""
 
     features: Tensor
     evaluator: Evaluator
     parameters: ParameterStack
     batches: BatchStream
-    momentum: Tensor
     rounds: int = 0
     batch: Batch | None = None
 
@@ -60,7 +59,7 @@ class ClientState:
 class Federation:
     """All parties of a stack of K replicas, and the server's table of the latest embedding of every record.
 
-    In `steps_per_pass` rounds one client goes through the data once.
+    In `steps_per_pass` rounds one client goes through the data once. `optimizers` are by party number.
     """
 
     def __init__(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> None:
@@ -72,7 +71,6 @@ class Federation:
         self.device = context.device
         self.dtype = dtype_of(config)
         self.records = data.records
-        self.batch_size = config.batch_size
         check_sizes(config, records=self.records, clients=len(data.features))
         self.steps_per_pass = config.steps_per_pass(self.records)
         self.channel = Channel(context.observers)
@@ -85,25 +83,21 @@ class Federation:
         ]
         self.slots = tuple(slice(m * self.width, (m + 1) * self.width) for m in range(len(self.clients)))
         self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=self.device)
-        self.server_parameters = self._initial(self.server, SERVER)
-        self.server_momentum = _momentum_buffer(self.server_parameters, config.server_momentum)
+        self.server_parameters = ParameterStack.initial(self.server.layout, party=SERVER, **self.streams)
+        self.optimizers = [
+            MomentumSGD(self.server_parameters, config.server_rate, config.server_momentum),
+            *(MomentumSGD(client.parameters, config.client_rate, config.momentum) for client in self.clients),
+        ]
 
     @property
     def streams(self) -> Streams:
         """Arguments of what draws numbers for these replicas, in the run's precision."""
         return self.context.streams(self.dtype)
 
-    def _initial(
-        self, evaluator: Evaluator, party: int, given: Mapping[str, Tensor] = MappingProxyType({})
-    ) -> ParameterStack:
-        if not evaluator.layout:
-            return ParameterStack(torch.empty(self.stack, 0, dtype=self.dtype, device=self.device), ())
-        return ParameterStack.initial(evaluator.layout, party=party, given=given, **self.streams)
-
     def _client(self, number: int, features: Tensor, model: Architecture) -> ClientState:
         config = self.config
         evaluator = evaluator_for(model, stack=self.stack, device=self.device)
-        parameters = self._initial(evaluator, number, pretrained(model))
+        parameters = ParameterStack.initial(evaluator.layout, party=number, given=pretrained(model), **self.streams)
         batches = BatchStream(
             config.sampler,
             records=self.records,
@@ -112,7 +106,7 @@ class Federation:
             sample_rate=config.sample_rate,
             **self.streams,
         )
-        return ClientState(features, evaluator, parameters, batches, _momentum_buffer(parameters, config.momentum))
+        return ClientState(features, evaluator, parameters, batches)
 
     def inputs(self, client: ClientState, batch: Batch) -> Tensor:
         """Return this client's features of `batch`, shape (K, B, *feature shape)."""
@@ -155,26 +149,31 @@ class Federation:
 
     def step_client(self, number: int, gradient: Tensor) -> None:
         """Step client `number` by `gradient` (K, d), or by what it makes of that where it has a rule of its own."""
-        client, config = self.clients[number - 1], self.config
         rule = self.context.behaviours.get(number)
         if rule is not None:
             gradient = cast(GradientBehaviour, rule).own_gradient(gradient)
-        momentum_step(client.parameters.flat, client.momentum, gradient, config.client_rate, config.momentum)
+        self.optimizers[number].step(gradient)
 
-    def server_gradients(
-        self, rows: Tensor, labels: Tensor, weights: Tensor | None, *, at_inputs: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        """Gradients of the batch loss at the server's parameters (K, d_0) and at `rows` (K, B, M * width).
+    def server_batch(self, rows: Tensor, batch: Batch) -> ServerBatch:
+        """Return what the server steps by: `rows` (K, B, M * width) with labels and weights of `batch`."""
+        return ServerBatch(rows, self.data.batch_labels(batch), batch.weights)
 
-        `weights` (K, B) say which records count. Without `at_inputs` the second is of no use.
+    def server_gradients(self, batch: ServerBatch, *, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
+        """Gradients of the batch loss at the server's parameters (K, d_0) and at the rows (K, B, M * width).
+
+        Without `at_inputs` the second is of no use.
         """
-        logits, pullback = self.server.forward_with_pullback(self.server_parameters, rows)
-        return pullback(loss_gradient(logits, labels, weights, self.batch_size), at_inputs=at_inputs)
+        logits, pullback = self.server.forward_with_pullback(self.server_parameters, batch.rows)
+        gradient = loss_gradient(logits, batch.labels, batch.weights, self.config.batch_size)
+        return pullback(gradient, at_inputs=at_inputs)
 
-    def step_server(self, gradient: Tensor, rate: float | None = None) -> None:
-        """Step the server by `gradient` (K, d_0), at a `rate` or at its own."""
-        rate = self.config.server_rate if rate is None else rate
-        momentum_step(self.server_parameters.flat, self.server_momentum, gradient, rate, self.config.server_momentum)
+    def step_server(self, gradient: Tensor) -> None:
+        """Step the server by `gradient` (K, d_0)."""
+        self.optimizers[SERVER].step(gradient)
+
+    def train_server(self, batch: ServerBatch) -> None:
+        """Step the server by the gradient of the batch loss."""
+        self.step_server(self.server_gradients(batch, at_inputs=False)[0])
 
     def embed_all(self, client: ClientState, features: Tensor) -> Tensor:
         """Embeddings (K, n, width) of all of `features` (n, ...) under the client's present parameters."""
@@ -245,11 +244,8 @@ class Federation:
 
     def test_metrics(self) -> tuple[np.ndarray, np.ndarray]:
         """Whether each test record is classified right, booleans (K, n), and the mean loss (K,); fresh embeddings."""
-        embeddings = [
-            self.embed_all(client, features)
-            for client, features in zip(self.clients, self.data.test_features, strict=True)
-        ]
-        rows = torch.stack(embeddings, 2).flatten(2)
+        embedded = map(self.embed_all, self.clients, self.data.test_features)
+        rows = torch.cat(list(embedded), 2)
         labels = self.data.test_labels.expand(self.stack, -1)
         logits = self.server.forward(self.server_parameters, rows)
         losses = cross_entropy(logits, labels).to(torch.float64).mean(1)
@@ -274,17 +270,10 @@ def logits_of(
     """
     client_models, server_model = architectures_of(data, config)
     stack = len(trained.server.flat)
-    embeddings = [
-        embeddings_of(evaluator_for(model, stack=stack, device=device), parameters, block)
-        for model, parameters, block in zip(client_models, trained.clients, blocks, strict=True)
-    ]
+    evaluators = [evaluator_for(model, stack=stack, device=device) for model in client_models]
     server = server_of(server_model, config, clients=len(client_models), stack=stack, device=device)
-    return server.forward(trained.server, torch.stack(embeddings, 2).flatten(2))
-
-
-def _momentum_buffer(parameters: ParameterStack, momentum: float) -> Tensor:
-    """Zeros of the parameters' shape, or nothing where there is no momentum: a client's memory is then its model's."""
-    return torch.zeros_like(parameters.flat) if momentum else parameters.flat.new_empty(0)
+    rows = torch.cat(list(map(embeddings_of, evaluators, trained.clients, blocks)), 2)
+    return server.forward(trained.server, rows)
 
 
 def pretrained(model: Architecture) -> Mapping[str, Tensor]:

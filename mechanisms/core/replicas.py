@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Protocol, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, vmap
 
 from dpzv_audit.data.files import check_memory
@@ -46,15 +45,21 @@ def views_of(flat: Tensor, layout: Layout) -> Views:
 class ParameterStack:
     """Parameters of S models as one tensor `flat` of shape (S, d), with `views` by name into it.
 
-    `flat` changes in place only, so views, and the `operands` that an evaluator derives from them once, stay right.
+    `flat` changes in place only, so what is derived from it once stays right.
     """
 
     flat: Tensor
     layout: Layout
-    operands: tuple[tuple[Tensor, Tensor, Tensor], ...] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.views = views_of(self.flat, self.layout)
+
+    @cached_property
+    def layers(self) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+        """Of linear layers: bias (S, 1, out), weight (S, out, in) and its transpose, views all of them."""
+        views = list(self.views.values())
+        pairs = zip(views[::2], views[1::2], strict=True)
+        return tuple((bias.unsqueeze(1), weight, weight.transpose(1, 2)) for weight, bias in pairs)
 
     @cached_property
     def gradient(self) -> ParameterStack:
@@ -67,7 +72,7 @@ class ParameterStack:
         layout: Layout,
         *,
         party: int,
-        given: Mapping[str, Tensor] = MappingProxyType({}),
+        given: Mapping[str, Tensor] | None = None,
         **streams: Unpack[Streams],
     ) -> ParameterStack:
         """Draw the start of each replica from its own stream, so that it does not depend on the stack it is in.
@@ -75,7 +80,7 @@ class ParameterStack:
         Parameters that are `given` (pre-trained ones) start there in every replica instead. Raises `MemoryError` where
         this machine has not the memory to draw them in.
         """
-        drawn = tuple(item for item in layout if item[0] not in given)
+        drawn = tuple(item for item in layout if item[0] not in (given or {}))
         each = 2 * 8 * dimension(drawn)  # in double precision, as rows and as a stack of them
         each += streams["dtype"].itemsize * dimension(layout) if given else 0
         of = Drawn(**streams)
@@ -111,15 +116,6 @@ def serialized(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None
     return bytes(save(dict(tensors), None if metadata is None else dict(metadata)))
 
 
-def moved_into(
-    both: ParameterStack, parameters: ParameterStack, direction: Tensor, first: float, second: float
-) -> ParameterStack:
-    """Put in `both` the 2K models w_k + `first` u_k and w_k + `second` u_k, u_k of `direction` (K, d), in turn."""
-    for half, scale in zip(both.flat.unflatten(0, (-1, 2)).unbind(1), (first, second), strict=True):
-        torch.add(parameters.flat, direction, alpha=scale, out=half)
-    return both
-
-
 def shift_in_place(parameters: ParameterStack, directions: Directions, round_: int, scale: float | Tensor) -> None:
     """Add `scale` (a number, or (K, 1)) times the direction of `round_` to the parameters, piece by piece.
 
@@ -129,22 +125,46 @@ def shift_in_place(parameters: ParameterStack, directions: Directions, round_: i
         parameters.flat[:, start:stop].add_(piece * scale)
 
 
-def momentum_step(parameters: Tensor, buffer: Tensor, gradient: Tensor, rate: float, momentum: float) -> None:
-    """In place, as torch's SGD: buffer <- momentum * buffer + gradient; parameters <- parameters - rate * buffer."""
-    if momentum:
-        gradient = buffer.mul_(momentum).add_(gradient)
-    parameters.add_(gradient, alpha=-rate)
+@dataclass(eq=False)
+class MomentumSGD:
+    """Steps one party's K models in place, as torch's SGD; without momentum `buffer` is empty, otherwise (K, d)."""
+
+    parameters: ParameterStack
+    rate: float
+    momentum: float
+
+    def __post_init__(self) -> None:
+        flat = self.parameters.flat
+        self.buffer = torch.zeros_like(flat) if self.momentum else flat.new_empty(0)
+
+    def step(self, gradient: Tensor) -> None:
+        """buffer <- momentum * buffer + gradient, of (K, d); parameters <- parameters - rate * buffer."""
+        if self.momentum:
+            gradient = self.buffer.mul_(self.momentum).add_(gradient)
+        self.parameters.flat.add_(gradient, alpha=-self.rate)
+
+    def step_along(self, direction: Tensor, scalar: Tensor) -> None:
+        """`step` by the gradient estimate scalar * direction, of (K,) and (K, d), never formed."""
+        if self.momentum:
+            self.buffer.mul_(self.momentum).addcmul_(direction, scalar.unsqueeze(1))
+            self.parameters.flat.add_(self.buffer, alpha=-self.rate)
+        else:
+            self.parameters.flat.addcmul_(direction, scalar.unsqueeze(1), value=-self.rate)
 
 
-def step_along(
-    parameters: Tensor, buffer: Tensor, direction: Tensor, scalar: Tensor, rate: float, momentum: float
-) -> None:
-    """`momentum_step` with the gradient estimate scalar * direction, of (K,) and (K, d), never formed."""
-    if momentum:
-        buffer.mul_(momentum).addcmul_(direction, scalar.unsqueeze(1))
-        parameters.add_(buffer, alpha=-rate)
-    else:
-        parameters.addcmul_(direction, scalar.unsqueeze(1), value=-rate)
+@dataclass(frozen=True)
+class ServerBatch:
+    """What the server steps by: rows (K, B, M * width), labels (K, B), and which records count, (K, B); None: all."""
+
+    rows: Tensor
+    labels: Tensor
+    weights: Tensor | None = None
+
+    def counted(self, values: Tensor) -> Tensor:
+        """Return `values` (K, B), or (K, e, B), with those of records that do not count set to zero."""
+        if self.weights is None:
+            return values
+        return values * (self.weights if values.dim() == 2 else self.weights.unsqueeze(1))
 
 
 _EVALUATION_ROWS = 4096
@@ -179,27 +199,12 @@ class FusedMLP:
 
     def __init__(self, architecture: MLP) -> None:
         self.layout = layout_of(architecture)
-        names = [name for name, _ in self.layout]
-        self._layers = tuple(zip(names[0::2], names[1::2], strict=True))
-        self._activated = tuple(
-            architecture.final_relu or index < len(self._layers) - 1 for index in range(len(self._layers))
-        )
-
-    def _operands(self, parameters: ParameterStack) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
-        """Bias (S, 1, out), weight (S, out, in) and its transpose, by layer: views, made once a stack."""
-        if parameters.operands is None:
-            views = parameters.views
-            parameters.operands = tuple(
-                (views[bias].unsqueeze(1), views[weight], views[weight].transpose(1, 2))
-                for weight, bias in self._layers
-            )
-        return parameters.operands
+        self._activated = [True] * (len(architecture.sizes) - 2) + [architecture.final_relu]
 
     def _run(self, parameters: ParameterStack, inputs: Tensor, first: int = 0) -> list[Tensor]:
         """Return the inputs of every layer from number `first` on, then the output."""
         values = [inputs.flatten(2) if inputs.dim() > 3 else inputs]
-        operands = self._operands(parameters)
-        for layer, activated in zip(operands[first:], self._activated[first:], strict=True):
+        for layer, activated in zip(parameters.layers[first:], self._activated[first:], strict=True):
             value = _affine(values[-1], *layer)
             values.append(value.relu_() if activated else value)
         return values
@@ -212,7 +217,7 @@ class FusedMLP:
         `shifts` (S, q, n, width) are scaled by `scale`. The first layer is linear, so only its product with the shifts
         is taken anew: half the work where two clients share the columns, and no copy of the inputs is moved.
         """
-        bias, weight, transposed = self._operands(parameters)[0]
+        bias, weight, transposed = parameters.layers[0]
         base = torch.baddbmm(bias, inputs, transposed)
         _, q, rows, _ = shifts.shape
         value = base.unsqueeze(1).repeat(1, q + 1, 1, 1).flatten(1, 2)
@@ -232,37 +237,26 @@ class FusedMLP:
 
         def pullback(gradient: Tensor, at_inputs: bool = True) -> tuple[Tensor, Tensor]:
             deltas = self._deltas(parameters, values, gradient)
-            self._sums_into(parameters.gradient, deltas, values)
-            if not at_inputs:
-                return parameters.gradient.flat, gradient
-            weight = self._operands(parameters)[0][1]
-            return parameters.gradient.flat, torch.bmm(deltas[0], weight).view_as(inputs)
+            _sums_into(parameters.gradient, deltas, values)
+            if at_inputs:
+                gradient = torch.bmm(deltas[0], parameters.layers[0][1]).view_as(inputs)
+            return parameters.gradient.flat, gradient
 
         return values[-1], pullback
 
-    def clipped_gradient_sum(
-        self,
-        parameters: ParameterStack,
-        inputs: Tensor,
-        labels: Tensor,
-        clip: float,
-        weights: Tensor | None,
-    ) -> Tensor:
-        """Sum over records of their own parameter gradients, each clipped to L2 norm `clip`; (S, d).
+    def clipped_gradient_sum(self, parameters: ParameterStack, batch: ServerBatch, clip: float) -> Tensor:
+        """Sum over records of the gradients of their own losses, each clipped to L2 norm `clip`; (S, d).
 
-        A record's own gradient is of its loss at its label in `labels` (S, n); `weights` (S, n) say which count. A
-        record's gradient at a layer is the outer product of what comes back and what went in, so its norm is known
+        A record's gradient at a layer is the outer product of what comes back and what went in, so its norm is known
         without it (Goodfellow 2015, "Efficient per-example gradient computations"). One that is not finite counts as 0.
         """
-        values, back = self._factors(parameters, inputs, labels)
+        values, back = self._factors(parameters, batch)
         squared = sum(
             delta.square().sum(2) * (value.square().sum(2) + 1.0) for delta, value in zip(back, values, strict=True)
         )
         assert isinstance(squared, Tensor)
         norms = squared.sqrt()
-        factors = clip / norms.clamp(min=clip)
-        if weights is not None:
-            factors = factors * weights
+        factors = batch.counted(clip / norms.clamp(min=clip))
         finite = torch.isfinite(norms)
         if not bool(finite.all()):
             # Zero times infinity is no number: what such a record has in the sums is taken out on both sides.
@@ -270,55 +264,56 @@ class FusedMLP:
             factors = factors.masked_fill(~finite, 0.0)
             back = [delta.masked_fill(missing, 0.0) for delta in back]
             values = [value.masked_fill(missing, 0.0) for value in values]
-        found = ParameterStack.empty(self.layout, len(inputs), parameters.flat)
-        self._sums_into(found, [delta * factors.unsqueeze(2) for delta in back], values)
+        found = ParameterStack.empty(self.layout, len(factors), parameters.flat)
+        _sums_into(found, [delta * factors.unsqueeze(2) for delta in back], values)
         return found.flat
 
     def add_clipped_gradient_steps(
-        self,
-        parameters: ParameterStack,
-        inputs: Tensor,
-        labels: Tensor,
-        grid: Grid,
-        weights: Tensor | None,
-        total: Tensor,
+        self, parameters: ParameterStack, batch: ServerBatch, grid: Grid, total: Tensor
     ) -> None:
         """Add `clipped_gradient_sum`, each record's gradient in whole steps of `grid`, to `total` (S, d) in float64.
 
         Exact as long as `total` stays below 2^53 (`mechanisms.core.noise.summed_products`).
         """
-        values, back = self._factors(parameters, inputs, labels)
+        values, back = self._factors(parameters, batch)
         units, norms = zip(*(unit_steps(value, grid, bias=True) for value in values), strict=True)
-        views = views_of(total, self.layout)
-        for index, steps in enumerate(outer_steps(back, norms, grid)):
-            weight, bias = self._layers[index]
-            counted = steps if weights is None else steps * weights.unsqueeze(2)
-            product = summed_products(counted, units[index])
-            views[weight].add_(product[:, :, :-1])
-            views[bias].add_(product[:, :, -1])
+        layers = ParameterStack(total, self.layout).layers
+        for steps, unit, (bias, weight, _) in zip(outer_steps(back, norms, grid), units, layers, strict=True):
+            counted = steps if batch.weights is None else steps * batch.weights.unsqueeze(2)
+            product = summed_products(counted, unit)
+            weight.add_(product[:, :, :-1])
+            bias.squeeze(1).add_(product[:, :, -1])
 
-    def _factors(self, parameters: ParameterStack, inputs: Tensor, labels: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def _factors(self, parameters: ParameterStack, batch: ServerBatch) -> tuple[list[Tensor], list[Tensor]]:
         """Return each layer's inputs (S, n, in) and each record's own gradient at its outputs (S, n, out)."""
-        values = self._run(parameters, inputs)
-        return values[:-1], self._deltas(parameters, values, loss_gradient(values[-1], labels, None, 1))
+        values = self._run(parameters, batch.rows)
+        return values[:-1], self._deltas(parameters, values, loss_gradient(values[-1], batch.labels))
 
     def _deltas(self, parameters: ParameterStack, values: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
         """Gradients at what comes out of each layer before its ReLU, (S, n, out), of `gradient` at the output."""
         deltas: list[Tensor] = []
-        operands = self._operands(parameters)
-        for index in reversed(range(len(operands))):
+        for index in reversed(range(len(self._activated))):
             if self._activated[index]:
                 gradient = torch.ops.aten.threshold_backward(gradient, values[index + 1], 0)
             deltas.insert(0, gradient)
             if index:
-                gradient = torch.bmm(gradient, operands[index][1])
+                gradient = torch.bmm(gradient, parameters.layers[index][1])
         return deltas
 
-    def _sums_into(self, target: ParameterStack, deltas: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Write the sums over records of their gradients: outer products of `deltas` and what went into each layer."""
-        for (weight, bias), delta, value in zip(self._layers, deltas, values, strict=False):
-            _product_into(target.views[weight], delta.transpose(1, 2), value)
-            torch.sum(delta, 1, out=target.views[bias])
+
+def _sums_into(target: ParameterStack, deltas: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Write the sums over records of their gradients: outer products of `deltas` and what went into each layer.
+
+    Into a view of flat storage, with gaps between its matrices, torch multiplies one after the other, two to three
+    times slower than all at once and a copy.
+    """
+    for (bias, weight, _), delta, value in zip(target.layers, deltas, values, strict=False):
+        left = delta.transpose(1, 2)
+        if weight.is_contiguous():
+            torch.bmm(left, value, out=weight)
+        else:
+            weight.copy_(torch.bmm(left, value))
+        torch.sum(delta, 1, keepdim=True, out=bias)
 
 
 def _affine(inputs: Tensor, bias: Tensor, weight: Tensor, transposed: Tensor) -> Tensor:
@@ -333,17 +328,6 @@ def _affine(inputs: Tensor, bias: Tensor, weight: Tensor, transposed: Tensor) ->
     return torch.baddbmm(bias.transpose(1, 2), weight, inputs.transpose(1, 2)).transpose(1, 2)
 
 
-def _product_into(target: Tensor, left: Tensor, right: Tensor) -> None:
-    """Write left @ right to `target`, a view of flat storage: gaps between its matrices would keep it from one call.
-
-    Into such a view torch multiplies one matrix after the other, two to three times slower than all at once and a copy.
-    """
-    if target.is_contiguous():
-        torch.bmm(left, right, out=target)
-    else:
-        target.copy_(torch.bmm(left, right))
-
-
 class ModuleEvaluator:
     """Any torch module: under `vmap` over the stack, or a replica at a time (`loop`)."""
 
@@ -351,11 +335,12 @@ class ModuleEvaluator:
         self.layout = layout_of(architecture)
         with torch.device("meta"):
             module = architecture.module()
-        self._module = _buffers_alone(module, device)
+        self._buffers = {name: buffer.to(device) for name, buffer in module.named_buffers()}
+        self._module = module.to("meta")  # every call brings its own parameters
         self._together = together
 
     def _one(self, parameters: Views, inputs: Tensor) -> Tensor:
-        output: Tensor = functional_call(self._module, parameters, (inputs,))
+        output: Tensor = functional_call(self._module, {**self._buffers, **parameters}, (inputs,))
         return output
 
     def _all(self, parameters: Views, inputs: Tensor) -> Tensor:
@@ -383,18 +368,6 @@ class ModuleEvaluator:
             return flat, parts[-1] if at_inputs else gradient
 
         return outputs.detach(), pullback
-
-
-def _buffers_alone(module: nn.Module, device: str) -> nn.Module:
-    """Return `module`, its buffers on `device`, its parameters shapes alone: every call brings its own."""
-    for part in module.modules():
-        for name, parameter in part._parameters.items():
-            if parameter is not None and not parameter.is_meta:
-                part._parameters[name] = nn.Parameter(parameter.to("meta"))
-        for name, buffer in part._buffers.items():
-            if buffer is not None and not buffer.is_meta:
-                part._buffers[name] = buffer.to(device)
-    return module
 
 
 def evaluator_for(architecture: Architecture, *, stack: int, device: str = "cpu") -> Evaluator:
@@ -531,7 +504,7 @@ def loss_differences(logits: Tensor, labels: Tensor) -> Tensor:
     return gap.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
-def loss_gradient(logits: Tensor, labels: Tensor, weights: Tensor | None, divisor: int) -> Tensor:
+def loss_gradient(logits: Tensor, labels: Tensor, weights: Tensor | None = None, divisor: int = 1) -> Tensor:
     """Gradient at the logits of the batch loss (sum over records / `divisor`): (softmax - one-hot) / divisor."""
     gradient = torch.softmax(logits.transpose(1, 2), 1)
     gradient.scatter_(1, labels.unsqueeze(1), -1.0, reduce="add")
@@ -541,56 +514,41 @@ def loss_gradient(logits: Tensor, labels: Tensor, weights: Tensor | None, diviso
     return gradient.transpose(1, 2)
 
 
-def per_record_gradients(server: Evaluator, parameters: ParameterStack, rows: Tensor, labels: Tensor) -> Tensor:
+def per_record_gradients(server: Evaluator, parameters: ParameterStack, batch: ServerBatch) -> Tensor:
     """Gradient of each record's own loss at the server's parameters, shape (K, B, d_0).
 
     A record is treated as a stack of its own, so that any evaluator serves; K * B copies of the gradient are held.
     """
-    replicas, batch = labels.shape
-    repeated = ParameterStack(parameters.flat.repeat_interleave(batch, 0), parameters.layout)
-    single = rows.flatten(0, 1).unsqueeze(1)
-    own = labels.flatten().unsqueeze(1)
-    logits, pullback = server.forward_with_pullback(repeated, single)
-    gradients, _ = pullback(loss_gradient(logits, own, None, 1), at_inputs=False)
-    return gradients.view(replicas, batch, -1)
+    repeated = ParameterStack(parameters.flat.repeat_interleave(batch.labels.shape[1], 0), parameters.layout)
+    logits, pullback = server.forward_with_pullback(repeated, batch.rows.flatten(0, 1).unsqueeze(1))
+    gradients, _ = pullback(loss_gradient(logits, batch.labels.flatten().unsqueeze(1)), at_inputs=False)
+    return gradients.view(*batch.labels.shape, -1)
 
 
-def clipped_gradient_sum(
-    server: Server, parameters: ParameterStack, rows: Tensor, labels: Tensor, clip: float, weights: Tensor | None
-) -> Tensor:
+def clipped_gradient_sum(server: Server, parameters: ParameterStack, batch: ServerBatch, clip: float) -> Tensor:
     """Sum over records of `per_record_gradients`, each clipped to L2 norm `clip`; shape (K, d_0).
 
-    `weights` (K, B) say which records count. A gradient that is no number, or too large to be one, counts as 0:
-    embeddings sent to overflow must not reach w_0, where the label may decide whether they do.
+    A gradient that is no number, or too large to be one, counts as 0: embeddings sent to overflow must not reach w_0,
+    where the label may decide whether they do.
     """
     if server.fused is not None:
-        return server.fused.clipped_gradient_sum(parameters, rows, labels, clip, weights)
-    gradients = per_record_gradients(server, parameters, rows, labels)
+        return server.fused.clipped_gradient_sum(parameters, batch, clip)
+    gradients = per_record_gradients(server, parameters, batch)
     norms: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
     clipped = (gradients * (clip / norms.clamp(min=clip))).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    return (clipped if weights is None else clipped * weights.unsqueeze(2)).sum(1)
+    return (clipped if batch.weights is None else clipped * batch.weights.unsqueeze(2)).sum(1)
 
 
-def clipped_gradient_steps(
-    server: Server,
-    parameters: ParameterStack,
-    rows: Tensor,
-    labels: Tensor,
-    grid: Grid,
-    weights: Tensor | None,
-    noise: Tensor | None = None,
-) -> Tensor:
-    """Return `clipped_gradient_sum` with each record's clipped gradient in whole steps of `grid`, (K, d_0) in float64.
+def add_clipped_gradient_steps(
+    server: Server, parameters: ParameterStack, batch: ServerBatch, grid: Grid, total: Tensor
+) -> None:
+    """Add `clipped_gradient_sum`, each record's gradient in whole steps of `grid`, to `total` (K, d_0) in float64.
 
-    One record's part has a norm of at most 2^bits steps, whatever the server's model is. It is added to `noise` in
-    place where that is given, (K, d_0) whole numbers in float64.
+    One record's part has a norm of at most 2^bits steps, whatever the server's model is.
     """
-    total = parameters.flat.new_zeros(parameters.flat.shape, dtype=torch.float64) if noise is None else noise
     if server.fused is not None:
-        server.fused.add_clipped_gradient_steps(parameters, rows, labels, grid, weights, total)
-        return total
-    gradients = per_record_gradients(server, parameters, rows, labels)
-    for place, own in enumerate(gradients.unbind(1)):
+        server.fused.add_clipped_gradient_steps(parameters, batch, grid, total)
+        return
+    for place, own in enumerate(per_record_gradients(server, parameters, batch).unbind(1)):
         steps = truncated_steps(own, grid, (1,))
-        total += steps if weights is None else steps * weights[:, place, None]
-    return total
+        total += steps if batch.weights is None else steps * batch.weights[:, place, None]

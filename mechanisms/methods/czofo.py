@@ -20,7 +20,7 @@ from mechanisms.core.channel import SERVER, Message, quantised
 from mechanisms.core.config import BaselineConfig, Bits, ForwardBits, Smoothing
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Differences
-from mechanisms.core.replicas import cross_entropy
+from mechanisms.core.replicas import ServerBatch, cross_entropy
 from mechanisms.core.streams import Batch, DirectionKind, Directions, dimension_factor
 
 
@@ -70,14 +70,13 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         client = fed.clients[number - 1]
         output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
         sent = fed.upload(number, self.round, batch, self._noise.embeddings(output), config.forward_bits)
-        rows = fed.refresh(number, batch, sent)
 
         directions = self._directions_of(number, own_round, batch)
         fed.channel.note(number, self.round, "direction", directions)
-        labels = fed.data.batch_labels(batch)
-        differences = self._differences(rows, directions, labels, fed.slots[number - 1], batch)
+        seen = fed.server_batch(fed.refresh(number, batch, sent), batch)
+        differences = self._differences(seen, directions, fed.slots[number - 1])
         if fed.server.layout:
-            fed.step_server(fed.server_gradients(rows, labels, batch.weights, at_inputs=False)[0])
+            fed.train_server(seen)
 
         told, bits = quantised(differences, config.backward_bits)
         answer = fed.channel.send(Message(self.round, SERVER, number, "scalar", told, batch.members, bits))
@@ -97,16 +96,14 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         norms: Tensor = torch.linalg.vector_norm(drawn, dim=3, keepdim=True)
         return drawn * (radius / norms)
 
-    def _differences(self, rows: Tensor, directions: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
+    def _differences(self, batch: ServerBatch, directions: Tensor, slot: slice) -> Tensor:
         """delta_j = f(h + mu u_j) - f(h): batch means (K, q), or one a record (K, q, B)."""
         fed, config = self.federation, self.config
-        replicas, q, records, _ = directions.shape
+        q = config.directions
         # The unperturbed rows go first; all q + 1 evaluations of all records are one batched product.
-        logits = fed.server.moved_logits(fed.server_parameters, rows, directions, slot, config.smoothing)
-        losses = cross_entropy(logits, labels.repeat(1, q + 1)).view(replicas, q + 1, records)
-        differences = losses[:, 1:] - losses[:, :1]
-        if batch.weights is not None:
-            differences = differences * batch.weights.unsqueeze(1)
+        logits = fed.server.moved_logits(fed.server_parameters, batch.rows, directions, slot, config.smoothing)
+        losses = cross_entropy(logits, batch.labels.repeat(1, q + 1)).unflatten(1, (q + 1, -1))
+        differences = batch.counted(losses[:, 1:] - losses[:, :1])
         return differences if config.scalars == "record" else differences.sum(2) / config.batch_size
 
     def _estimate(self, differences: Tensor, directions: Tensor) -> Tensor:

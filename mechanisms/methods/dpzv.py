@@ -35,7 +35,13 @@ from mechanisms.core.federation import Federation
 from mechanisms.core.method import Differences, Games, MethodSpec, Protection
 from mechanisms.core.models import dimension
 from mechanisms.core.noise import GRADIENT_BITS, SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
-from mechanisms.core.replicas import clipped_gradient_steps, clipped_gradient_sum, loss_differences, shift_in_place
+from mechanisms.core.replicas import (
+    ServerBatch,
+    add_clipped_gradient_steps,
+    clipped_gradient_sum,
+    loss_differences,
+    shift_in_place,
+)
 from mechanisms.core.streams import Batch
 
 
@@ -219,17 +225,17 @@ class ServerTrainer:
         if self.update == "dp-sgd":
             self._noise.skip_to(rounds)
 
-    def loss_differences(self, round_: int, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice) -> Tensor:
+    def loss_differences(self, round_: int, batch: ServerBatch, uploads: Tensor, slot: slice) -> Tensor:
         """Loss at h+ less loss at h- of each record, (K, B); with joint-zo at w_0 +- lambda_0 u_0 as well.
 
-        `rows` (K, B, M * width) are the table's rows, whose `slot` gives way to `uploads` (K, 2, B, width).
+        The `slot` of the table's rows gives way to `uploads` (K, 2, B, width).
         """
         server, parameters = self._fed.server, self._fed.server_parameters
         if self.update != "joint-zo":
-            return loss_differences(server.pair_logits(parameters, rows, uploads, slot), labels)
-        pair = rows.unsqueeze(1).repeat(1, 2, 1, 1)
+            return loss_differences(server.pair_logits(parameters, batch.rows, uploads, slot), batch.labels)
+        pair = batch.rows.unsqueeze(1).repeat(1, 2, 1, 1)
         pair[..., slot] = uploads
-        return self._moved_differences(round_, pair.flatten(0, 1), labels)
+        return self._moved_differences(round_, pair.flatten(0, 1), batch.labels)
 
     def _moved_differences(self, round_: int, rows: Tensor, labels: Tensor) -> Tensor:
         """Losses at w_0 + lambda_0 u_0 less those at w_0 - lambda_0 u_0, (K, B); `rows` (2K, B, n) are of each."""
@@ -237,39 +243,32 @@ class ServerTrainer:
         logits = self._fed.server.forward(self.party.moved(round_, smoothing, -smoothing), rows)
         return loss_differences(logits.reshape(len(labels), -1, self._classes), labels)
 
-    def step(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None, scalar: Tensor) -> None:
-        """Update w_0; `weights` (K, B) say which records count, `scalar` (K,) is what this round releases."""
-        if self.update == "frozen":
-            return
-        fed, config = self._fed, self._config
+    def step(self, round_: int, batch: ServerBatch, scalar: Tensor) -> None:
+        """Update w_0; `scalar` (K,) is what this round releases."""
+        config = self._config
         if self.update == "joint-zo":
             self.party.step(round_, scalar * (config.smoothing / config.server_smoothing))
-            return
-        if self.update == "sgd":
-            gradient, _ = fed.server_gradients(rows, labels, weights, at_inputs=False)
+        elif self.update == "sgd":
+            self._fed.train_server(batch)
         elif self.update == "zo":
-            gradient = self._zeroth_order_gradient(round_, rows, labels, weights)
-        else:
-            gradient = self._private_gradient(rows, labels, weights)
-        fed.step_server(gradient)
+            self._fed.step_server(self._zeroth_order_gradient(round_, batch))
+        elif self.update == "dp-sgd":
+            self._fed.step_server(self._private_gradient(batch))
 
-    def _zeroth_order_gradient(self, round_: int, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    def _zeroth_order_gradient(self, round_: int, batch: ServerBatch) -> Tensor:
         """Return the server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
-        differences = self._moved_differences(round_, rows.repeat_interleave(2, 0), labels)
-        if weights is not None:
-            differences = differences * weights
+        differences = self._moved_differences(round_, batch.rows.repeat_interleave(2, 0), batch.labels)
         scale = 2.0 * self._config.server_smoothing * self._config.batch_size
-        return self.party.directions.at(round_) * (differences.sum(1, keepdim=True) / scale)
+        return self.party.directions.at(round_) * (batch.counted(differences).sum(1, keepdim=True) / scale)
 
-    def _private_gradient(self, rows: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    def _private_gradient(self, batch: ServerBatch) -> Tensor:
         """DP-SGD: per-record gradients clipped to `server_clip`, summed and noised in whole steps or not, averaged."""
         config, grid = self._config, self._noise.grid
-        server, parameters = self._fed.server, self._fed.server_parameters
-        if grid is not None:
-            steps = clipped_gradient_steps(server, parameters, rows, labels, grid, weights, self._noise.next())
-            return steps.mul_(grid.step / config.batch_size).to(self._fed.dtype)
-        total = clipped_gradient_sum(server, parameters, rows, labels, config.server_clip, weights)
-        return self._noise.next() + total / config.batch_size
+        server, parameters, noise = self._fed.server, self._fed.server_parameters, self._noise.next()
+        if grid is None:
+            return noise + clipped_gradient_sum(server, parameters, batch, config.server_clip) / config.batch_size
+        add_clipped_gradient_steps(server, parameters, batch, grid, noise)
+        return noise.mul_(grid.step / config.batch_size).to(self._fed.dtype)
 
 
 class DPZVRun(AsyncRun[DPZVConfig]):
@@ -326,16 +325,15 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         """One clipped, noised scalar (K,), eqs. 7 and 8, once the table has the mean of h+ and h-; the server steps."""
         fed = self.federation
         ((number, pair),) = uploads.items()
-        labels = fed.data.batch_labels(batch)
-        weights = self._accepted(batch)
         rows = fed.refresh(number, batch, torch.lerp(pair[:, 0], pair[:, 1], 0.5))
-        differences = self._server.loss_differences(self.round, rows, pair, labels, fed.slots[number - 1])
-        sums = self._channel.sums(differences, self._scale, weights)
+        seen = ServerBatch(rows, fed.data.batch_labels(batch), self._accepted(batch))
+        differences = self._server.loss_differences(self.round, seen, pair, fed.slots[number - 1])
+        sums = self._channel.sums(differences, self._scale, seen.weights)
         noised, released = self._context.noised, self._context.released
         scalar = self._channel.scalars(noised(sums) if noised else sums + self._channel.noise.next())
         if released is not None:
             scalar = released(scalar)
-        self._server.step(self.round, rows, labels, weights, scalar)
+        self._server.step(self.round, seen, scalar)
         return {number: scalar}
 
     def _accepted(self, batch: Batch) -> Tensor | None:

@@ -19,7 +19,7 @@ from mechanisms.core.channel import SERVER
 from mechanisms.core.config import ClientMomentum, ClientRate, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
 from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Differences
-from mechanisms.core.replicas import cross_entropy
+from mechanisms.core.replicas import ServerBatch, cross_entropy
 from mechanisms.core.streams import Batch, DirectionKind, dimension_factor
 
 
@@ -75,32 +75,31 @@ class ZOORun(BaselineRun[ZerothOrderConfig]):
         """Return the two losses for each client; the server steps once they are computed."""
         fed = self.federation
         rows = self.rows(tuple(uploads), batch, [pair[:, 0] for pair in uploads.values()])
-        labels = fed.data.batch_labels(batch)
-        answers = {m: self._losses(rows, pair, labels, fed.slots[m - 1], batch) for m, pair in uploads.items()}
-        self._server_step(rows, labels, batch)
+        seen = fed.server_batch(rows, batch)
+        answers = {m: self._losses(seen, pair, fed.slots[m - 1]) for m, pair in uploads.items()}
+        self._server_step(seen)
         return answers
 
-    def _losses(self, rows: Tensor, uploads: Tensor, labels: Tensor, slot: slice, batch: Batch) -> Tensor:
+    def _losses(self, batch: ServerBatch, uploads: Tensor, slot: slice) -> Tensor:
         """Return the two batch losses, (K, 2)."""
         fed = self.federation
-        logits = fed.server.pair_logits(fed.server_parameters, rows, uploads, slot)
-        return self._mean(cross_entropy(logits, labels.repeat(1, 2)).unflatten(1, (2, -1)), batch)
+        logits = fed.server.pair_logits(fed.server_parameters, batch.rows, uploads, slot)
+        return self._mean(cross_entropy(logits, batch.labels.repeat(1, 2)).unflatten(1, (2, -1)), batch)
 
-    def _mean(self, losses: Tensor, batch: Batch) -> Tensor:
+    def _mean(self, losses: Tensor, batch: ServerBatch) -> Tensor:
         """Batch losses (K, e) of `losses` (K, e, B): the divisor is B whatever the sampler."""
-        if batch.weights is not None:
-            losses = losses * batch.weights.unsqueeze(1)
-        return losses.sum(2) / self.config.batch_size
+        return batch.counted(losses).sum(2) / self.config.batch_size
 
-    def _server_step(self, rows: Tensor, labels: Tensor, batch: Batch) -> None:
+    def _server_step(self, batch: ServerBatch) -> None:
         fed, config = self.federation, self.config
         if not fed.server.layout or config.server_rate == 0:
             return
         if config.server_first_order:
-            fed.step_server(fed.server_gradients(rows, labels, batch.weights, at_inputs=False)[0])
+            fed.train_server(batch)
             return
         moved = self._parties[SERVER].moved(self.round, 0.0, config.smoothing)
-        losses = cross_entropy(fed.server.forward(moved, rows.repeat_interleave(2, 0)), labels.repeat_interleave(2, 0))
+        logits = fed.server.forward(moved, batch.rows.repeat_interleave(2, 0))
+        losses = cross_entropy(logits, batch.labels.repeat_interleave(2, 0))
         self._step(SERVER, self.round, self._mean(losses.unflatten(0, (-1, 2)), batch))
 
     def _step(self, number: int, round_: int, losses: Tensor) -> None:

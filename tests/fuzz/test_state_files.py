@@ -165,7 +165,7 @@ def test_checkpoints_leave_the_run_as_it_was_where_they_are_refused(withstands, 
 
     def state(run):
         fed = run.federation
-        tensors = [fed.server_parameters.flat, fed.server_momentum, *(c.parameters.flat for c in fed.clients)]
+        tensors = [fed.server_parameters.flat, fed.optimizers[0].buffer, *(c.parameters.flat for c in fed.clients)]
         ledger = fed.channel.ledger
         return [t.tolist() for t in tensors], run.round, [c.rounds for c in fed.clients], list(fed.traffic), ledger
 

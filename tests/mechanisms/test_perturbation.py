@@ -1,14 +1,15 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from mechanisms.core.baselines import ZerothOrderParty
 from mechanisms.core.models import MLP, layout_of
 from mechanisms.core.replicas import (
+    MomentumSGD,
     ParameterStack,
     evaluator_for,
-    momentum_step,
-    moved_into,
     shift_in_place,
-    step_along,
 )
 from mechanisms.core.streams import Directions
 
@@ -21,11 +22,13 @@ def parameters():
 
 
 def test_two_sided_holds_every_replica_moved_both_ways(parameters):
-    storage = ParameterStack.empty(parameters.layout, 4, parameters.flat)
-    direction = torch.randn(2, 8, dtype=torch.float64)
+    streams = {"seed": 0, "replicas": (0, 1), "dtype": torch.float64}
+    optimizers = [None, MomentumSGD(parameters, 0.1, 0.0)]
+    party = ZerothOrderParty(SimpleNamespace(optimizers=optimizers, streams=streams), 1, "sphere")
+    direction = party.directions.at(3)
     before = parameters.flat.clone()
     for scale in (0.1, 0.3):
-        moved = moved_into(storage, parameters, direction, scale, -scale)
+        moved = party.moved(3, scale, -scale)
         expected = torch.cat([before + sign * scale * direction for sign in (1, -1)])
         distances = (moved.flat.unsqueeze(1) - expected.unsqueeze(0)).abs().amax(2)
         assert moved.flat.shape == expected.shape
@@ -55,16 +58,15 @@ def test_steps_are_those_of_torchs_sgd(momentum):
     start = torch.randn(2, 4, dtype=torch.float64)
     theirs = start.clone().requires_grad_()
     optimiser = torch.optim.SGD([theirs], lr=0.1, momentum=momentum)
-    mine, along = start.clone(), start.clone()
-    buffers = [torch.zeros_like(start) for _ in range(2)]
+    mine, along = (MomentumSGD(ParameterStack(start.clone(), (("w", (4,)),)), 0.1, momentum) for _ in range(2))
     for _ in range(4):
         direction, scalar = torch.randn(2, 4, dtype=torch.float64), torch.randn(2, dtype=torch.float64)
         gradient = scalar.unsqueeze(1) * direction
         kept = gradient.clone(), direction.clone(), scalar.clone()
         theirs.grad = gradient.clone()
         optimiser.step()
-        momentum_step(mine, buffers[0], gradient, 0.1, momentum)
-        step_along(along, buffers[1], direction, scalar, 0.1, momentum)
+        mine.step(gradient)
+        along.step_along(direction, scalar)
         assert all(torch.equal(a, b) for a, b in zip(kept, (gradient, direction, scalar), strict=True))
-        assert torch.allclose(mine, theirs, rtol=1e-13, atol=1e-15)
-        assert torch.allclose(along, theirs, rtol=1e-13, atol=1e-15)
+        assert torch.allclose(mine.parameters.flat, theirs, rtol=1e-13, atol=1e-15)
+        assert torch.allclose(along.parameters.flat, theirs, rtol=1e-13, atol=1e-15)

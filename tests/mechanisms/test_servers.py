@@ -8,7 +8,8 @@ from mechanisms.core.noise import GRADIENT_BITS, Grid
 from mechanisms.core.replicas import (
     ParameterStack,
     Server,
-    clipped_gradient_steps,
+    ServerBatch,
+    add_clipped_gradient_steps,
     clipped_gradient_sum,
     cross_entropy,
     evaluator_for,
@@ -85,7 +86,7 @@ def test_per_record_gradients_are_each_records_own(stack, records, seed, strateg
     )
     rows = random(stack, records, 4, seed=seed)
     labels = torch.randint(2, (stack, records), generator=torch.Generator().manual_seed(seed))
-    got = per_record_gradients(server, parameters, rows, labels)
+    got = per_record_gradients(server, parameters, ServerBatch(rows, labels))
     for k in range(stack):
         module = module_of(architecture, parameters, k).double()
         with torch.no_grad():
@@ -123,7 +124,7 @@ def test_clipped_gradients_are_summed_without_being_formed(stack, records, seed,
         rows[0, 0], finite[0, 0] = float("inf"), 0.0
         rows[-1, -1, 1], finite[-1, -1] = 1e300, 0.0
     got, formed_with_all, expected = (
-        clipped_gradient_sum(server, parameters, rows, labels, clip, counted)
+        clipped_gradient_sum(server, parameters, ServerBatch(rows, labels, counted), clip)
         for server, counted in ((fused, weights), (formed, weights), (formed, finite))
     )
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-12), "what overflows counts as 0"
@@ -156,15 +157,16 @@ def test_clipped_gradients_in_whole_steps(stack, records, seed, sizes, clip, kin
         rows[0, 0] = float("inf")
         rows[-1, -1, 1] = 3e38
     grid = Grid(clip, GRADIENT_BITS)
-    total = clipped_gradient_steps(server, parameters, rows, labels, grid, weights)
-    assert total.dtype == torch.float64
+    total = torch.zeros(parameters.flat.shape, dtype=torch.float64)
+    add_clipped_gradient_steps(server, parameters, ServerBatch(rows, labels, weights), grid, total)
     alone = torch.zeros_like(total)
     for i in range(records):
         weight = None if weights is None else weights[:, i : i + 1]
-        batch = parameters, rows[:, i : i + 1], labels[:, i : i + 1]
-        steps = clipped_gradient_steps(server, *batch, grid, weight)
+        batch = ServerBatch(rows[:, i : i + 1], labels[:, i : i + 1], weight)
+        steps = torch.zeros_like(total)
+        add_clipped_gradient_steps(server, parameters, batch, grid, steps)
         alone += steps
-        expected = clipped_gradient_sum(server, *batch, clip, weight)
+        expected = clipped_gradient_sum(server, parameters, batch, clip)
         for own, exact in zip(steps.tolist(), expected.double(), strict=True):
             assert all(n == int(n) for n in own)
             assert sum(int(n) ** 2 for n in own) <= 4**grid.bits
@@ -186,7 +188,7 @@ def test_per_record_gradients_of_a_convolution():
         server.layout, seed=0, party=0, replicas=range(2), dtype=torch.float64, device="cpu"
     )
     rows, labels = random(2, 3, 1, 4, 4), torch.tensor([[0, 1, 1], [1, 0, 1]])
-    each = per_record_gradients(server, parameters, rows, labels)
+    each = per_record_gradients(server, parameters, ServerBatch(rows, labels))
     logits, pullback = server.forward_with_pullback(parameters, rows)
     together, _ = pullback(loss_gradient(logits, labels, None, 1))
     assert torch.allclose(each.sum(1), together, rtol=1e-10, atol=1e-12)
@@ -200,10 +202,10 @@ def test_one_records_numbers_do_not_reach_anothers_loss_or_gradient():
         server.layout, seed=0, party=0, replicas=(0,), dtype=torch.float64, device="cpu"
     )
     rows, labels = random(1, 3, 4), torch.tensor([[0, 1, 1]])
-    clean = per_record_gradients(server, parameters, rows, labels)
+    clean = per_record_gradients(server, parameters, ServerBatch(rows, labels))
     losses = cross_entropy(server.forward(parameters, rows), labels)
     rows[0, 1] = float("inf")
-    assert torch.equal(per_record_gradients(server, parameters, rows, labels)[0, ::2], clean[0, ::2])
+    assert torch.equal(per_record_gradients(server, parameters, ServerBatch(rows, labels))[0, ::2], clean[0, ::2])
     assert torch.equal(cross_entropy(server.forward(parameters, rows), labels)[0, ::2], losses[0, ::2])
 
 

@@ -66,7 +66,7 @@ class MaskedRun:
         batch = client.next_batch(1, fed.steps_per_pass)
         output, pullback = client.evaluator.forward_with_pullback(client.parameters, fed.inputs(client, batch))
         rows = fed.refresh(number, batch, fed.upload(number, self.round, batch, output))
-        server_gradient, at_rows = fed.server_gradients(rows, fed.data.batch_labels(batch), batch.weights)
+        server_gradient, at_rows = fed.server_gradients(fed.server_batch(rows, batch))
         fed.step_server(server_gradient)
         masked = self._masked(at_rows[:, :, fed.slots[number - 1]])
         answer = fed.channel.send(Message(self.round, SERVER, number, "gradient", masked, batch.members))
