@@ -24,8 +24,9 @@ from dpzv_audit.games.mechanism import MechanismTrials, check_mechanism, code_of
 from dpzv_audit.games.scores import GameScores, Given, scored_by, scores_of
 from dpzv_audit.registry import code_digest
 from dpzv_audit.signals import TRIAL_SECONDS
+from dpzv_audit.statistics.binomial import Floats
 from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, GAUSSIAN_TESTS
-from dpzv_audit.statistics.scores import Scores, load_scores
+from dpzv_audit.statistics.scores import load_scores
 
 RUNS = "runs"
 RUNS_A_BLOCK = 125
@@ -133,7 +134,7 @@ def subject_of(placed: PlacedClaim, place: Place, seed: int) -> Subject:
 
 
 def scores_subject(
-    read: Callable[[], tuple[Scores, Scores]], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
+    read: Callable[[], tuple[Floats, Floats]], *, exactly_gaussian: bool, facts: Mapping[str, object] | None = None
 ) -> Subject:
     """Return what scores that are there already are about: no further pair can be drawn, so one test takes them all."""
 

@@ -6,7 +6,7 @@ variances. Sources: Stephens, "Tests based on EDF statistics", in D'Agostino and
 70 (1983) for the law of the kurtosis.
 
 Order: scores of one world are exchangeable, so an estimator that reads pairs in order may read them in any order that
-does not depend on them, and files that are sorted or drift do no harm. Scores that depend on each other are another
+does not depend on them, and files that are sorted or drift do no harm. Floats that depend on each other are another
 matter: no order mends them. The test is the serial correlation of ranks (Wald and Wolfowitz, Annals of Mathematical
 Statistics 14, 1943), with its exact variance over permutations.
 """
@@ -21,8 +21,8 @@ from scipy.special import betainc, log_ndtr, ndtr
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.statistics.binomial import Floats
 
-Scores = NDArray[np.float64]
 LEAST_SCORES = 8
 """Fewest scores for which the published p-values of the Anderson-Darling test hold."""
 GAUSSIAN_ASSUMPTION = "the view is exactly Gaussian"
@@ -37,7 +37,7 @@ BUILT_LEVEL = 1e-3
 """The same where the tool's own game makes the view Gaussian: what may object is a mistake in the code."""
 
 
-def unit_of(*sides: Scores) -> float:
+def unit_of(*sides: Floats) -> float:
     """Return the size of the largest score, 1 where all are 0: in such units squares stay floats."""
     return max(float(np.max(np.abs(side))) for side in sides) or 1.0
 
@@ -46,13 +46,13 @@ def _two_sided(z: float) -> float:
     return float(min(1.0, 2.0 * ndtr(-abs(z))))
 
 
-def _standardised(scores: Scores) -> Scores | None:
+def _standardised(scores: Floats) -> Floats | None:
     """Return the sorted scores with mean 0 and sample variance 1; None where they do not vary."""
     scaled = scores / unit_of(scores)
     if float(scaled.min()) == float(scaled.max()):
         return None
     centred = scaled - scaled.mean()
-    return np.asarray(np.sort(centred / centred.std(ddof=1)), dtype=np.float64)
+    return np.sort(centred / centred.std(ddof=1))
 
 
 def tail_of_statistic(a: float) -> float:
@@ -70,11 +70,11 @@ def tail_of_statistic(a: float) -> float:
     return float(np.clip(p, 0.0, 1.0))
 
 
-def anderson_darling_p_value(scores: Scores) -> float:
+def anderson_darling_p_value(scores: Floats) -> float:
     """Return the p-value of normality with mean and variance estimated, for (n,) finite scores, n >= 8.
 
     Simulated with 40,000 Gaussian samples a size (n = 8, 20, 200), p falls below 0.1, 0.05 and 0.01 at rates
-    within 8% of these, and below 1e-3 at 0.7e-3 to 0.9e-3. Scores that do not vary give 0.
+    within 8% of these, and below 1e-3 at 0.7e-3 to 0.9e-3. Floats that do not vary give 0.
     """
     z = _standardised(scores)
     if z is None:
@@ -86,7 +86,7 @@ def anderson_darling_p_value(scores: Scores) -> float:
     return tail_of_statistic(a)
 
 
-def equal_variance_p_value(first: Scores, second: Scores) -> float:
+def equal_variance_p_value(first: Floats, second: Floats) -> float:
     """Return the two-sided p-value of equal variances (F test, exact for Gaussian samples), sizes >= 2."""
     scale = unit_of(first, second)
     v1, v2 = float(np.var(first / scale, ddof=1)), float(np.var(second / scale, ddof=1))
@@ -99,10 +99,10 @@ def equal_variance_p_value(first: Scores, second: Scores) -> float:
     return min(1.0, 2.0 * min(below, above))
 
 
-def kurtosis_p_value(scores: Scores) -> float:
+def kurtosis_p_value(scores: Floats) -> float:
     """Return the two-sided p-value of the kurtosis of (n,) scores, n >= 20: of tails unlike Gaussian ones.
 
-    Source: Anscombe and Glynn, section 2. Scores that do not vary give 0.
+    Source: Anscombe and Glynn, section 2. Floats that do not vary give 0.
     """
     z = _standardised(scores)
     if z is None:
@@ -124,14 +124,14 @@ def kurtosis_p_value(scores: Scores) -> float:
     return _two_sided(deviate)
 
 
-def residuals(in_scores: Scores, out_scores: Scores) -> Scores:
+def residuals(in_scores: Floats, out_scores: Floats) -> Floats:
     """Return the (n + m,) scores of both sides less their side's mean, all of one variance where the sides are."""
     scale = unit_of(in_scores, out_scores)
     sides = (side / scale for side in (in_scores, out_scores))
     return np.concatenate([(side - side.mean()) * np.sqrt(side.size / (side.size - 1.0)) for side in sides])
 
 
-def normality_p_value(in_scores: Scores, out_scores: Scores) -> float:
+def normality_p_value(in_scores: Floats, out_scores: Floats) -> float:
     """Return a p-value of "both samples are Gaussian with one variance" for (n,) and (m,) scores, n, m >= 8.
 
     Joined by Bonferroni, half of the level on the kurtosis of the pooled residuals, an eighth each on Anderson-Darling
@@ -150,7 +150,7 @@ def normality_p_value(in_scores: Scores, out_scores: Scores) -> float:
     return min(1.0, p)
 
 
-def gaussian_assumption(in_scores: Scores, out_scores: Scores, *, vouched: bool) -> str:
+def gaussian_assumption(in_scores: Floats, out_scores: Floats, *, vouched: bool) -> str:
     """Return what an epsilon from mu rests on, or "" where the view is said to be Gaussian and no test objects.
 
     `vouched`: by a user, whose word needs more scores and a test that objects more readily; else by construction.
@@ -180,21 +180,21 @@ def orders(n_in: int, n_out: int, seed: int, *key: int) -> tuple[Places, Places]
     return inside, outside
 
 
-def permuted(in_scores: Scores, out_scores: Scores, seed: int) -> tuple[Scores, Scores]:
+def permuted(in_scores: Floats, out_scores: Floats, seed: int) -> tuple[Floats, Floats]:
     """Return (n,) and (m,) scores, each side in a random order of its own."""
     inside, outside = orders(in_scores.size, out_scores.size, seed)
     return in_scores[inside], out_scores[outside]
 
 
-def _ranks(scores: Scores) -> Scores:
+def _ranks(scores: Floats) -> Floats:
     """Return ranks with mean 0, those of equal scores averaged."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks = (last - 0.5 * (counts - 1.0))[place]
-    return np.asarray(ranks - ranks.mean(), dtype=np.float64)
+    return np.asarray(ranks - ranks.mean())
 
 
-def lag_correlation(scores: Scores) -> tuple[float, float]:
+def lag_correlation(scores: Floats) -> tuple[float, float]:
     """Return (correlation of neighbouring ranks, its two-sided p-value) of (n,) scores; (0, 1) where there is no test.
 
     None is made of fewer than 50 scores, nor of scores that do not vary.
@@ -216,7 +216,7 @@ def lag_correlation(scores: Scores) -> tuple[float, float]:
     return found / s2, _two_sided((found - mean) / math.sqrt(variance))
 
 
-def row_correlation(in_scores: Scores, out_scores: Scores) -> tuple[float, float]:
+def row_correlation(in_scores: Floats, out_scores: Floats) -> tuple[float, float]:
     """Return (rank correlation of row i of both sides, its two-sided p-value); (0, 1) for sides of different sizes."""
     n = in_scores.size
     if n != out_scores.size or n < LEAST_ROWS:
@@ -229,7 +229,7 @@ def row_correlation(in_scores: Scores, out_scores: Scores) -> tuple[float, float
     return correlation, _two_sided(correlation * math.sqrt(n - 1.0))
 
 
-def dependence(in_scores: Scores, out_scores: Scores) -> str:
+def dependence(in_scores: Floats, out_scores: Floats) -> str:
     """Return a line on scores that do not look independent in the order given, "" where they do.
 
     Three tests share `LEVEL`: of neighbouring rows on each side, and of row i of one side with row i of the other.

@@ -17,34 +17,34 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betainccinv, betaincinv, ndtri
 
+Floats = NDArray[np.float64]
+Curve = Callable[[Floats], Floats]
 
-def upper_limit(successes: ArrayLike, n: ArrayLike, error: ArrayLike) -> NDArray[np.float64]:
+
+def upper_limit(successes: ArrayLike, n: ArrayLike, error: ArrayLike) -> Floats:
     """Return the one-sided upper limit of a proportion: it is below the truth with probability <= `error`.
 
     `successes` in [0, n], `n` >= 1 and `error` in (0, 1) broadcast; the result has their common shape and
     lies in (0, 1]. Counts need not be whole: planning a test asks for the limit at an expected count. It is 1 where the
     quantile of so small an error (1e-150, say) is not found, which is an upper limit all the same.
     """
-    k, size, level = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (successes, n, error)))
+    k, size, level = np.broadcast_arrays(successes, n, error)
     full = k >= size
     # The placeholder for full cells keeps the second shape parameter of the Beta distribution above 0.
     limit = betainccinv(k + 1.0, np.where(full, 1.0, size - k), level)
-    return np.asarray(np.where(full | np.isnan(limit), 1.0, limit), dtype=np.float64)
+    return np.where(full | np.isnan(limit), 1.0, limit)
 
 
-def lower_limit(successes: ArrayLike, n: ArrayLike, error: ArrayLike) -> NDArray[np.float64]:
+def lower_limit(successes: ArrayLike, n: ArrayLike, error: ArrayLike) -> Floats:
     """Return the one-sided lower limit of a proportion: it is above the truth with probability <= `error`.
 
     Arguments as for `upper_limit`; the result lies in [0, 1), and is 0 where the quantile is not found.
     """
-    k, size = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    empty, k, size, level = np.broadcast_arrays(k <= 0.0, k, size, np.asarray(error, dtype=np.float64))
+    k, size, level = np.broadcast_arrays(successes, n, error)
+    empty = k <= 0.0
     limit = betaincinv(np.where(empty, 1.0, k), size - k + 1.0, level)
-    return np.asarray(np.where(empty | np.isnan(limit), 0.0, limit), dtype=np.float64)
+    return np.where(empty | np.isnan(limit), 0.0, limit)
 
-
-Floats = NDArray[np.float64]
-Curve = Callable[[Floats], Floats]
 
 CONFINED = 0.05
 """Share of the error that goes to confining the unknown false positive rate."""
@@ -109,16 +109,14 @@ def chance_below(alpha: Floats, beta: Floats, counts: Counts, seen: Curve, *, sp
     first = np.floor(np.maximum(n * alpha - reach, 0.0))
     last = np.ceil(np.minimum(n * alpha + reach, n))
     step = np.maximum(1.0, np.ceil((last - first + 1.0) / _BLOCKS))
-    starts = np.asarray(
-        first[:, None] + step[:, None] * np.arange(int(np.max((last - first) // step)) + 1), dtype=np.float64
-    )
+    starts = first[:, None] + step[:, None] * np.arange(np.max((last - first) // step) + 1.0)
     # What lies below the first block is counted with A = 0, what lies above the last one with the last.
     below = _cdf(starts - 1.0, n, alpha[:, None])
     mass = np.concatenate([below[:, :1], np.diff(below, axis=1, append=1.0)], axis=1)
     smallest = np.concatenate([np.zeros((alpha.size, 1)), np.minimum(starts, n)], axis=1)
     limit = seen(((smallest + 0.5) / (n + 1.0)).ravel()).reshape(smallest.shape)
     room = np.floor((m + 1.0) * limit - 0.5 + 1e-9 * (m + 1.0))
-    return np.asarray(np.minimum(1.0, np.sum(mass * _cdf(room, m, beta[:, None]), axis=1)), dtype=np.float64)
+    return np.asarray(np.minimum(1.0, np.sum(mass * _cdf(room, m, beta[:, None]), axis=1)))
 
 
 def p_value(null: Curve, counts: Counts, seen: Curve, error: float) -> float:

@@ -17,6 +17,7 @@ from scipy.special import bdtrc
 
 from dpzv_audit.errors import check_count, check_names, check_probability
 from dpzv_audit.seeds import Purpose, stream
+from dpzv_audit.statistics.binomial import Floats
 from dpzv_audit.statistics.estimators import ESTIMATORS, audit_scores
 from dpzv_audit.statistics.families import (
     GAUSSIAN,
@@ -28,7 +29,6 @@ from dpzv_audit.statistics.families import (
     sampled_family,
 )
 
-Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], tuple[NDArray[Any], NDArray[Any]]]
 
 FALSE_ALARM = 1e-3
@@ -105,7 +105,7 @@ def response_mechanism(epsilon: float) -> KnownMechanism:
 def four_point_mechanism(epsilon: float, delta: float) -> KnownMechanism:
     """Return the tight (`epsilon`, `delta`) mechanism: with chance `delta` it tells the world, else it is a response.
 
-    Scores are -1 and 2 where it tells, 0 and 1 else (Kairouz, Oh and Viswanath, ICML 2015, section 3).
+    Floats are -1 and 2 where it tells, 0 and 1 else (Kairouz, Oh and Viswanath, ICML 2015, section 3).
     """
     response = response_mechanism(epsilon)
 

@@ -20,13 +20,12 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.findings import ClaimKind, EpsilonRange
+from dpzv_audit.statistics.binomial import Floats
 
-Floats = NDArray[np.float64]
 _NORMAL = NormalDist()
 _SQRT_HALF = math.sqrt(0.5)
 
@@ -74,7 +73,7 @@ class CurveFamily:
 
 def _gaussian_curve(alpha: Floats, mu: float) -> Floats:
     # Phi^-1(1 - alpha) = -Phi^-1(alpha), which keeps the digits of a small alpha.
-    return np.asarray(ndtr(-ndtri(alpha) - mu), dtype=np.float64)
+    return np.asarray(ndtr(-ndtri(alpha) - mu))
 
 
 def _gaussian_blow_up(r: float, mu: float) -> float:
@@ -91,12 +90,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _laplace_curve(alpha: Floats, epsilon: float) -> Floats:
-    a = np.asarray(alpha, dtype=np.float64)
     with np.errstate(divide="ignore"):
         # Least false negative rate: 1 - e^eps a up to a = e^-eps / 2, then e^-eps / (4 a) up to 1/2, then linear.
-        middle = math.exp(-epsilon) / (4.0 * a)
-    steep, shallow = 1.0 - np.exp(np.minimum(epsilon + np.log(np.maximum(a, 1e-300)), 1.0)), math.exp(-epsilon)
-    return np.where(a < 0.5 * shallow, steep, np.where(a <= 0.5, middle, shallow * (1.0 - a)))
+        middle = math.exp(-epsilon) / (4.0 * alpha)
+    steep, shallow = 1.0 - np.exp(np.minimum(epsilon + np.log(np.maximum(alpha, 1e-300)), 1.0)), math.exp(-epsilon)
+    return np.where(alpha < 0.5 * shallow, steep, np.where(alpha <= 0.5, middle, shallow * (1.0 - alpha)))
 
 
 def _laplace_blow_up(r: float, epsilon: float) -> float:
@@ -126,9 +124,8 @@ def epsilon_delta_family(delta: float) -> CurveFamily:
     """
 
     def curve(alpha: Floats, epsilon: float) -> Floats:
-        a = np.asarray(alpha, dtype=np.float64)
-        steep = 1.0 - delta - np.exp(np.minimum(epsilon + np.log(np.maximum(a, 1e-300)), 1.0))
-        return np.maximum(0.0, np.maximum(steep, math.exp(-epsilon) * (1.0 - delta - a)))
+        steep = 1.0 - delta - np.exp(np.minimum(epsilon + np.log(np.maximum(alpha, 1e-300)), 1.0))
+        return np.maximum(0.0, np.maximum(steep, math.exp(-epsilon) * (1.0 - delta - alpha)))
 
     def through(fpr: Floats, fnr: Floats) -> Floats:
         room = np.maximum(1.0 - delta - np.stack([fnr, fpr]), 1e-300)
@@ -191,7 +188,7 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
 
     def curve(alpha: Floats, theta: float) -> Floats:
         corners = composed_corners(pair, rate, 1.0 / theta, rounds)
-        return np.asarray(np.interp(alpha, *corners), dtype=np.float64)
+        return np.interp(alpha, *corners)
 
     def epsilon(theta: float, delta: float) -> float:
         return max(found.lower for found in sampled_epsilons(pair, rate, 1.0 / theta, rounds, delta))
@@ -251,20 +248,20 @@ def _one_round(pair: str, rate: float, noise: float) -> tuple[Floats, Floats, Fl
     average = float(np.average(loss, weights=weight))
     spread = math.sqrt(float(np.average((loss - average) ** 2, weights=weight)))
     mesh = _CELL * spread
-    edges = mesh * np.arange(math.floor(float(loss[0]) / mesh), math.ceil(float(loss[-1]) / mesh) + 1)
-    cuts = round_.inverse(np.asarray(edges[1:-1], dtype=np.float64))
+    edges: Floats = np.multiply(mesh, np.arange(math.floor(loss[0] / mesh), math.ceil(loss[-1] / mesh) + 1))
+    cuts = round_.inverse(edges[1:-1])
     z = np.concatenate([[-np.inf], cuts, [np.inf]])
     p, q = (sum(w * _between((z - mean) / noise) for mean, w in part) for part in means)
     # Of each cell's Q mass, `upper` goes to its upper edge: then the P mass e^loss Q comes out right as well.
     share = np.clip((p * np.exp(-edges[:-1]) - q) / math.expm1(mesh), 0.0, q)
     q_mesh = np.append(q - share, 0.0) + np.append(0.0, share)
-    return np.asarray(edges, dtype=np.float64), np.asarray(q_mesh * np.exp(edges)), np.asarray(q_mesh)
+    return edges, q_mesh * np.exp(edges), q_mesh
 
 
 def _between(z: Floats) -> Floats:
     """Return the normal masses between neighbouring deviates, with their digits kept in both tails."""
     left, right = np.diff(ndtr(z)), -np.diff(ndtr(-z))
-    return np.asarray(np.where(z[1:] + z[:-1] < 0.0, left, right), dtype=np.float64)
+    return np.asarray(np.where(z[1:] + z[:-1] < 0.0, left, right))
 
 
 def _reach(losses: Floats, p: Floats, q: Floats, rounds: int) -> tuple[float, float]:

@@ -33,14 +33,14 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc, betainccinv, betaincinv, ndtr, ndtri
 
 from dpzv_audit.errors import check_count, check_positive, check_probability
 from dpzv_audit.findings import ClaimKind
-from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, p_value, upper_limit
+from dpzv_audit.statistics.binomial import CONFINED, LEAST_P, Counts, Floats, p_value, upper_limit
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores, check_scores
+from dpzv_audit.statistics.settings import AuditSettings, Proof, check_scores
 from dpzv_audit.statistics.thresholds import (
     LEAST_A_SIDE,
     Objective,
@@ -52,7 +52,6 @@ from dpzv_audit.statistics.thresholds import (
     split_pilot,
 )
 
-Floats = NDArray[np.float64]
 TestName = Literal["joint", "clopper-pearson", "gaussian", "curve"]
 
 TOO_FEW = f"none: fewer than {LEAST_A_SIDE} scores on a side leave nothing to test after a pilot"
@@ -63,18 +62,18 @@ _DEVIATES = np.linspace(-7.0, 7.0, 281)
 def epsilon_objective(delta: float) -> Objective:
     """Return (strict, other) -> log((1 - delta - other) / strict), the epsilon that two such limits prove."""
 
-    def objective(strict: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-        room = 1.0 - delta - np.asarray(other, dtype=np.float64)
+    def objective(strict: Floats, other: Floats) -> Floats:
+        room = 1.0 - delta - other
         positive = room > 0.0
         log_ratio = np.log(np.where(positive, room, 1.0)) - np.log(strict)
-        return np.asarray(np.where(positive, log_ratio, -np.inf), dtype=np.float64)
+        return np.where(positive, log_ratio, -np.inf)
 
     return objective
 
 
-def mu_objective(strict: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+def mu_objective(strict: Floats, other: Floats) -> Floats:
     """Return Phi^-1(1 - strict) - Phi^-1(other), the mu that two such limits prove."""
-    return np.asarray(-ndtri(strict) - ndtri(other), dtype=np.float64)
+    return np.asarray(-ndtri(strict) - ndtri(other))
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ class Counted:
         )
 
 
-def counted(in_scores: Scores, out_scores: Scores, reading: Reading, *, error: float, seed: int) -> Counted | None:
+def counted(in_scores: Floats, out_scores: Floats, reading: Reading, *, error: float, seed: int) -> Counted | None:
     """Choose a rule for `reading` on a random pilot and count its errors on the rest; None where too few are left."""
     if min(in_scores.size, out_scores.size) < LEAST_A_SIDE:
         return None
@@ -261,7 +260,7 @@ def fixed_test(
     return FixedTest(name=name, delta=delta, rule=rule, **vars(counts))
 
 
-def fixed_bound(name: TestName, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
+def fixed_bound(name: TestName, in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return the bound of the test `name` on (n,) and (m,) finite scores; its rule is designed for the confidence.
 
     `joint` and `curve` need sides that are independent: runs that share their noise are not, and `clopper-pearson`
@@ -490,7 +489,7 @@ _TOLERANCE = 1e-7
 def _quantiles(shape: tuple[float, float], z: Floats) -> Floats:
     """Return the quantiles of Beta(`shape`) at the normal probabilities of `z`, each tail from its own side."""
     low, high = betaincinv(*shape, ndtr(np.minimum(z, 0.0))), betainccinv(*shape, ndtr(-np.maximum(z, 0.0)))
-    return np.asarray(np.where(z < 0.0, low, high), dtype=np.float64)
+    return np.asarray(np.where(z < 0.0, low, high))
 
 
 def _deviates(shape: tuple[float, float], x: Floats) -> Floats:
@@ -498,7 +497,7 @@ def _deviates(shape: tuple[float, float], x: Floats) -> Floats:
     z = np.where(
         betainc(*shape, x) < 0.5, ndtri(np.maximum(betainc(*shape, x), 1e-300)), -ndtri(betaincc(*shape, x) + 1e-300)
     )
-    return np.asarray(np.clip(z, -_FARTHEST, _FARTHEST), dtype=np.float64)
+    return np.asarray(np.clip(z, -_FARTHEST, _FARTHEST))
 
 
 def mass_allowed(epsilon: float, counts: Counts, delta: float) -> float:
@@ -546,7 +545,7 @@ def credible_epsilon(counts: Counts, delta: float, error: float) -> float:
     return float(brentq(excess, low, high, xtol=_TOLERANCE))
 
 
-def bayes(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
+def bayes(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return the credible lower end of epsilon from (n,) and (m,) finite scores; right when no errors were seen."""
     error, delta = settings.error, settings.delta
     reading = reading_of("clopper-pearson", delta)

@@ -26,13 +26,11 @@ from scipy.special import betainc, gammaln, xlog1py, xlogy
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
-from dpzv_audit.statistics.binomial import lower_limit
+from dpzv_audit.statistics.binomial import Floats, lower_limit
 from dpzv_audit.statistics.families import CurveFamily
 from dpzv_audit.statistics.fixed import levels
-from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores
+from dpzv_audit.statistics.settings import AuditSettings, Proof
 from dpzv_audit.statistics.thresholds import LEAST_A_SIDE, candidate_rates, pilot_size
-
-Floats = NDArray[np.float64]
 
 NONE = "none: too few scores to leave canaries after a pilot"
 _SPREAD = 40.0
@@ -52,7 +50,7 @@ def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
     q = 1.0 / (1.0 + math.exp(-epsilon))
     tail = float(betainc(v, r - v + 1.0, q))
     depth = min(v, math.ceil(_SPREAD * math.sqrt(r * q * (1.0 - q)) + _SPREAD + max(0.0, v - r * q)))
-    k = np.arange(v - 1, v - depth - 1, -1, dtype=np.float64)
+    k = np.arange(v - 1, v - depth - 1, -1)
     log_mass = gammaln(r + 1.0) - gammaln(k + 1.0) - gammaln(r - k + 1.0) + xlogy(k, q) + xlog1py(r - k, -q)
     most = float(np.max(np.cumsum(np.exp(log_mass)) / np.arange(1.0, depth + 1.0)))
     return min(1.0, tail + 2.0 * guesses.canaries * delta * most)
@@ -76,8 +74,8 @@ def _largest(refuted: Callable[[float], bool], low: float, high: float, toleranc
 
 
 def guessed(
-    in_scores: Scores,
-    out_scores: Scores,
+    in_scores: Floats,
+    out_scores: Floats,
     settings: AuditSettings,
     *,
     choose: Callable[[Canaries], GuessRule],
@@ -103,7 +101,7 @@ def guessed(
     )
 
 
-def one_run(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
+def one_run(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return a lower bound on epsilon from (n,) and (m,) scores of canaries with bit 1 and bit 0."""
     delta, error = settings.delta, settings.error
     return guessed(
@@ -121,12 +119,12 @@ _WRONG = np.geomspace(1e-5, 0.4, 24)
 
 @dataclass(frozen=True)
 class Canaries:
-    """Scores (m,) and fair bits (m,) of the canaries to guess, and the scores of a pilot whose bits are known."""
+    """Floats (m,) and fair bits (m,) of the canaries to guess, and the scores of a pilot whose bits are known."""
 
-    scores: Scores
+    scores: Floats
     bits: NDArray[np.bool_]
-    pilot_in: Scores
-    pilot_out: Scores
+    pilot_in: Floats
+    pilot_out: Floats
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ class Guesses:
     right: int
 
 
-def draw_canaries(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Canaries | None:
+def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Canaries | None:
     """Return the canaries of (n,) and (m,) scores; None where too few are left or a side runs out of scores.
 
     A side runs out with probability below 1e-4: then nothing is proved, which errs on no true claim.
@@ -315,7 +313,7 @@ def largest_refuted_curve(guesses: Guesses, family: CurveFamily, error: float, *
     return _largest(lambda theta: refuted(guesses, blow_up, theta, error), low, high, tolerance * high)
 
 
-def one_run_fdp(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
+def one_run_fdp(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return a lower bound on theta of `settings.family` and its epsilon, from scores of canaries with bit 1 and 0.
 
     Raises `InputError` for a family that is not symmetric: the two directions of the neighbour relation have different

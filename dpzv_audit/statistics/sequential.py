@@ -29,12 +29,11 @@ from numpy.typing import NDArray
 from dpzv_audit.errors import AuditError, InputError, check_probability
 from dpzv_audit.findings import ClaimKind
 from dpzv_audit.statistics.assumptions import permuted, unit_of
-from dpzv_audit.statistics.binomial import LEAST_P
+from dpzv_audit.statistics.binomial import LEAST_P, Floats
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-from dpzv_audit.statistics.settings import AuditSettings, Proof, Scores, check_scores
+from dpzv_audit.statistics.settings import AuditSettings, Proof, check_scores
 from dpzv_audit.statistics.thresholds import candidate_rates
 
-Floats = NDArray[np.float64]
 SequentialName = Literal["sequential", "sequential-gaussian"]
 
 LEAST_ERROR, MOST_ERROR = 1e-12, 0.5
@@ -122,8 +121,8 @@ class SequentialTest:
 
 
 def bet_on(
-    inside: Scores,
-    outside: Scores,
+    inside: Floats,
+    outside: Floats,
     *,
     delta: float,
     epsilon: float | None = None,
@@ -156,8 +155,8 @@ def bet_on(
 
 
 def likelihood_of(
-    inside: Scores,
-    outside: Scores,
+    inside: Floats,
+    outside: Floats,
     *,
     delta: float,
     epsilon: float | None = None,
@@ -187,7 +186,7 @@ def likelihood_of(
     return _followed("sequential-gaussian", grid, best, claimed, delta=delta, pairs=inside.size, rule=rule)
 
 
-def paired(inside: Scores, outside: Scores) -> tuple[Scores, Scores]:
+def paired(inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
     """Return the (k,) scores of each side that have a partner, k >= 1; `InputError` unless they are finite."""
     pairs = min(inside.size, outside.size)
     return check_scores("in_scores", inside[:pairs]), check_scores("out_scores", outside[:pairs])
@@ -209,7 +208,7 @@ def _followed(
     )
 
 
-def _largest_refuted(inside: Scores, outside: Scores, confidence: float) -> int:
+def _largest_refuted(inside: Floats, outside: Floats, confidence: float) -> int:
     """Return the place in `_MUS` of the largest claim that is refuted at `confidence`, -1 for none.
 
     Refuting a mu refutes every smaller one at the same pair, so it is searched for: 16 claims at once, thrice.
@@ -225,7 +224,7 @@ def _largest_refuted(inside: Scores, outside: Scores, confidence: float) -> int:
     return found
 
 
-def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
+def sequential(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return the largest epsilon refuted, with all below it, at any pair of (n,) and (m,) finite scores.
 
     Each side is read in a random order of its own, so that sorted files do no harm; of the longer one a rest is left
@@ -246,7 +245,7 @@ def sequential(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -
     )
 
 
-def sequential_gaussian(in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> Proof:
+def sequential_gaussian(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Proof:
     """Return the largest mu that a likelihood ratio refuted at any pair, and its epsilon at delta; order as above."""
     error = settings.error
     test = likelihood_of(*permuted(in_scores, out_scores, settings.seed), delta=settings.delta, errors=(error, error))
@@ -335,7 +334,7 @@ class _Bet:
 
 
 def wealth_against(
-    epsilons: Floats, inside: Scores, outside: Scores, *, delta: float, confidence: float | None = None
+    epsilons: Floats, inside: Floats, outside: Floats, *, delta: float, confidence: float | None = None
 ) -> tuple[Floats, Floats]:
     """Return the largest log wealth against each of (g,) claims at any of (k,) pairs, and (k, g) that after each pair.
 
@@ -410,7 +409,7 @@ def _log_gains(pays: Bools, costs: Bools, stake: float, epsilon: float, delta: f
     odds = math.exp(epsilon)
     unit = stake / (odds + delta)
     table = np.log1p(np.array([-unit * delta, -stake, unit * (1.0 - delta), unit * (1.0 - odds - delta)]))
-    return np.asarray(table[2 * pays.astype(np.intp) + costs], dtype=np.float64)
+    return np.asarray(table[2 * pays.astype(np.intp) + costs])
 
 
 ESTIMATED = 10
@@ -420,7 +419,7 @@ _FARTHEST = 1e100
 """Standardised scores are cut here: no Gaussian one comes near, and their squares stay floats."""
 
 
-def evidence_against(mus: Floats, inside: Scores, outside: Scores) -> Floats:
+def evidence_against(mus: Floats, inside: Floats, outside: Floats) -> Floats:
     """Return the largest log likelihood ratio against each of (g,) claims of mu at any of (k,) pairs, at least 0.
 
     With a claim every smaller one is refuted.
@@ -432,7 +431,7 @@ def evidence_against(mus: Floats, inside: Scores, outside: Scores) -> Floats:
     # In units of the largest score the squares stay floats.
     unit = unit_of(*first)
     x, y = (side / unit for side in first)
-    # Scores that do not vary are not Gaussian: nothing is ever proved from them.
+    # Floats that do not vary are not Gaussian: nothing is ever proved from them.
     if inside.size <= ESTIMATED or not min(np.ptp(x), np.ptp(y)) > 0.0:
         return best
     shift = unit * float(0.5 * (np.mean(x) + np.mean(y)))
@@ -464,7 +463,7 @@ def _predicted(x: Floats, y: Floats, sums: Floats, n: Floats) -> Floats:
     wide = variance * (1.0 + 1.0 / n)
     with np.errstate(over="ignore"):  # minus infinity: from then on nothing is ever proved
         strays = ((x - mean_x) ** 2 + (y - mean_y) ** 2) / wide
-    return np.asarray(-np.log(wide) - 0.5 * strays, dtype=np.float64)
+    return np.asarray(-np.log(wide) - 0.5 * strays)
 
 
 def _largest(sums: Floats, n: Floats, mu: float) -> Floats:
@@ -480,4 +479,4 @@ def _largest(sums: Floats, n: Floats, mu: float) -> Floats:
     a, b = squares + 0.5 * n * d**2, 0.5 * n * d * mu
     u = (b + np.sqrt(b**2 + 8.0 * n * a)) / (2.0 * a)
     bound = 2.0 * n * np.log(u) - 0.5 * (squares * u**2 + 0.5 * n * (d * u - mu) ** 2)
-    return np.asarray(np.where(d <= mu * np.sqrt(squares / (2.0 * n)), free, bound), dtype=np.float64)
+    return np.asarray(np.where(d <= mu * np.sqrt(squares / (2.0 * n)), free, bound))

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ClaimKind, EmpiricalBound
 from dpzv_audit.statistics.assumptions import GAUSSIAN_ASSUMPTION, gaussian_assumption
+from dpzv_audit.statistics.binomial import Floats
 from dpzv_audit.statistics.families import GAUSSIAN, CurveFamily, epsilon_delta_family
-
-Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,7 @@ class AuditSettings:
         """The chance of a bound above the truth that may be spent."""
         return 1.0 - self.confidence
 
-    def assumption(self, family: CurveFamily, in_scores: Scores, out_scores: Scores) -> str:
+    def assumption(self, family: CurveFamily, in_scores: Floats, out_scores: Floats) -> str:
         """Return what an epsilon from a theta of `family` rests on; "" for nothing but what is vouched for."""
         if family.claim_kind == "epsilon-delta":
             return ""
@@ -74,12 +73,12 @@ class Estimator:
     `refutes` is False for an estimator that informs only: it has no p-value.
     """
 
-    function: Callable[[Scores, Scores, AuditSettings], Proof]
+    function: Callable[[Floats, Floats, AuditSettings], Proof]
     claim_kind: ClaimKind
     summary: str
     refutes: bool = True
 
-    def bound(self, name: str, in_scores: Scores, out_scores: Scores, settings: AuditSettings) -> EmpiricalBound:
+    def bound(self, name: str, in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> EmpiricalBound:
         """Return what the estimator, called `name`, proves from (n,) and (m,) finite scores."""
         found = self.function(in_scores, out_scores, settings)
         family = found.family or epsilon_delta_family(settings.delta)
@@ -101,7 +100,7 @@ class Estimator:
         )
 
 
-def check_scores(name: str, scores: ArrayLike) -> Scores:
+def check_scores(name: str, scores: ArrayLike) -> Floats:
     """Return `scores` as a new (n,) float64 array, n >= 1, all finite.
 
     Raises `InputError` naming `name` and, for a number that is not finite, its row counted from 1.

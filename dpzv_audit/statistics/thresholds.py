@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpzv_audit.seeds import Purpose, stream
 from dpzv_audit.statistics.assumptions import LEAST_SCORES, anderson_darling_p_value, equal_variance_p_value, unit_of
-from dpzv_audit.statistics.binomial import Counts, upper_limit
+from dpzv_audit.statistics.binomial import Counts, Floats, upper_limit
 
-Scores = NDArray[np.float64]
-Objective = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+Objective = Callable[[Floats, Floats], Floats]
 """From upper limits on (the strict rate, the other rate) to the bound they prove, `-inf` for none."""
 
 LEAST_A_SIDE = 8
@@ -52,14 +50,14 @@ class Rule:
 class Rates:
     """Four (t,) arrays of chances at candidate thresholds: a score of the side at or below, at or above."""
 
-    threshold: Scores
-    in_below: Scores
-    in_above: Scores
-    out_below: Scores
-    out_above: Scores
+    threshold: Floats
+    in_below: Floats
+    in_above: Floats
+    out_below: Floats
+    out_above: Floats
     fitted: bool
 
-    def errors(self, in_is_high: bool) -> tuple[Scores, Scores]:
+    def errors(self, in_is_high: bool) -> tuple[Floats, Floats]:
         """Return (false positive rates, false negative rates) of "in beyond the threshold"."""
         return (self.out_above, self.in_below) if in_is_high else (self.out_below, self.in_above)
 
@@ -73,7 +71,7 @@ def pilot_size(n: int) -> int:
     return min(max(share, 5), n // 4)
 
 
-def split_pilot(scores: Scores, seed: int) -> tuple[Scores, Scores]:
+def split_pilot(scores: Floats, seed: int) -> tuple[Floats, Floats]:
     """Return (pilot, rest) of (n,) scores, n >= 8, drawn at random from `seed`.
 
     Two sides of one size give the same places to their pilots, so that where row i of both files came from
@@ -84,7 +82,7 @@ def split_pilot(scores: Scores, seed: int) -> tuple[Scores, Scores]:
     return scores[order[:cut]], scores[np.sort(order[cut:])]
 
 
-def _fitted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates | None:
+def _fitted_rates(pilot_in: Floats, pilot_out: Floats) -> Rates | None:
     """Return Gaussian rates on a grid of thresholds, or None where the pilot is not plausibly Gaussian."""
     for side in (pilot_in, pilot_out):
         if side.min() == side.max():
@@ -103,7 +101,7 @@ def _fitted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates | None:
     return Rates(t, ndtr(z_in), ndtr(-z_in), ndtr(z_out), ndtr(-z_out), True)
 
 
-def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
+def _counted_rates(pilot_in: Floats, pilot_out: Floats) -> Rates:
     """Return the pilot's own rates, (count + 1/2) / (n + 1), half-way between neighbouring scores."""
     values = np.unique(np.concatenate([pilot_in, pilot_out]))
     # Equal scores that rounding told apart are one score: a threshold among them would find only ties.
@@ -113,7 +111,7 @@ def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
     if t.size > _MOST_CANDIDATES:
         t = t[np.unique(np.linspace(0, t.size - 1, _MOST_CANDIDATES).round().astype(np.intp))]
 
-    def rates(side: Scores) -> tuple[Any, Any]:
+    def rates(side: Floats) -> tuple[Any, Any]:
         ordered = np.sort(side)
         below = np.searchsorted(ordered, t, side="right")
         above = side.size - np.searchsorted(ordered, t, side="left")
@@ -122,7 +120,7 @@ def _counted_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
     return Rates(t, *rates(pilot_in), *rates(pilot_out), False)
 
 
-def candidate_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
+def candidate_rates(pilot_in: Floats, pilot_out: Floats) -> Rates:
     """Return candidate thresholds with their rates, from (m,) and (k,) finite scores, m, k >= 2.
 
     Gaussian rates (one variance unless an F test objects at 1%), or, when an Anderson-Darling test at 1% says that a
@@ -139,10 +137,10 @@ def candidate_rates(pilot_in: Scores, pilot_out: Scores) -> Rates:
 
 @dataclass(frozen=True)
 class Pilot:
-    """Scores of each side on which a rule is chosen for `n_in` + `n_out` further ones."""
+    """Floats of each side on which a rule is chosen for `n_in` + `n_out` further ones."""
 
-    inside: Scores
-    outside: Scores
+    inside: Floats
+    outside: Floats
     n_in: int
     n_out: int
 
@@ -162,7 +160,7 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
     Searches thresholds, both directions, both tails and the `shares` of `error` given to the strict rate.
     """
     rates, n_in, n_out = pilot.plan()
-    spent = np.asarray(shares, dtype=np.float64)[:, None]
+    spent = np.array(shares)[:, None]
     best_value, best = -math.inf, (0, 0, True, True)
     for in_is_high in (True, False):
         fpr, fnr = rates.errors(in_is_high)
@@ -195,7 +193,7 @@ def choose_rule(pilot: Pilot, error: float, *, objective: Objective, shares: tup
     )
 
 
-def error_counts(in_scores: Scores, out_scores: Scores, rule: Rule) -> Counts:
+def error_counts(in_scores: Floats, out_scores: Floats, rule: Rule) -> Counts:
     """Return the errors of `rule`; a score equal to the threshold is one."""
     sign = 1.0 if rule.in_is_high else -1.0
     return Counts(

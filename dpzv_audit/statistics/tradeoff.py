@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpzv_audit.errors import check_count, check_probability
-from dpzv_audit.statistics.binomial import lower_limit, upper_limit
+from dpzv_audit.statistics.binomial import Floats, lower_limit, upper_limit
 from dpzv_audit.statistics.settings import check_scores
 
-Floats = NDArray[np.float64]
 _MOST_RANKS = 80
 
 
