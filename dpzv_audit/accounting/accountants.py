@@ -10,29 +10,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
 from dpzv_audit.accounting.bounds import (
-    DELTA,
-    ESTIMATE,
     LARGEST_EPSILON,
-    LOWER,
-    UPPER,
     Accountant,
     Number,
     Question,
     Refusal,
     SampledView,
     accountant,
-    counted_lines,
-    n,
-    noise_lines,
-    noises,
-    reading,
-    sampled_lines,
 )
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES
 from dpzv_audit.accounting.gaussian import (
@@ -70,17 +60,7 @@ def prv(asked: Question) -> Number | Refusal:
         fast=asked.fast,
         enough=asked.enough,
     )
-
-    how = "L = sum of ln P(x)/Q(x), x ~ P; delta(eps) = E[(1 - e^(eps - L))+]"
-    at = f"eps in [{LOWER}, {UPPER}], estimate {ESTIMATE}"
-    formula = [*sampled_lines(asked), f"{how} = {n(asked.delta)} at {at}"]
-    return Number(epsilon=answer.epsilon, note=answer.note, formula=formula, own_gaps=asked.own_gaps)
-
-
-def _of_mu(asked: Question, mu: float, lines: list[str], **others: Any) -> Number:
-    """Return the number of a Gaussian-DP `mu`; `lines` say how it comes about."""
-    epsilon = exactly(epsilon_from_mu(mu, asked.delta))
-    return Number(epsilon=epsilon, mu=mu, formula=[*lines, reading(asked, mu)], **others)
+    return Number(epsilon=answer.epsilon, note=answer.note, own_gaps=asked.own_gaps)
 
 
 def paper_mu(release: Release) -> float:
@@ -107,18 +87,20 @@ def gdp_paper(asked: Question) -> Number | Refusal:
     if whole and any(part.certain_mu(asked.neighbours) or part.server_noise_multiplier is not None for part in parts):
         return Refusal("theorem 5.1 counts the scalars of batches, not what the server's own updates release")
 
-    lines = []
-    for part in parts:
-        scalars = part.rounds * part.directions
-        given = f"2 x {n(part.clip)} x sqrt({scalars}) / ({n(part.records)} x {n(part.sigma)})"
-        lines.append(f"mu = 2 C sqrt(T) / (D sigma) = {given} = {n(paper_mu(part))}")
-    mu = math.hypot(*(paper_mu(part) for part in parts))
+    mus = [paper_mu(part) for part in parts]
+    mu = math.hypot(*mus)
     own_gaps: tuple[str, ...] = ()
     why = "every batch holds all records: no sampling to count on"
     if not whole:
         why = "takes mu down by the sampling rate, which needs secret ids and holds only approximately"
         own_gaps = ("known-ids",) if asked.knows_ids else ("clt",)
-    return _of_mu(asked, mu, lines, note=f"theorem 5.1 as claimed; {why}", own_gaps=own_gaps)
+    return Number(
+        epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
+        mu=mu,
+        note=f"theorem 5.1 as claimed; {why}",
+        own_gaps=own_gaps,
+        shown=list(zip(parts, mus, strict=True)),
+    )
 
 
 def log_clt_mu(rate: float, rounds: int, z: float, *, uniform: bool) -> float:
@@ -165,20 +147,14 @@ def gdp_clt(asked: Question) -> Number | Refusal:
     if max(logs) > math.log(LARGEST_MU):
         return Refusal("vacuous (> 100): at so little noise the approximation has no finite value")
 
-    lines = []
-    for part, z, log_mu in zip(asked.parts, map(n, noise), logs, strict=True):
-        rate = n(part.rate) if part.sample_rate else f"{part.batch_size}/{part.dataset_size}"
-        root = f"sqrt({part.rounds} (e^(1/{z}^2) - 1))"
-        if uniform:
-            root = f"sqrt(2 x {part.rounds} (e^(1/{z}^2) Phi(1.5/{z}) + 3 Phi(-0.5/{z}) - 2))"
-        lines += noise_lines(part, asked.neighbours)
-        lines.append(f"mu = r sqrt(...) = {rate} {root} = {n(math.exp(log_mu))}")
-    return _of_mu(
-        asked,
-        math.hypot(*(math.exp(log) for log in logs), *asked.certain),
-        lines,
+    mus = [math.exp(log_mu) for log_mu in logs]
+    mu = math.hypot(*mus, *asked.certain)
+    return Number(
+        epsilon=exactly(epsilon_from_mu(mu, asked.delta)),
+        mu=mu,
         note="central-limit approximation; an approximation, not a bound",
         own_gaps=("known-ids", "clt") if asked.knows_ids else ("clt",),
+        shown=list(zip(asked.parts, noise, mus, strict=True)),
     )
 
 
@@ -200,15 +176,10 @@ def gdp_exact(asked: Question) -> Number | Refusal:
         raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
     certain_mu = math.hypot(*asked.certain)
     note = " and ".join(_counted(part) for part in asked.counted)
-    total, random = counted_lines(asked)
-    mu, formula = None, [*noises(asked), f"{total}{random}"]
-    if random:
-        formula.append(f"E[{DELTA.split(' = ')[0]}] = {n(asked.delta)} at eps = {UPPER}, where {DELTA}")
-    else:
-        mu = math.hypot(certain_mu, *(math.sqrt(part.fixed or 0) * part.mu for part in asked.counted))
-        formula = [*noises(asked), f"{total} = {n(mu)}^2", reading(asked, mu)]
+    fixed = [math.sqrt(part.fixed) * part.mu for part in asked.counted if part.fixed is not None]
+    mu = math.hypot(certain_mu, *fixed) if len(fixed) == len(asked.counted) else None
     epsilon = participations_epsilon(asked.counted, delta=asked.delta, certain_mu=certain_mu)
-    return Number(epsilon=epsilon, mu=mu, note=note, formula=formula)
+    return Number(epsilon=epsilon, mu=mu, note=note)
 
 
 def _counted(part: Participation) -> str:
@@ -222,10 +193,10 @@ _ORDERS = np.geomspace(1e-6, 1e8, 4000)
 
 
 class _Renyi(NamedTuple):
-    """An `epsilon` from ln E[e^(s L)] = `log_moment` at order s > 0; infinite s: the largest loss there is."""
+    """An `epsilon` from ln E[e^(s L)] = `log_moment` at order s > 0; without s: the largest loss there is."""
 
     epsilon: float
-    order: float
+    order: float | None
     log_moment: float
     kind: PairKind | None
     """Direction of sampling with secret ids; None: known ids."""
@@ -236,7 +207,7 @@ def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> _Renyi:
     moments = sampled_moments(kind, view.parts, certain_mu=math.hypot(*view.certain), delta=delta)
     epsilon = math.inf if moments is None else moments.epsilon(delta)
     if moments is None or not epsilon < moments.ceiling:
-        return _Renyi(epsilon, math.inf, math.inf, kind)
+        return _Renyi(epsilon, None, math.inf, kind)
     _, order = epsilon_of_moments(ORDERS, moments.up, delta - moments.outside)
     return _Renyi(epsilon, order, float(moments.log_moment(np.array([order]))[0]), kind)
 
@@ -282,21 +253,10 @@ def rdp(asked: Question) -> Number | Refusal:
     if not found.epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise no order gives a finite value")
 
-    if found.kind is None:
+    how = "sampling with secret ids"
+    if found.kind is None and found.order is not None:
         how = f"known ids, order {1.0 + found.order:.4g}"
-        lines = [*noises(asked), f"{''.join(counted_lines(asked))}; ln E[e^(s L)] = ln E_n[e^(s (s + 1)/2 mu^2)]"]
-    else:
-        how = "sampling with secret ids"
-        lines = [*sampled_lines(asked), f"L = sum of ln P(x)/Q(x), x ~ P ({found.kind})"]
-    if math.isinf(found.order):
-        lines.append(f"eps = {UPPER}, the largest loss of all rounds but for {n(asked.delta)} of P")
-    else:
-        form = "(ln E[e^(s L)] + s ln s - (1 + s) ln(1 + s) - ln delta)/s"
-        lines += [
-            f"ln E[e^(s L)] = {n(found.log_moment)} at s = {n(found.order)}, the best of many orders",
-            f"eps = {form} = {UPPER} at delta = {n(asked.delta)}",
-        ]
-    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}", formula=lines)
+    return Number(epsilon=exactly(found.epsilon), note=f"Renyi DP, {how}", shown=found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,19 +331,7 @@ def advanced_composition(asked: Question) -> Number | Refusal:
     epsilon, steps, how = min(found, key=lambda form: form[0])
     if not epsilon < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): at so little noise advanced composition has no finite value")
-
-    lines = [*noises(asked), f"each round (eps_0, delta_0) by {DELTA}"]
-    for step in steps:
-        at = f"delta_0 = {n(step.delta)}, mu = {n(step.mu)}"
-        if step.rate < 1.0:
-            at += f": ln(1 + r (e^eps_1 - 1)), eps_1 at delta_0/r, r = {n(step.rate)}"
-        lines.append(f"n = {step.count} of eps_0 = {n(step.epsilon)} at {at}")
-    form = "eps = sqrt(2 ln(1/delta') sum n eps_0^2) + sum n eps_0 (e^eps_0 - 1)"
-    half, spent = asked.delta / 2.0, sum(step.count * step.delta for step in steps)
-    rest = half - spent
-    chance = f", {n(rest)} for a count above n" if rest > 1e-6 * asked.delta else ""
-    lines.append(f"{form} = {n(epsilon)}; delta' = {n(half)}, {n(spent)} for the rounds{chance}")
-    return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}", formula=lines)
+    return Number(epsilon=exactly(epsilon), note=f"advanced composition, {how}", shown=steps)
 
 
 def composed_epsilon(epsilon: float, rounds: int, slack: float) -> float:
@@ -423,20 +371,12 @@ def czofo_theorem(asked: Question) -> Number | Refusal:
     composed = composed_epsilon(epsilon, part.rounds, half)
     if not composed < LARGEST_EPSILON:
         return Refusal("vacuous (> 100): the formula has no finite value")
-    delta, prime = n(each), n(half)
-    given = f"2 x {n(part.clip)} sqrt(2 ln(1.25/{delta})) / ({n(part.records)} x {n(part.sigma)})"
-    whole = f"sqrt(2 x {part.rounds} ln(1/{prime})) eps + {part.rounds} eps (e^eps - 1)"
-    total = n(part.rounds * each + half)
     return Number(
         epsilon=exactly(composed),
-        formula=[
-            f"eps = 2 zeta sqrt(2 ln(1.25/delta_0)) / (N sigma_s) = {given} = {n(epsilon)} a round",
-            f"epsbar = sqrt(2 T ln(1/delta')) eps + T eps (e^eps - 1) = {whole} = {n(composed)}",
-            f"deltabar = T delta_0 + delta' = {part.rounds} x {delta} + {prime} = {total}",
-        ],
         note=f"theorem 4.1, epsilon {epsilon:.4g} a round; takes the variance of the direction for noise, and the "
         "estimate for Gaussian",
         own_gaps=("clt",),
+        shown=epsilon,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
@@ -26,9 +26,9 @@ class Number:
     epsilon: EpsilonRange
     note: str
     """What was computed, and why it has gaps of its own."""
-    formula: Sequence[str]
-    """How the range comes about, the numbers put in, one formula per line; its ends stand as `LOWER` and the like."""
     mu: float | None = None
+    shown: object = None
+    """What the accountant's macro in `templates/formulas.jinja` shows besides, where it does."""
     own_gaps: tuple[str, ...] = ()
     """Gaps of this accountant's number besides those of the release."""
 
@@ -267,77 +267,3 @@ class SampledView:
 def _no_accountant(samplers: Iterable[str]) -> Refusal:
     names = ", ".join(dict.fromkeys(samplers))
     return Refusal(f"no trusted accountant for secret ids with the {names} sampler")
-
-
-LOWER, ESTIMATE, UPPER = "{e.lower:.6g}", "{e.estimate:.6g}", "{e.upper:.6g}"
-"""What stands in a formula for the numbers of the range."""
-DELTA = "delta(eps; mu) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)"
-
-_PAIRS: dict[PairKind, tuple[str, str]] = {
-    "remove": ("P = (1-r) N(0, z^2) + r N(1, z^2) against Q = N(0, z^2), both ways round", "one contribution"),
-    "replace": ("P = (1-r) N(0, z^2) + r N(1, z^2) against Q = (1-r) N(0, z^2) + r N(-1, z^2)", "one contribution"),
-    "fixed-size": (
-        "the pair of least divergence above P = (1-r) N(0, z^2) + r N(1, z^2) against Q = N(0, z^2), both ways round",
-        "the 2c by which a batch with one record exchanged moves",
-    ),
-}
-
-
-def n(value: float) -> str:
-    """Return a number to six digits."""
-    return f"{value:.6g}"
-
-
-def noise_lines(part: Release, relation: NeighbourRelation) -> list[str]:
-    """Return the sensitivity and the noise of one release, and what a participation costs."""
-    s, z, mu = part.sensitivity(relation), part.noise_multiplier(relation), part.participation_mu(relation)
-    two, times = ("2 ", "2 x ") if s > 1.5 * part.contribution else ("", "")
-    size = f"{two}C = {times}{n(part.clip)}"
-    if part.channel == "scalar":
-        size = f"{two}C/B = {times}{n(part.clip)}/{part.batch_size}"
-    lines = [f"s = {size} = {n(s)} ({relation}); z = sigma/s = {n(part.sigma)}/{n(s)} = {n(z)}"]
-    server = ""
-    if part.server_noise_multiplier is not None:
-        server = f" + 1/{n(part.server_noise_multiplier / (2.0 if relation in REPLACES else 1.0))}^2"
-    if server or part.directions > 1:
-        lines.append(f"one participation: mu = sqrt({part.directions}/{n(z)}^2{server}) = {n(mu)}")
-    certain = part.certain_mu(relation)
-    if certain > 0.0:
-        messages = [f"{part.whole_data_rounds} messages about all records"] if part.whole_data_rounds else []
-        updates = ["the server's own updates"] if part.server_mu else []
-        lines.append(f"besides the batches: mu_0 = {n(certain)} ({' and '.join(messages + updates)})")
-    return lines
-
-
-def noises(asked: Question) -> list[str]:
-    """Return `noise_lines` of every part."""
-    return [line for part in asked.parts for line in noise_lines(part, asked.neighbours)]
-
-
-def reading(asked: Question, mu: float) -> str:
-    """Return how epsilon follows from `mu`."""
-    return f"{DELTA}; = {n(asked.delta)} at mu = {n(mu)}, eps = {UPPER}"
-
-
-def counted_lines(asked: Question) -> tuple[str, str]:
-    """Return mu^2 as the sum over participations and what is certain, and the laws of the counts that are random."""
-    terms = [f"{'n' if part.fixed is None else part.fixed} x {n(part.mu)}^2" for part in asked.counted]
-    terms += [f"{n(mu)}^2" for mu in asked.certain if mu > 0.0]
-    return f"mu^2 = {' + '.join(terms)}", "".join(f", {_law(part)}" for part in asked.counted if part.fixed is None)
-
-
-def _law(part: Participation) -> str:
-    law = f"n ~ Binomial({part.rounds}, {n(part.rate)})"
-    return law if part.cap is None else f"{law} but at most {part.cap}"
-
-
-def sampled_lines(asked: Question) -> list[str]:
-    """Return the pairs that sampling with secret ids composes."""
-    view = asked.sampled
-    assert isinstance(view, SampledView)
-    lines = noises(asked)
-    for part in view.parts:
-        pair, unit = _PAIRS[part.kind(view.kinds[0])]
-        lines.append(f"{part.rounds} rounds of {pair}, in units of {unit}: r = {n(part.rate)}, z = {n(part.noise)}")
-    certain = math.hypot(*view.certain)
-    return [*lines, f"and one Gaussian of mu = {n(certain)}"] if certain > 0.0 else lines

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from dpzv_audit.accounting.accountants import ACCOUNTANTS, upper_bounds
-from dpzv_audit.accounting.bounds import Question, Refusal
+from dpzv_audit.accounting.bounds import Question
 from dpzv_audit.accounting.gaps import ADVERSARY_NAMES, GAPS, treatment
 from dpzv_audit.accounting.release import (
     CHANNELS,
@@ -38,10 +42,20 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     """Return the explanation of `bound`, an answer of one of the accountants for `release`."""
     asked = Question(release, bound.adversary, bound.neighbours, bound.delta, fast=True)
     accountant, assumes = ACCOUNTANTS[bound.accountant], _assumptions(asked.parts, bound)
-    if bound.epsilon is None or isinstance(answer := accountant.answer(asked), Refusal):
+    if bound.epsilon is None:
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
-    formula = tuple(line.format(e=bound.epsilon) for line in answer.formula)
+    text = getattr(_formulas(), accountant.answer.__name__)(asked, accountant.answer(asked), bound.epsilon)
+    formula = tuple(line for line in text.splitlines() if line)
     return Explanation(formula=formula, source=accountant.source, assumes=assumes)
+
+
+@cache
+def _formulas() -> Any:
+    """Return the macros of `templates/formulas.jinja`."""
+    loader = PackageLoader("dpzv_audit.accounting")
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"n": "{:.6g}".format, "hypot": lambda numbers: math.hypot(*numbers)}
+    return made.get_template("formulas.jinja").module
 
 
 _TABLES = Path(__file__).parent / "tables"
