@@ -8,10 +8,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dpzv_audit", "mechanisms", "attacks", "reports")
 LOOSE = ("dict[str, Any]", "Mapping[str, Any]")
 BORDER = {
-    # Flags of the command line and options of a method or an attack by name, which their declarations check.
+    # Options of an attack by name, which its declaration checks.
     "attacks/core/contract.py": {"own_options"},
-    "dpzv_audit/cli/listing.py": {"listed"},
-    "dpzv_audit/cli/options.py": {"choose", "parsed_settings"},
 }
 """What still takes or gives one, by file: nothing is to be added."""
 ROWS = "dpzv_audit/reproduce/"

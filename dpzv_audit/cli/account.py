@@ -13,8 +13,8 @@ from dpzv_audit.accounting import calibrate as solved
 from dpzv_audit.accounting.explain import table_markdown
 from dpzv_audit.accounting.release import NEIGHBOURS, AnyRelease
 from dpzv_audit.cli import account_view as view
-from dpzv_audit.cli.flags import DEFAULT_DELTA, Positive, flags_given, takes
-from dpzv_audit.cli.output import Output, print_table, refuse_beside, save
+from dpzv_audit.cli.flags import DEFAULT_DELTA, Positive, flags_given, refuse, takes
+from dpzv_audit.cli.output import Output, print_table, save
 from dpzv_audit.cli.releases import ReleaseFlags, others
 from dpzv_audit.cli.summary import sentence_of
 from dpzv_audit.errors import InputError
@@ -29,8 +29,8 @@ def account(
     ctx: typer.Context,
     of: ReleaseFlags,
     noise_multiplier: Positive | None = None,
-    neighbours: NeighbourRelation | Literal["all"] | None = None,
-    adversary: AdversaryName | Literal["all"] | None = None,
+    neighbours: Literal[NeighbourRelation, "all"] | None = None,
+    adversary: Literal[AdversaryName, "all"] | None = None,
     everything: Annotated[bool, "--all"] = False,
     also: list[str] | None = None,
     fast: bool = False,
@@ -61,8 +61,10 @@ def account(
         out DIR: Folder that receives the result and its figures.
     """
     if documentation:
-        beside = [flag for flag in flags_given(ctx) if flag not in ("--table", "--quiet")]
-        refuse_beside("--table", beside, "prints every case as Markdown")
+        given = flags_given(ctx)
+        given.pop("quiet", None)
+        del given["table"]
+        refuse(given, given, "does not go with --table, which prints every case as Markdown")
         typer.echo(table_markdown(), nl=False)
         return
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, check_choice, flags_given, takes
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from dpzv_audit.cli.options import DataFlags, choose, parsed_settings
-from dpzv_audit.cli.output import Output, choose_device, print_table, refuse_beside, save
+from dpzv_audit.cli.output import Output, choose_device, print_table, save
 from dpzv_audit.cli.summary import table_from
-from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.errors import AuditError, InputError, check_names
 from dpzv_audit.runs import run_name
 
 if TYPE_CHECKING:
@@ -65,14 +65,16 @@ def attack(
     from dpzv_audit.evidence.training import attack_result
 
     if self_check:
-        unused = [flag for flag in flags_given(ctx) if flag in ("--runs", "--chunk", "--confidence", "--out")]
-        refuse_beside("--self-check", unused, "runs the controls alone, at an error of its own, and writes no folder")
+        why = (
+            "does not go with --self-check, which runs the controls alone, at an error of its own, and writes no folder"
+        )
+        refuse(flags_given(ctx), ("runs", "chunk", "confidence", "out"), why)
     spec = attack_named(attack)
     adversary = spec.adversaries[0] if adversary is None else adversary
-    own = parsed_settings("attack_set", attack_settings or [], spec.options)
+    own = parsed_settings("attack_set", attack_settings, spec.options)
     for key, value, usual in (("rule", rule, "argmin"), ("estimator", estimator, "ridge")):
         if key in spec.options:
-            check_choice(key, value, spec.choices[key])
+            check_names(key, [value], spec.choices[key])
             if value not in (usual, own.get(key, value)):
                 raise InputError(f"which contradicts the {own[key]} of ‹attack_set›, must be given once", key, value)
             own = {key: value, **own}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,9 +21,10 @@ from dpzv_audit.cli.flags import (
     WorkerFlags,
     flag,
     flags_set,
+    refuse,
     takes,
 )
-from dpzv_audit.cli.options import DataFlags, choose, configure
+from dpzv_audit.cli.options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
 from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, save
 from dpzv_audit.cli.summary import planted_markdown, planted_table, table_from
 from dpzv_audit.errors import InputError, check_count
@@ -107,8 +108,7 @@ def show(outcome: AuditOutcome, table: str, game: GameFlags, output: Output) -> 
     game.fail(result.privacy.conclusion)
 
 
-_DATA = [one.name for one in fields(DataFlags) if one.name != "clients"]
-_UNTRAINED = (*_DATA, "data_option", "epochs", "canary_norm", "canaries", "device")
+_UNTRAINED = (*NAMED_ONLY, "data_option", "csv", *CSV_ONLY, "epochs", "canary_norm", "canaries", "device")
 """Options that say nothing to a simulation."""
 _BOTH_WORLDS = ("runs", "chunk", "jobs", "executor", "scheduler", "max_minutes", "resume")
 
@@ -160,20 +160,20 @@ def audit_method(
     if canary_norm is not None and canary != "state":
         raise InputError(f"--canary-norm goes with --canary state, not {canary}: no other has features to make large")
     if canaries is not None:
-        _refuse(given, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
+        refuse(given, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
     worlds = {"others": others, "neighbours": neighbours, "canary": canary}
     norm = {} if canary_norm is None else {"norm": canary_norm}
     plan = game.plan(**worlds, **norm)
     play: Callable[..., AuditOutcome]
     if simulate:
-        _refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
+        refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
         for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):
             if value is None:
                 raise InputError(f"{flag(name)} is missing: --simulate needs --dataset-size D and --rounds T")
         deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
         play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary, seed=game.seed)
     else:
-        _refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
+        refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
         choice = choose(training, data, quiet=output.quiet)
         case = Case(**vars(choice), adversary=adversary, seed=game.seed, device=choose_device(device))
         play = partial(audit_outcome, case)
@@ -182,13 +182,6 @@ def audit_method(
     with kept_for_resume(game.chunks, "*.npz"), output.progress() as reporter:
         outcome = play(audit=plan, reporter=reporter)
     show(outcome, "audit", game, output)
-
-
-def _refuse(given: Collection[str], names: Iterable[str], why: str) -> None:
-    """Raise `InputError` for the first of the options `names` that was given."""
-    for name in names:
-        if name in given:
-            raise InputError(f"{flag(name)} {why}")
 
 
 PLANTED_PREFIX = "planted:"

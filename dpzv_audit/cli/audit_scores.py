@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 from rich.text import Text
 
-from dpzv_audit.cli.flags import DEFAULT_DELTA, Probability, Whole, in_registry, takes
+from dpzv_audit.cli.flags import DEFAULT_DELTA, Probability, Whole, among, number_in, takes
 from dpzv_audit.cli.output import Output, print_table, table_of
 from dpzv_audit.cli.summary import at_least, sentence_of
 from dpzv_audit.errors import AuditError, InputError, check_count
@@ -21,7 +21,7 @@ from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import JudgedBound, ScoresClaim, ScoresResult
 from dpzv_audit.statistics.assumptions import dependence
 from dpzv_audit.statistics.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
-from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, audit_scores, can_refute, may_refute
+from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.statistics.families import FAMILIES, CurveFamily, sampled_family
 from dpzv_audit.statistics.fixed import expected_bound
 from dpzv_audit.statistics.scores import load_scores
@@ -34,13 +34,14 @@ FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|r
 CHECKED_SCORES = 1000
 DEFAULT_AUDITS = 200
 DEFAULT_FAMILY = "gaussian"
+Estimators = Annotated[list[str] | None, among(*ESTIMATORS)]
 
 
 @takes
 def audit_coverage(
     *,
     audits: Annotated[int, partial(check_count, least=2)] = DEFAULT_AUDITS,
-    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics.estimators", "ESTIMATORS")] = None,
+    estimator: Estimators = None,
     delta: Probability = DEFAULT_DELTA,
     confidence: Probability = 0.95,
     seed: Whole = 0,
@@ -121,10 +122,7 @@ def family_of(text: str) -> CurveFamily:
 
 
 def _number(text: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
+    number = number_in(value)
     if not math.isfinite(number):
         raise InputError(f": {value!r} is no number, must be {FAMILY_HELP}", "family", text)
     return number
@@ -157,7 +155,7 @@ class ScoreFlags:
     epsilon: Annotated[float | None, _claimable] = None
     delta: Probability = DEFAULT_DELTA
     confidence: Probability = 0.95
-    estimator: Annotated[list[str] | None, in_registry("dpzv_audit.statistics.estimators", "ESTIMATORS")] = None
+    estimator: Estimators = None
     exactly_gaussian: bool = False
     family: str = DEFAULT_FAMILY
     coin_flips: bool = False

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import math
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from dpzv_audit.errors import AuditError, check_count, check_positive, check_probability, unknown_name
+from dpzv_audit.errors import AuditError, InputError, check_count, check_names, check_positive, check_probability
 
 if TYPE_CHECKING:
     from dpzv_audit.execution.executor import Workers
@@ -76,8 +76,6 @@ def _option(name: str, hint: Any, default: object, said: Mapping[str, tuple[str 
     if kind is not typer.Context and not any(isinstance(rule, typer.models.ParameterInfo) for rule in rules):
         spelled = [rule for rule in rules if isinstance(rule, str)] or [flag(name)]
         metavar, words = said.get(name, (None, ""))
-        kind, choices = _worded(kind)
-        rules = (*rules, *([among(*choices)] if choices else []))
         checks = [partial(rule, option_of(spelled[0])) for rule in rules if callable(rule)]
         hint = Annotated[kind, typer.Option(*spelled, metavar=metavar, help=words), *checks]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
@@ -92,27 +90,17 @@ def _check(parameter: inspect.Parameter, value: Any) -> None:
 
 
 def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type without what is said of it, and that: of `Annotated`, also as one of two types beside None."""
-    if get_origin(hint) is Annotated:
-        kind, rules = _unpacked(hint.__origin__)
-        return kind, (*rules, *hint.__metadata__)
-    if get_origin(hint) in (Union, types.UnionType):
-        for part in get_args(hint):
-            if get_origin(part) is Annotated:
-                return part.__origin__ | None, part.__metadata__
-    return hint, ()
-
-
-def _worded(kind: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return a type with `str` in place of each `Literal`, and the words that those allow."""
-    if get_origin(kind) is Literal:
-        return str, get_args(kind)
-    parts = [_worded(part) for part in get_args(kind)]
-    words = tuple(word for _, found in parts for word in found)
-    if not words:
-        return kind, ()
-    several = list in (get_origin(kind), *map(get_origin, get_args(kind)))
-    return (list[str] | None if several else str | None), words
+    """Return a type as typer takes it, and what is said of it: in `Annotated`, and a check for a `Literal`'s words."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return str, (among(*parts),)
+    if kind is Annotated:
+        inner, rules = _unpacked(parts[0])
+        return inner, (*rules, *parts[1:])
+    if kind is not list and types.NoneType not in parts:
+        return hint, ()
+    inner, rules = _unpacked(parts[0])
+    return list[inner] if kind is list else inner | None, rules  # type: ignore[valid-type]
 
 
 def _writable(name: str, out: Path) -> None:
@@ -122,21 +110,9 @@ def _writable(name: str, out: Path) -> None:
     check_out(out)
 
 
-def among(*allowed: str) -> Callable[[str, str], None]:
+def among(*allowed: str) -> Callable[[str, str], object]:
     """Return a check that a word is one of `allowed`."""
-    return lambda name, given: check_choice(name, given, allowed)
-
-
-def in_registry(module: str, registry: str) -> Callable[[str, str], None]:
-    """Return a check that a name is in a registry, whose module is not loaded before."""
-    return lambda name, given: check_choice(name, given, getattr(importlib.import_module(module), registry))
-
-
-def check_choice(flag: str, given: str, allowed: Iterable[str]) -> None:
-    """Raise `InputError` naming `flag`, and the nearest of `allowed`, unless `given` is one of them."""
-    names = list(allowed)
-    if given not in names:
-        raise unknown_name(flag, given, names)
+    return lambda name, given: check_names(name, [given], allowed)
 
 
 Count = Annotated[int, check_count]
@@ -203,8 +179,9 @@ class TrainingFlags:
 
     @property
     def given(self) -> dict[str, object]:
-        """Options by the method's setting, None where not given."""
-        return {name: value for name, value in vars(self).items() if name not in ("method", "settings")}
+        """Options that were given, by the method's setting."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in given.items() if name not in ("method", "settings")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,21 +239,35 @@ def renamed(arguments: list[str]) -> list[str]:
     return now
 
 
-def flags_given(ctx: typer.Context) -> list[str]:
-    """Return the flags on the command line, each by its long name."""
-    sources = {parameter.opts[0]: ctx.get_parameter_source(parameter.name or "") for parameter in ctx.command.params}
-    return [flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-
-
-def flags_set(ctx: typer.Context) -> dict[str, object]:
-    """Return what was given and is not the default, by option."""
+def flags_given(ctx: typer.Context) -> dict[str, str]:
+    """Return the flags on the command line by option, each by its long name."""
     found = {}
     for parameter in ctx.command.params:
-        value = ctx.params.get(parameter.name or "")
-        nothing = value is None or value is False or value in ("", [], ())
-        if not nothing and value != parameter.default:
-            found[option_of(parameter.opts[0])] = value
+        source = ctx.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            found[option_of(parameter.opts[0])] = parameter.opts[0]
     return found
+
+
+def flags_set(ctx: typer.Context) -> list[str]:
+    """Return the options that were given another value than their default."""
+    values = [(parameter, ctx.params.get(parameter.name or "")) for parameter in ctx.command.params]
+    return [option_of(one.opts[0]) for one, value in values if value not in (one.default, None, [], ())]
+
+
+def refuse(given: Collection[str], options: Iterable[str], why: str) -> None:
+    """Raise `InputError` for the first of `options` that is among the `given` ones."""
+    for option in options:
+        if option in given:
+            raise InputError(f"{flag(option)} {why}")
+
+
+def number_in(text: str) -> float:
+    """Return the number that a text is; nan where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def option_of(flag: str) -> str:
@@ -286,7 +277,7 @@ def option_of(flag: str) -> str:
 
 def as_given(ctx: typer.Context) -> Mapping[str, str]:
     """Return what the user typed for each field that a flag gave: the flag, or `--set KEY`."""
-    given = {option_of(name): name for name in flags_given(ctx)}
+    given = flags_given(ctx)
     for parameter, name in PAIRS.items():
         keys = [item.partition("=")[0].replace("-", "_") for item in ctx.params.get(parameter) or ()]
         given |= {key: f"{name} {key}" for key in keys}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Required, TypedDict
 
 import typer
 
@@ -60,37 +60,56 @@ def list_what(
                 typer.echo(f"{'':<{width}}    {line}")
 
 
-def listed(what: str) -> list[dict[str, Any]]:
-    """Return name and one-line summary of all in the registry `what`; `InputError` for an unknown one.
+class Files(TypedDict):
+    """Files of a data set: where they lie, their names, megabytes, origin, and whether `--download` fetches them."""
+
+    folder: str
+    names: str
+    megabytes: float | None
+    origin: str
+    download: bool
+
+
+class Item(TypedDict, total=False):
+    """An entry of a registry: its name and a one-line summary.
 
     Methods, attacks and data sets also have the `package` that brings them, and data sets `partitions` (name: clients,
-    the default first), `options` of their loader, and `files`, None where they are embedded: folder, names, megabytes,
-    origin and whether `--download` fetches them.
+    the default first), `options` of their loader, and `files`, None where they are embedded.
     """
+
+    name: Required[str]
+    summary: Required[str]
+    package: str
+    partitions: dict[str, str]
+    options: list[str]
+    files: Files | None
+
+
+def listed(what: str) -> list[Item]:
+    """Return all in the registry `what`; `InputError` for an unknown one."""
     if what not in REGISTRIES:
         raise unknown_name("what", what, REGISTRIES)
     module, name = REGISTRIES[what]
     registry: Mapping[str, Any] = getattr(importlib.import_module(module), name)
-    items = [{"name": key, "summary": _summary(entry)} for key, entry in registry.items()]
-    if isinstance(registry, Registry):
-        items = [{**item, "package": registry.package(item["name"])} for item in items]
-    return [{**item, **_dataset(registry[item["name"]])} for item in items] if what == "datasets" else items
+    items = []
+    for key, entry in registry.items():
+        summary = entry if isinstance(entry, str) else entry.summary
+        item = Item(name=key, summary=" ".join(summary.split()))
+        if isinstance(registry, Registry):
+            item["package"] = registry.package(key)
+        if isinstance(entry, DataSpec):
+            item["partitions"] = {name: way.takes for name, way in entry.partitions.items()}
+            item["options"] = list(entry.options)
+            item["files"] = _files(entry)
+        items.append(item)
+    return items
 
 
-def _dataset(spec: DataSpec) -> dict[str, Any]:
-    files = None
-    if spec.source is not None:
-        files = {
-            "folder": spec.source.folder,
-            "names": spec.source.names,
-            "megabytes": spec.source.size,
-            "origin": with_options(spec.source.origin, flag),
-            "download": bool(spec.remote),
-        }
-    partitions = {name: way.takes for name, way in spec.partitions.items()}
-    return {"partitions": partitions, "options": list(spec.options), "files": files}
-
-
-def _summary(entry: Any) -> str:
-    text: str = entry if isinstance(entry, str) else entry.summary
-    return " ".join(text.split())
+def _files(spec: DataSpec) -> Files | None:
+    source = spec.source
+    if source is None:
+        return None
+    origin = with_options(source.origin, flag)
+    return Files(
+        folder=source.folder, names=source.names, megabytes=source.size, origin=origin, download=bool(spec.remote)
+    )

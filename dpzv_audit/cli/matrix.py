@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.console import Console
 from rich.table import Table
 
-from dpzv_audit.cli.flags import Count, Probability, RunFlags, check_choice, takes
+from dpzv_audit.cli.flags import Count, Probability, RunFlags, takes
 from dpzv_audit.cli.options import DataFlags, load_data
 from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, repeatable_command_line, table_of
-from dpzv_audit.errors import AuditError, InputError
+from dpzv_audit.errors import AuditError, InputError, check_names
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import environment, json_text
 from dpzv_audit.store import hold, private_folder, write_atomically
@@ -141,9 +141,7 @@ def _names(flag: str, given: str, known: Any) -> list[str]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     if not names:
         raise InputError("must be names separated by commas, or all", flag, given)
-    for name in names:
-        check_choice(flag, name, known)
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(check_names(flag, names, known)))
 
 
 def _epsilons(given: str) -> list[float]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from dpzv_audit.cli.flags import Count, TrainingFlags, flag
+from dpzv_audit.cli.flags import Count, TrainingFlags, flag, number_in, refuse
 from dpzv_audit.cli.output import progress_bars
 from dpzv_audit.data import DATASETS, DataSpec, VerticalDataset, load, load_csv
 from dpzv_audit.data.download import download
@@ -23,9 +23,6 @@ from dpzv_audit.training_defaults import dataset_defaults
 
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, TrainingConfig
-
-
-DEFAULT_DATASET = "digits"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +70,14 @@ class DataFlags:
     @property
     def name(self) -> str:
         """The data set's name; `csv` for a file of the user's."""
-        return "csv" if self.csv is not None else DEFAULT_DATASET if self.dataset is None else self.dataset
+        if self.csv is not None:
+            return "csv"
+        return "digits" if self.dataset is None else self.dataset
+
+    @property
+    def given(self) -> list[str]:
+        """What was given, by field."""
+        return [name for name, value in vars(self).items() if value not in (None, False)]
 
 
 SEPARATORS = {"tab": "\t", "\\t": "\t"}
@@ -96,7 +100,10 @@ def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None 
     Raises `InputError` in one line that names the flag or the file for a wrong one, for flags that do not go together
     and for training records of one class alone, and what `dpzv_audit.data.download.download` raises.
     """
-    data = _load_named(flags, quiet=quiet, transformer=transformer) if flags.csv is None else _load_csv(flags)
+    if flags.csv is None:
+        data = _load_named(flags, quiet=quiet, transformer=transformer)
+    else:
+        data = _load_csv(flags.csv, flags)
     first = int(data.train.labels[0])
     if (data.train.labels == first).all():
         found = f"all {len(data.train)} training records are of class {first}"
@@ -105,43 +112,31 @@ def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None 
 
 
 def _load_named(flags: DataFlags, *, quiet: bool, transformer: str | None) -> VerticalDataset:
-    stray = next((name for name in CSV_ONLY if getattr(flags, name) is not None), None)
-    if stray is not None:
-        raise InputError(f"{flag(stray)} goes with --csv FILE, not with data set {flags.name}")
+    refuse(flags.given, CSV_ONLY, f"goes with --csv FILE, not with data set {flags.name}")
     spec = DATASETS.named(flags.name, "dataset")
-    options = _loader_options(spec, flags)
-    if transformer is not None and "tokenizer" in spec.options:
-        options = _with_tokenizer(spec, options, transformer)
-    for name in ("data_dir", "download"):
-        if spec.package and getattr(flags, name):
-            raise InputError(f"{flag(name)} does not apply to {spec.name}, which is embedded in {spec.package}")
-    if flags.download:
-        _download(spec, flags, quiet=quiet)
-    return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
-
-
-def _loader_options(spec: DataSpec, flags: DataFlags) -> dict[str, Any]:
-    words = [key for key in spec.options if key not in ("subset", "tokenizer")]
-    given = flags.data_options or []
-    if given and not words:
-        raise InputError(f"--data-option {given[0]} does not apply: {spec.name} has no options")
+    known = [key for key in spec.options if key not in ("subset", "tokenizer")]
+    if flags.data_options and not known:
+        raise InputError(f"--data-option {flags.data_options[0]} does not apply: {spec.name} has no options")
     what = f"--data-option of {spec.name}"
-    options = parsed_settings("data_option", given, words, example="size=32", what=what, read=_word_or_count)
+    options: dict[str, Any] = parsed_settings(
+        "data_option", flags.data_options, known, example="size=32", what=what, read=_word_or_count
+    )
     if flags.subset:
         if "subset" not in spec.options:
             raise InputError(f"--subset does not apply to {spec.name}, which is always complete")
         options["subset"] = True
-    return options
-
-
-def _with_tokenizer(spec: DataSpec, options: dict[str, Any], transformer: str) -> dict[str, Any]:
-    """`options` with the tokenizer of `transformer`, at the length they give or the data set's own."""
-    if "vocabulary" in options:
-        given = options["vocabulary"]
-        raise InputError(f"--data-option vocabulary={given} does not apply: the tokenizer of {transformer} has its own")
-    length = options.get("length", spec.options["length"])
-    kept = {key: value for key, value in options.items() if key != "length"}
-    return {**kept, "tokenizer": PretrainedTokenizer(source=transformer, length=length)}
+    if transformer is not None and "tokenizer" in spec.options:
+        if "vocabulary" in options:
+            given = f"--data-option vocabulary={options['vocabulary']}"
+            raise InputError(f"{given} does not apply: the tokenizer of {transformer} has its own")
+        length = options.pop("length", spec.options["length"])
+        options["tokenizer"] = PretrainedTokenizer(source=transformer, length=length)
+    if spec.package:
+        why = f"does not apply to {spec.name}, which is embedded in {spec.package}"
+        refuse(flags.given, ("data_dir", "download"), why)
+    if flags.download:
+        _download(spec, flags, quiet=quiet)
+    return load(flags.name, clients=flags.clients, partition=flags.partition, data_dir=flags.data_dir, **options)
 
 
 def _word_or_count(text: str) -> Any:
@@ -165,49 +160,44 @@ def _download(spec: DataSpec, flags: DataFlags, *, quiet: bool) -> None:
         download(spec.name, Path(given), start)
 
 
-def _load_csv(flags: DataFlags) -> VerticalDataset:
-    stray = next((name for name in NAMED_ONLY if getattr(flags, name)), None)
-    if stray is not None:
-        raise InputError(f"{flag(stray)} does not go with --csv FILE, give one of them")
+def _load_csv(path: Path, flags: DataFlags) -> VerticalDataset:
+    refuse(flags.given, NAMED_ONLY, "does not go with --csv FILE, give one of them")
     if flags.label is None:
         raise InputError("--label COLUMN is missing: --csv needs the column to predict")
-    assert flags.csv is not None
+    separator = "," if flags.separator is None else flags.separator
     return load_csv(
-        flags.csv,
+        path,
         label=flags.label,
         clients=flags.clients,
-        groups=[_names("columns", text) for text in flags.columns] if flags.columns else None,
-        categories=[name for text in flags.categories or [] for name in _names("categories", text)],
-        scales=_scales(flags.scales or []),
-        classes=None if flags.classes is None else _names("classes", flags.classes),
-        drop=[name for text in flags.drop or [] for name in _names("drop", text)],
+        groups=[_names("columns", [text]) for text in flags.columns] if flags.columns else None,
+        categories=_names("categories", flags.categories),
+        scales=dict(map(_scale, _names("scales", flags.scales))),
+        classes=None if flags.classes is None else _names("classes", [flags.classes]),
+        drop=_names("drop", flags.drop),
         test=flags.test_csv,
-        separator="," if flags.separator is None else SEPARATORS.get(flags.separator, flags.separator),
+        separator=SEPARATORS.get(separator, separator),
     )
 
 
-def _names(flag: str, text: str) -> list[str]:
-    """Names of a list such as `a,b` or `"with, comma",b`."""
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
-    if not names or not all(names):
-        right = "labels with commas between them, such as no,yes"
-        right = right if flag == "classes" else "column names with commas between them, such as age,region"
-        raise InputError(f"must be {right}", flag, text)
-    return names
+def _names(flag: str, texts: Iterable[str] | None) -> list[str]:
+    """Return the names in lists such as `a,b` or `"with, comma",b`."""
+    found = []
+    for text in texts or ():
+        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+        if not names or not all(names):
+            right = "labels" if flag == "classes" else "column names"
+            example = "no,yes" if flag == "classes" else "age,region"
+            raise InputError(f"must be {right} with commas between them, such as {example}", flag, text)
+        found += names
+    return found
 
 
-def _scales(texts: list[str]) -> dict[str, float]:
-    scales: dict[str, float] = {}
-    for item in (item for text in texts for item in _names("scales", text)):
-        name, separator, constant = item.rpartition("=")
-        try:
-            value = float(constant)
-        except ValueError:
-            value = 0.0
-        if not separator or not 0.0 < value < float("inf"):
-            raise InputError("must be COLUMN=X with X above 0, such as age=100", "scales", item)
-        scales[name.strip()] = value
-    return scales
+def _scale(item: str) -> tuple[str, float]:
+    name, separator, constant = item.rpartition("=")
+    value = number_in(constant)
+    if not separator or not 0.0 < value < float("inf"):
+        raise InputError("must be COLUMN=X with X above 0, such as age=100", "scales", item)
+    return name.strip(), value
 
 
 @dataclass(frozen=True)
@@ -227,7 +217,7 @@ def choose(
     training: TrainingFlags,
     data: DataFlags,
     *,
-    require: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    require: Callable[[dict[str, object]], dict[str, object]] | None = None,
     claims: Sequence[str] = ("epsilon", "calibration"),
     quiet: bool = False,
 ) -> TrainingChoice:
@@ -236,21 +226,11 @@ def choose(
     `require` maps the options to those that an attack needs, or refuses; `claims` are the options that say nothing
     where no noise is added. `quiet` leaves out the progress bar of a download.
     """
-    method = training.method or ""
-    spec, flags, set_here = _given(training)
-    known = spec.config.model_fields
-    for key in ("epsilon", "delta", "calibration", "sigma", "clip"):
-        if key in flags and key not in known:
-            own = "clip is --set dp_clip" if key == "clip" else "noise is --set dp_sigma"
-            cure = f"; its {own}, on what --set dp names" if "dp" in known else ""
-            raise InputError(f"--{key} does not apply to method {method}, which adds no noise by itself{cure}")
-    options = chosen = {**flags, **set_here()}
-    for key in claims:
-        if key in flags and "dp" in known and options.get("dp", "none") == "none":
-            raise InputError(
-                f"--{key} does not apply to method {method} with dp none, which adds no noise: "
-                "give --set dp=embedding, embedding-batch or gradient as well"
-            )
+    spec, chosen = _given(training)
+    if "dp" in spec.config.model_fields and chosen.get("dp", "none") == "none":
+        why = f"does not apply to method {training.method} with dp none, which adds no noise"
+        refuse(training.given, claims, f"{why}: give --set dp=embedding, embedding-batch or gradient as well")
+    options = chosen
     if require is not None:
         options = require(options)
     options = {**dataset_defaults(data.name, spec, transformer=options.get("transformer") is not None), **options}
@@ -266,46 +246,48 @@ def choose(
 
 def configure(training: TrainingFlags) -> tuple[MethodSpec, TrainingConfig]:
     """Resolve method and configuration where no data set is trained on; `InputError` in one line where one is wrong."""
-    spec, flags, set_here = _given(training)
-    for key in flags:
-        if key not in spec.config.model_fields:
-            raise InputError(f"{flag(key)} does not apply to method {training.method}, which adds no noise")
-    return spec, spec.configure(**flags, **set_here())
+    spec, options = _given(training)
+    return spec, spec.configure(**options)
 
 
-def _given(training: TrainingFlags) -> tuple[MethodSpec, dict[str, Any], Callable[[], dict[str, Any]]]:
-    """Return the method, the settings that flags give, and what reads those of --set."""
+def _given(training: TrainingFlags) -> tuple[MethodSpec, dict[str, object]]:
+    """Return the method and the settings that flags and --set give; `InputError` for a flag that does not apply."""
     from mechanisms import method_named
 
-    spec = method_named(training.method or "")
-    flags = {key: value for key, value in training.given.items() if value is not None}
-    return spec, flags, lambda: parsed_settings("set", training.settings or [], spec.config.model_fields, flags)
+    spec, flags = method_named(training.method or ""), training.given
+    known = spec.config.model_fields
+    for key in flags:
+        if key not in known:
+            own = "clip is --set dp_clip" if key == "clip" else "noise is --set dp_sigma"
+            cure = f"; its {own}, on what --set dp names" if "dp" in known else ""
+            raise InputError(f"{flag(key)} does not apply to method {spec.name}, which adds no noise by itself{cure}")
+    return spec, {**flags, **parsed_settings("set", training.settings, known, flags)}
 
 
 def parsed_settings(
     given_by: str,
-    settings: list[str],
-    known: Iterable[str],
-    flags: Mapping[str, Any] | None = None,
+    settings: Iterable[str] | None,
+    known: Collection[str],
+    flags: Collection[str] = (),
     *,
     example: str = "momentum=0.9",
     what: str = "",
     read: Callable[[str], Any] = _json_or_word,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return `KEY=VALUE` pairs of an option; a value is read by `read`: as JSON where it is JSON, else a word.
 
     Raises `InputError`, with `example`, for a key that is not `known` (of `what`), that one of `flags` gives
     already, or that comes twice.
     """
-    values: dict[str, Any] = {}
-    for item in settings:
+    values: dict[str, object] = {}
+    for item in settings or ():
         name, separator, text = item.partition("=")
         key = name.replace("-", "_")
         if not separator or not key:
             raise InputError(f"must be KEY=VALUE, such as {example}", given_by, item)
         if key not in known:
             raise unknown_name(what or given_by, key, known)
-        if flags and key in flags:
+        if key in flags:
             raise InputError(f"‹{given_by}› {item} contradicts ‹{key}›, give one of them")
         if key in values:
             raise InputError(f"‹{given_by}› gives {key} twice, give it once")

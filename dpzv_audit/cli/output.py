@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,12 +180,6 @@ def kept_for_resume(folder: Path, pattern: str) -> Iterator[None]:
             raise
         go_on = "the same command with --resume goes on from there"
         raise Interrupted(f"what was done is kept in {folder}; {go_on}") from None
-
-
-def refuse_beside(flag: str, others: Iterable[str], does: str) -> None:
-    """Raise `InputError` for the first of `others`: flags that are given though `flag`, which `does` so, needs none."""
-    for other in others:
-        raise InputError(f"{other} does not go with {flag}, which {does}")
 
 
 def choose_device(name: str) -> Literal["cpu", "cuda"]:

@@ -208,7 +208,9 @@ def others(release: Release, also: list[str] | None) -> tuple[Release, ...]:
     names = [field.name for field in fields(release)]
     found = [release]
     for text in also or []:
-        changes = parsed_settings("also", [item.strip() for item in text.split(",")], names, example="sigma=0.5")
+        changes: dict[str, Any] = parsed_settings(
+            "also", [item.strip() for item in text.split(",")], names, example="sigma=0.5"
+        )
         other = {"rounds", "batch_size", "dataset_size", "clients", "sampler"}.intersection(changes)
         if other and release.participations is not None and "participations" not in changes:
             raise InputError(
