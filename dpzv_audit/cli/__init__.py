@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from contextlib import suppress
@@ -12,7 +11,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 from dpzv_audit import check_not_shadowed
-from dpzv_audit.cli.commands import Commands
+from dpzv_audit.cli.commands import Commands, no_such_option
 from dpzv_audit.cli.failures import say_unexpected, spell_plainly, threads_watched
 from dpzv_audit.cli.flags import GIVEN, RUNNING, renamed, said
 from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out_of_memory
@@ -110,10 +109,9 @@ def _told(error: BaseException) -> int:
     code = FAILED
     if isinstance(error, TyperException):
         code, words = 2, f"error: {one_line(_mistake(error))}"
-    elif isinstance(error, Interrupted):
-        code, words = INTERRUPTED, f"interrupted; {said(error)}"
     elif isinstance(error, AuditError):
-        code, words = error.exit_code, f"error: {said(error)}"
+        what = "interrupted; " if isinstance(error, Interrupted) else "error: "
+        code, words = error.exit_code, what + said(error)
     elif isinstance(error, KeyboardInterrupt | Abort):
         code, words = INTERRUPTED, "interrupted"
     elif isinstance(error, OSError):
@@ -136,9 +134,7 @@ def _mistake(error: TyperException) -> str:
     """Return typer's message, with the value that was given where it leaves it out, and near flags alone suggested."""
     found: Any = error  # typer's classes declare neither of what follows
     if hasattr(found, "possibilities") and hasattr(found, "option_name"):
-        near = [name for name in found.possibilities or () if name.startswith(found.option_name)]
-        near = near or difflib.get_close_matches(found.option_name, found.possibilities or (), n=1)
-        return error.message + (f", did you mean {' or '.join(near)}?" if near else "")
+        return no_such_option(found.option_name, found.possibilities or ())
     if error.message.startswith("No such command") and "Did you mean" not in error.message:
         return f"{error.message} Must be one of {', '.join(found.ctx.command.list_commands(found.ctx))}."
     cause: Any = error.__cause__

@@ -19,13 +19,12 @@ from dpzv_audit.cli.flags import (
     Probability,
     TrainingFlags,
     WorkerFlags,
-    flag,
     flags_set,
     refuse,
     takes,
 )
 from dpzv_audit.cli.options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
-from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, save
+from dpzv_audit.cli.output import Output, choose_device, save
 from dpzv_audit.cli.summary import planted_markdown, planted_table, table_from
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.execution.executor import Workers
@@ -35,10 +34,6 @@ from dpzv_audit.signals import TRIAL_SECONDS
 if TYPE_CHECKING:
     from dpzv_audit.evidence.auditing import AuditOutcome
     from dpzv_audit.evidence.bounding import AuditPlan
-
-
-DEFAULT_RUNS = 2000
-DEFAULT_CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ class GameFlags(OutFlags, WorkerFlags):
     """
 
     runs: Count | None = None
-    chunk: Count = DEFAULT_CHUNK
+    chunk: Count = 256
     confidence: Probability = 0.95
     fail_on: Literal["refuted", "overclaimed"] | None = None
     max_minutes: float | None = None
@@ -75,7 +70,7 @@ class GameFlags(OutFlags, WorkerFlags):
         from dpzv_audit.evidence.bounding import AuditPlan
 
         return AuditPlan(
-            runs=DEFAULT_RUNS if self.runs is None else self.runs,
+            runs=self.runs or 2000,
             chunk=self.chunk,
             confidence=self.confidence,
             workers=self.workers(),
@@ -92,8 +87,7 @@ class GameFlags(OutFlags, WorkerFlags):
 
     def fail(self, verdict: str | None) -> None:
         """Exit with 1 where `--fail-on` asks for it."""
-        failing = ("refuted", "overclaimed") if self.fail_on == "overclaimed" else ("refuted",)
-        if self.fail_on is not None and verdict in failing:
+        if self.fail_on is not None and verdict in ("refuted", self.fail_on):
             raise typer.Exit(1)
 
 
@@ -103,8 +97,7 @@ def show(outcome: AuditOutcome, table: str, game: GameFlags, output: Output) -> 
     name = run_name("audit", result.method, result.dataset, seed=game.seed)
     saved = save(result, game.out, name, files=outcome.files)
     outcome.forget()
-    unkept = result.compute.get("not_kept")
-    output.finish(saved, table_from(table, result), *([f"Nothing was kept for --resume: {unkept}."] if unkept else []))
+    output.finish(saved, table_from(table, result))
     game.fail(result.privacy.conclusion)
 
 
@@ -162,15 +155,14 @@ def audit_method(
     if canaries is not None:
         refuse(given, _BOTH_WORLDS, "goes with runs in both worlds; with --canaries there is one training")
     worlds = {"others": others, "neighbours": neighbours, "canary": canary}
-    norm = {} if canary_norm is None else {"norm": canary_norm}
-    plan = game.plan(**worlds, **norm)
+    plan = game.plan(**worlds, **({} if canary_norm is None else {"norm": canary_norm}))
     play: Callable[..., AuditOutcome]
     if simulate:
         refuse(given, _UNTRAINED, "does not go with --simulate, which trains nothing")
-        for name, value in (("dataset_size", dataset_size), ("rounds", rounds)):
-            if value is None:
-                raise InputError(f"{flag(name)} is missing: --simulate needs --dataset-size D and --rounds T")
-        deployment = Deployment(records=dataset_size or 0, clients=data.clients or 1, rounds=rounds or 0)
+        if dataset_size is None or rounds is None:
+            missing = "--dataset-size" if dataset_size is None else "--rounds"
+            raise InputError(f"{missing} is missing: --simulate needs --dataset-size D and --rounds T")
+        deployment = Deployment(records=dataset_size, clients=data.clients or 1, rounds=rounds)
         play = partial(simulated_outcome, *configure(training), deployment, adversary=adversary, seed=game.seed)
     else:
         refuse(given, ("dataset_size", "rounds"), "goes with --simulate; a training has the size of its data set")
@@ -179,12 +171,11 @@ def audit_method(
         play = partial(audit_outcome, case)
         if canaries is not None:
             play = partial(one_run_outcome, case, canaries=canaries)
-    with kept_for_resume(game.chunks, "*.npz"), output.progress() as reporter:
+    with output.progress(game.chunks) as reporter:
         outcome = play(audit=plan, reporter=reporter)
     show(outcome, "audit", game, output)
 
 
-PLANTED_PREFIX = "planted:"
 WHAT = "pkg.mod:factory, a mechanism of yours, which is imported; or planted:NAME, planted:all."
 
 
@@ -214,13 +205,13 @@ def audit_mechanism(
         trial_seconds X: Most seconds that one run of the mechanism may take.
     """
     plan = game.plan()
-    if mechanism.startswith(PLANTED_PREFIX):
+    kind, _, planted = mechanism.partition(":")
+    if kind == "planted":
         if exactly_gaussian:
-            knows = "--mechanism planted, which knows what its scores are"
-            raise InputError(f"--exactly-gaussian does not go with {knows}")
+            raise InputError("--exactly-gaussian does not go with --mechanism planted, which knows what its scores are")
         if epsilon is not None:
             raise InputError("--epsilon does not go with --mechanism planted: the claim is part of what is planted")
-        _planted(mechanism.removeprefix(PLANTED_PREFIX), plan, game, output)
+        _planted(planted, plan, game, output)
         return
     from dpzv_audit.evidence.auditing import mechanism_outcome
     from dpzv_audit.games.mechanism import mechanism_from
@@ -229,7 +220,7 @@ def audit_mechanism(
     if plan.workers.kind == "here":
         # In a process of its own: a run that hangs in native code or takes its process down ends nothing else.
         plan = replace(plan, workers=Workers(kind="loky", jobs=1))
-    with kept_for_resume(game.chunks, "*.npz"), output.progress() as reporter:
+    with output.progress(game.chunks) as reporter:
         outcome = mechanism_outcome(
             mechanism,
             plan,
@@ -249,9 +240,10 @@ def _planted(name: str, plan: AuditPlan, game: GameFlags, output: Output) -> Non
     from dpzv_audit.games.planted import PLANTED, planted_named
 
     every = name == "all"
-    flag = "--mechanism planted:NAME"
-    chosen = list(PLANTED.values()) if every else [planted_named(name, what=flag, also=("all",))]
-    with kept_for_resume(game.chunks, "*.npz"), output.progress() as reporter:
+    chosen = list(PLANTED.values())
+    if not every:
+        chosen = [planted_named(name, what="--mechanism planted:NAME", also=("all",))]
+    with output.progress(game.chunks) as reporter:
         result = planted_result(chosen, plan, runs=game.runs, seed=game.seed, reporter=reporter)
     name = run_name("audit", result.method, seed=game.seed)
     saved = save(result, game.out, name, files={"table.md": planted_markdown(result)}, report=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,26 +98,37 @@ class Audits(Commands):
 
     def _by_name(self, ctx: Any, args: list[str]) -> list[str]:
         words = [part for word in args for part in (word.split("=", 1) if word.startswith("--") else [word])]
+        takers: dict[str, list[str]] = {}
+        for by, (name, _) in self.FLAGS.items():
+            for parameter in self.get_command(ctx, name).params:
+                for option in parameter.opts:
+                    takers.setdefault(option, []).append(by)
         chosen = [by for by in self.FLAGS if by in words]
         right = "--method NAME, --scores IN OUT or --mechanism pkg.mod:factory"
         if len(chosen) != 1:
+            known = [*takers, *self.FLAGS]
+            for word in words:
+                if not chosen and word.startswith("--") and word not in known:
+                    raise InputError(no_such_option(word, known))
             named = " and ".join(chosen) or "none of --method, --scores and --mechanism"
             raise InputError(f"{named} given, must be one: {right}")
-        name, number = self.FLAGS[chosen[0]]
-        at = words.index(chosen[0])
+        (by,) = chosen
+        name, number = self.FLAGS[by]
+        at = words.index(by)
         values, rest = words[at + 1 : at + 1 + number], [*words[:at], *words[at + 1 + number :]]
-        helped = not {*ctx.help_option_names}.isdisjoint(words)
+        helped = any(word in ctx.help_option_names for word in words)
         if not helped and (len(values) < number or any(value[:1] in ("", "-") for value in values)):
-            raise InputError(f"{chosen[0]} has no value or too few, must be one: {right}")
-        taken = {by: self._options(ctx, command) for by, (command, _) in self.FLAGS.items()}
+            raise InputError(f"{by} has no value or too few, must be one: {right}")
         for word in rest:
-            takers = [by for by, options in taken.items() if word in options]
-            if takers and chosen[0] not in takers:
-                raise InputError(f"{word} goes with {' or '.join(takers)}, not with {chosen[0]}")
+            if by not in takers.get(word, [by]):
+                raise InputError(f"{word} goes with {' or '.join(takers[word])}, not with {by}")
         return [name, *values, *rest]
 
-    def _options(self, ctx: Any, name: str) -> set[str]:
-        return {option for parameter in self.get_command(ctx, name).params for option in parameter.opts}
+
+def no_such_option(given: str, known: Collection[str]) -> str:
+    """Return that no option is called as `given`, and which of the `known` ones may be meant."""
+    near = [name for name in known if name.startswith(given)] or get_close_matches(given, known, n=1)
+    return f"No such option: {given}" + (f", did you mean {' or '.join(near)}?" if near else "")
 
 
 def audit() -> None:

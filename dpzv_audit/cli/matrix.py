@@ -11,7 +11,7 @@ from rich.table import Table
 
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, takes
 from dpzv_audit.cli.options import DataFlags, load_data
-from dpzv_audit.cli.output import Output, choose_device, kept_for_resume, repeatable_command_line, table_of
+from dpzv_audit.cli.output import Output, choose_device, repeatable_command_line, table_of
 from dpzv_audit.errors import AuditError, InputError, check_names
 from dpzv_audit.results import Cell
 from dpzv_audit.runs import environment, json_text
@@ -119,10 +119,8 @@ def matrix(
     with hold(lock, f"the matrix in {folder}", cure="or give another --out DIR", shared=True):
         for task in () if resume else tasks:
             clear_cell(task)
-        with output.progress() as reporter:
-            done = reporter.stage("cells", len(tasks))
-            with kept_for_resume(folder, CELL_FILE):
-                found = Cells(tasks, done).carried_out(jobs)
+        with output.progress(folder, CELL_FILE) as reporter:
+            found = Cells(tasks, reporter.stage("cells", len(tasks))).carried_out(jobs)
         _finish(output, folder, found, data.name, flags)
 
 

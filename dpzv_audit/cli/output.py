@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dpzv_audit.evidence.bounding import Reporter, Stage
 
 R = TypeVar("R", bound=Result)
+GO_ON = "the same command with --resume goes on from there"
 
 
 def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Collection[str] = ()) -> list[str]:
@@ -101,8 +102,11 @@ class Output:
         self.path(saved.run)
 
     @contextmanager
-    def progress(self) -> Iterator[Reporter]:
-        """Show stages of work as bars while the block runs."""
+    def progress(self, folder: Path | None = None, pattern: str = "*.npz") -> Iterator[Reporter]:
+        """Show stages of work as bars while the block runs.
+
+        An interrupt of the block says how to go on where a file like `pattern` is kept below `folder`.
+        """
         from dpzv_audit.evidence.bounding import Reporter
 
         columns = (MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"))
@@ -118,7 +122,12 @@ class Output:
 
                 return update
 
-            yield Reporter(stage)
+            try:
+                yield Reporter(stage)
+            except KeyboardInterrupt:
+                if folder is None or not any(folder.rglob(pattern)):
+                    raise
+                raise Interrupted(f"what was done is kept in {folder}; {GO_ON}") from None
 
 
 def _sentences(saved: Run | PlantedResult | MatrixResult) -> Iterator[str]:
@@ -130,8 +139,11 @@ def _sentences(saved: Run | PlantedResult | MatrixResult) -> Iterator[str]:
         yield saved.noise.words or ""
     if isinstance(saved, TrainResult):
         yield saved.published.words or ""
-    if isinstance(saved, Run) and "memory" in saved.compute:
-        yield f"Memory {saved.compute['memory']}."
+    if isinstance(saved, Run):
+        if "memory" in saved.compute:
+            yield f"Memory {saved.compute['memory']}."
+        if "not_kept" in saved.compute:
+            yield f"Nothing was kept for --resume: {saved.compute['not_kept']}."
 
 
 def progress_bars(*columns: ProgressColumn, quiet: bool) -> Progress:
@@ -168,18 +180,6 @@ def write_folder(
         if report:
             write_report(folder.path, drawings=drawings)
     return folder.path
-
-
-@contextmanager
-def kept_for_resume(folder: Path, pattern: str) -> Iterator[None]:
-    """Let an interrupt of the block say how to go on, where a file like `pattern` below `folder` was kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not any(folder.rglob(pattern)):
-            raise
-        go_on = "the same command with --resume goes on from there"
-        raise Interrupted(f"what was done is kept in {folder}; {go_on}") from None
 
 
 def choose_device(name: str) -> Literal["cpu", "cuda"]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpzv_audit.cli.flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
 from dpzv_audit.cli.options import DataFlags, choose
-from dpzv_audit.cli.output import Output, choose_device, save
+from dpzv_audit.cli.output import GO_ON, Output, choose_device, save
 from dpzv_audit.cli.summary import table_from
 from dpzv_audit.data.files import model_digest
 from dpzv_audit.errors import Interrupted
@@ -105,8 +105,7 @@ def _kept(checkpoints: FileCheckpoints, epochs: int) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         kept = checkpoints.kept(epochs)
-        go_on = "the same command with --resume goes on from there"
-        raise Interrupted(f"{kept}; {go_on}" if kept else "no epoch was done, so nothing is kept") from None
+        raise Interrupted(f"{kept}; {GO_ON}" if kept else "no epoch was done, so nothing is kept") from None
 
 
 def _peak_memory_mb() -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ from dpzv_audit.claims.file import claims_schema, load_claims
 from dpzv_audit.claims.ledger import LedgerMemory, ledger_files, open_ledger
 from dpzv_audit.cli.flags import Count, Positive, RunFlags, WorkerFlags, takes
 from dpzv_audit.cli.output import (
+    GO_ON,
     Output,
     choose_device,
     print_table,
@@ -38,12 +39,6 @@ from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.store import write_atomically
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.text import verdict_words
-
-if TYPE_CHECKING:
-    pass
-
-
-GO_ON = "the report is partial; the same command with --resume goes on from there"
 
 ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
 
@@ -190,7 +185,7 @@ def verify(
         output.say(f"A new ledger begins in {ledger}: keep it as you keep the claims file.")
     output.path(saved["run"])
     if interrupted:
-        raise Interrupted("--no-cache kept nothing to go on from" if no_cache else GO_ON)
+        raise Interrupted("--no-cache kept nothing to go on from" if no_cache else f"the report is partial; {GO_ON}")
     if result.failed:
         raise typer.Exit(1)
 
