@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, ScoresClaim, one_claim
-from dpzv_audit.claims.gate import ClaimRun, Effort, Gate, claim_seed
+from dpzv_audit.claims.gate import ClaimRun, Gate, claim_seed
 from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.result import decided, verify_result
-from dpzv_audit.claims.subjects import mechanism_subject, place_of, scores_subject
+from dpzv_audit.claims.subjects import Access, mechanism_subject, scores_subject
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
 from dpzv_audit.evidence.gathering import Gathering, Subject
 from dpzv_audit.evidence.verdict import fails
@@ -97,8 +97,8 @@ def verify_claim(
         subject = mechanism_subject(mechanism, label, run.seed, exactly_gaussian=gaussian, trial_seconds=trial_seconds)
     file = ClaimsFile(Path(folder) / "claim", alpha, (placed,))
     # The caller imports and runs what it names itself: this is its own process.
-    place = place_of(file.path, root=Path(folder), trust_code=True, device="cpu", trial_seconds=trial_seconds)
-    gate = Gate(file=file, place=place, cache=Cache(None), seed=seed, effort=Effort(max_trials=max_trials))
+    access = Access.of(file.path, root=Path(folder), trust_code=True, trial_seconds=trial_seconds)
+    gate = Gate(file=file, access=access, cache=Cache(None), seed=seed, max_trials=max_trials)
     if subject is None:
         (run,) = gate.prepare()
     else:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails
 
-from dpzv_audit.errors import InputError, plain_rule
+from dpzv_audit.errors import InputError, plain_rule, unknown_name
 from dpzv_audit.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.limits import (
     LARGEST_SIZES,
@@ -32,11 +32,10 @@ LARGEST_FILE = 8_000_000
 """Bytes; ten thousand claims take three million."""
 MOST_CLAIMS = 20_000
 _LONGEST_KEY = 100
-_LATER_KEYS = ("depends", "revision")
 
 Model = TypeVar("Model", bound=BaseModel)
-Place = tuple[str | int, ...]
-"""Where a value is: ("claim", 0, "config", "batch_size"); tables in an array are counted from 0."""
+Loc = tuple[str | int, ...]
+"""Where a value is, as pydantic counts: ("claim", 0, "config", "batch_size")."""
 
 _KEY_PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
 _KEYS = re.compile(rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*")
@@ -47,8 +46,7 @@ _TOKEN = re.compile(
     r'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{}\n]',
     re.DOTALL,
 )
-
-_ENDS = re.compile(r"[,=]")
+_ENDS = re.compile(r"[,=\n]")
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class PlacedClaim:
         """SHA-256 of everything the claim says but its name and source: what its evidence may depend on."""
         said = self.claim.model_dump(mode="json", by_alias=True, exclude={"name", "source"})
         # A claim without such a key has the digest, and so the seed, that it had before there were these keys.
-        said = {key: value for key, value in said.items() if value or key not in _LATER_KEYS}
+        said = {key: value for key, value in said.items() if value or key not in ("depends", "revision")}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -89,9 +87,9 @@ class ClaimsFile:
         known = [placed.name for placed in self.claims]
         for name in names:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                none = f"no claim of the file is called so; the first is {known[0]!r}"
-                hint = f"did you mean {near[0]!r}?" if near else none
+                hint = f"no claim of the file is called so; the first is {known[0]!r}"
+                for near in difflib.get_close_matches(name, known, n=1):
+                    hint = f"did you mean {near!r}?"
                 raise InputError(f": {hint}", "only", name)
         return ClaimsFile(self.path, self.alpha, tuple(placed for placed in self.claims if placed.name in names))
 
@@ -100,18 +98,18 @@ class ClaimsFile:
 class _Lines:
     """The line on which each key of a file stands; `shown` is the file's name, "" for keys that stand in none."""
 
-    lines: Mapping[Place, int]
+    lines: Mapping[Loc, int]
     shown: str
 
-    def of(self, place: Place) -> int:
-        """Return the line of `place`, or of the nearest table around it that has one."""
-        while place not in self.lines:
-            place = place[:-1]
-        return self.lines[place]
+    def of(self, loc: Loc) -> int:
+        """Return the line of the value at `loc`, or of the nearest table around it that has one."""
+        while loc not in self.lines:
+            loc = loc[:-1]
+        return self.lines[loc]
 
-    def at(self, place: Place) -> str:
-        """Return how an error about `place` opens."""
-        return f"{self.shown}:{self.of(place)}: " if self.shown else ""
+    def at(self, loc: Loc) -> str:
+        """Return how an error about the value at `loc` opens."""
+        return f"{self.shown}:{self.of(loc)}: " if self.shown else ""
 
 
 def load_claims(path: Path) -> ClaimsFile:
@@ -172,21 +170,21 @@ def _read(path: Path) -> str:
 
 
 def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any], lines: _Lines) -> PlacedClaim:
-    place: Place = ("claim", index)
+    loc: Loc = ("claim", index)
     name = entry.get("name")
     label = f"claim {name!r}" if isinstance(name, str) and len(name) < 100 else f"claim {index + 1}"
-    where = f"{lines.at(place)}{label}"
-    form = form_of(entry) or form_of({"method": 0} if "method" in defaults else {})
+    where = f"{lines.at(loc)}{label}"
+    form = form_of(entry) or ("method" if "method" in defaults else None)
     if form is None:
         # A misspelt key comes first: it also explains the one that is missing.
         known = list(dict.fromkeys(key for model in FORMS.values() for key in _aliases(model)))
         unknown = next((key for key in entry if key not in known), None)
         if unknown is not None:
-            raise InputError(f"{lines.at((*place, unknown))}{label}: {_unknown(unknown, known)}")
+            raise InputError(f"{lines.at((*loc, unknown))}{label}: {_unknown(unknown, known)}")
         raise InputError(f"{where} has none of the keys method, scores and mechanism, must have one of them")
     kind = entry.get("kind", "epsilon")
     if kind not in ("epsilon", "attack"):
-        raise InputError(f"{lines.at((*place, 'kind'))}{label}: kind is {_short(kind)}, must be epsilon or attack")
+        raise InputError(f"{lines.at((*loc, 'kind'))}{label}: kind is {_short(kind)}, must be epsilon or attack")
     others = [key for key in ("method", "scores", "mechanism") if key in entry]
     if len(others) > 1:
         raise InputError(f"{where} has the keys {' and '.join(others)}, must have one of them")
@@ -194,15 +192,15 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
     merged = {**{key: value for key, value in defaults.items() if key in _aliases(model)}, **entry}
     if isinstance(merged.get("config"), dict):
         merged["config"] = {**defaults.get("config", {}), **merged["config"]}
-    claim = _validated(model, merged, place, lines, label)
-    return PlacedClaim(claim, lines.of(place), {key: lines.of((*place, key)) for key in entry})
+    claim = _validated(model, merged, loc, lines, label)
+    return PlacedClaim(claim, lines.of(loc), {key: lines.of((*loc, key)) for key in entry})
 
 
 def _aliases(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _validated(model: type[Model], value: object, place: Place, lines: _Lines, label: str) -> Model:
+def _validated(model: type[Model], value: object, loc: Loc, lines: _Lines, label: str) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -210,11 +208,11 @@ def _validated(model: type[Model], value: object, place: Place, lines: _Lines, l
         order = {"extra_forbidden": 0, "missing": 2}
         first = min(
             error.errors(include_url=False),
-            key=lambda e: (order.get(e["type"], 1), lines.of((*place, *e["loc"]))),
+            key=lambda e: (order.get(e["type"], 1), lines.of((*loc, *e["loc"]))),
         )
-        raise InputError(f"{lines.at((*place, *first['loc']))}{label}: {_mistake(model, first)}") from None
+        raise InputError(f"{lines.at((*loc, *first['loc']))}{label}: {_mistake(model, first)}") from None
     except RecursionError:
-        raise InputError(f"{lines.at(place)}{label} is nested too deeply") from None
+        raise InputError(f"{lines.at(loc)}{label} is nested too deeply") from None
 
 
 def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
@@ -235,9 +233,7 @@ def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown key {_short(key)}: {hint}must be one of {', '.join(known)}"
+    return f"unknown key {_short(key)}{unknown_name('', key, known).rule}"
 
 
 def _short(value: object) -> str:
@@ -283,29 +279,19 @@ def longest_key(text: str) -> int:
 
     A parser takes time in proportion to its square, which a file of a few MB turns into hours.
     """
-    longest = run = start = 0
-    for token in _TOKEN.finditer(text + "\n"):
-        *before, last = _ENDS.split(text[start : token.start()])
-        if before:
-            longest = max(longest, run + before[0].count("."), *(piece.count(".") for piece in before))
-            run = 0
-        run += last.count(".")
-        longest = max(longest, run)
-        if token.group()[0] not in "\"'":  # a string may be a part of the key, all else ends it
-            run = 0
-        start = token.end()
-    return longest + 1
+    bare = _TOKEN.sub(lambda token: '""' if token[0][0] in "\"'" else "\n", text + "\n")
+    return 1 + max(piece.count(".") for piece in _ENDS.split(bare))
 
 
-def _parts(keys: str) -> Place:
+def _parts(keys: str) -> Loc:
     return tuple(part.group().strip("\"'") for part in _PART.finditer(keys))
 
 
-def key_lines(text: str) -> dict[Place, int]:
+def key_lines(text: str) -> dict[Loc, int]:
     """Return the line, counted from 1, of every table header and key of valid TOML; inline tables count as one."""
-    lines: dict[Place, int] = {(): 1}
-    arrays: dict[Place, int] = {}
-    table: Place = ()
+    lines: dict[Loc, int] = {(): 1}
+    arrays: dict[Loc, int] = {}
+    table: Loc = ()
     for number, statement in _statements(text):
         if statement.startswith("["):
             double = statement.startswith("[[")
@@ -324,14 +310,14 @@ def key_lines(text: str) -> dict[Place, int]:
     return lines
 
 
-def _within(keys: Place, arrays: Mapping[Place, int]) -> Place:
-    """Return `keys` as a place: the last table of every array of tables on the way is meant."""
-    place: Place = ()
+def _within(keys: Loc, arrays: Mapping[Loc, int]) -> Loc:
+    """Return where `keys` lead to: the last table of every array of tables on the way is meant."""
+    loc: Loc = ()
     for index, key in enumerate(keys):
-        place = (*place, key)
-        if place in arrays and index < len(keys) - 1:
-            place = (*place, arrays[place])
-    return place
+        loc = (*loc, key)
+        if loc in arrays and index < len(keys) - 1:
+            loc = (*loc, arrays[loc])
+    return loc
 
 
 DEFAULT_ALPHA = 1e-3
@@ -353,10 +339,6 @@ Text = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidat
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_readable)]
 Epsilon = Annotated[FiniteFloat, Field(gt=0, le=1e6, description="The claimed epsilon: a finite number above 0.")]
 Delta = Annotated[FiniteFloat, Field(gt=0, lt=1, description="The delta of (epsilon, delta), between 0 and 1.")]
-Limit = Annotated[
-    FiniteFloat,
-    Field(gt=0, lt=1, description="The largest success that is claimed for the attack, between 0 and 1."),
-]
 ExactlyGaussian = Annotated[bool, Field(description="The scores are Gaussian with one variance by construction.")]
 
 
@@ -365,8 +347,8 @@ def _bounded(settings: dict[str, object]) -> dict[str, object]:
     if len(settings) > MOST_SETTINGS:
         raise ValueError(f"holds {len(settings):,} settings, must hold at most {MOST_SETTINGS}")
     for key, value in settings.items():
-        if isinstance(value, int) and value > LARGEST_SIZES.get(key, MOST_RECORDS):
-            most = LARGEST_SIZES.get(key, MOST_RECORDS)
+        most = LARGEST_SIZES.get(key, MOST_RECORDS)
+        if isinstance(value, int) and value > most:
             raise ValueError(f"holds {key:.60} = {value!s:.40}, must hold at most {most:,}")
         if isinstance(value, str) and len(value) > LONGEST_TEXT:
             raise ValueError(f"holds {key:.60} of {len(value):,} characters, must hold at most {LONGEST_TEXT:,}")
@@ -429,9 +411,12 @@ class AttackClaim(_Named, _Trained):
     """What an attack on one of the tool's training methods achieves at most."""
 
     form: ClassVar = "attack"
+    records: ClassVar[None] = None
     kind: Literal["attack"]
     attack: Text = Field(description="Attack; see `dpzv-audit list attacks`.")
-    success_at_most: Limit
+    success_at_most: FiniteFloat = Field(
+        gt=0, lt=1, description="The largest success that is claimed for the attack, between 0 and 1."
+    )
     adversary: AdversaryName = Field("client", description="Who mounts the attack.")
     queries: int = Field(1, ge=1, le=MOST_QUERIES, description="Times that a curious client asks about each batch.")
 
@@ -441,6 +426,10 @@ class ScoreFiles(_Strict):
 
     in_: Text = Field(alias="in", description="Scores of runs with the canary: CSV, NPY, NPZ or JSON lines.")
     out: Text = Field(description="Scores of runs without it.")
+
+    def names(self) -> dict[str, str]:
+        """Return the files by their keys."""
+        return self.model_dump(by_alias=True)
 
 
 class ScoresClaim(_EpsilonClaim):
@@ -455,13 +444,10 @@ class MechanismClaim(_EpsilonClaim):
     """(epsilon, delta) of a mechanism of the user's own, run where `trust_code` allows it, or of a planted one."""
 
     form: ClassVar = "mechanism"
-    mechanism: Annotated[
-        Text,
-        Field(
-            pattern=r"^(planted:[a-z0-9-]+|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)$",
-            description="Import path, package.module:factory; or planted:NAME, one that is wrong on purpose.",
-        ),
-    ]
+    mechanism: Text = Field(
+        pattern=r"^(planted:[a-z0-9-]+|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)$",
+        description="Import path, package.module:factory; or planted:NAME, one that is wrong on purpose.",
+    )
     exactly_gaussian: ExactlyGaussian = False
     depends: list[Text] = Field(
         default_factory=list,
@@ -475,6 +461,7 @@ class MechanismClaim(_EpsilonClaim):
         return self.mechanism.startswith(PLANTED_PREFIX)
 
 
+TrainedClaim = MethodClaim | AttackClaim
 Claim = MethodClaim | AttackClaim | ScoresClaim | MechanismClaim
 FORMS: dict[str, type[Claim]] = {model.form: model for model in (ScoresClaim, MechanismClaim, AttackClaim, MethodClaim)}
 """Forms by the key that tells them; the attack of a method has `attack` beside `method`."""
@@ -483,9 +470,9 @@ FORMS: dict[str, type[Claim]] = {model.form: model for model in (ScoresClaim, Me
 class Defaults(_Strict):
     """What holds for every claim that does not say otherwise, and the error rate of the whole file."""
 
-    alpha: Annotated[
-        float, Field(gt=0, lt=0.5, description="Largest chance that any true claim of the file is refuted.")
-    ] = DEFAULT_ALPHA
+    alpha: float = Field(
+        DEFAULT_ALPHA, gt=0, lt=0.5, description="Largest chance that any true claim of the file is refuted."
+    )
     epsilon: Epsilon | None = None
     delta: Delta | None = None
     adversary: AdversaryName | None = None
@@ -493,7 +480,7 @@ class Defaults(_Strict):
     method: Text | None = None
     dataset: Text | None = None
     data_dir: Text | None = None
-    clients: Annotated[int, Field(ge=1, le=MOST_CLIENTS)] | None = None
+    clients: int | None = Field(None, ge=1, le=MOST_CLIENTS)
     config: Settings = Field(default_factory=dict)
 
 
@@ -522,7 +509,7 @@ _ALIKE = {
     "\u2018\u2019`\u02b9\u2032": "'''''",
     "\u2044\u2215\ua789\u2236\u02d0": "//:::",
 }
-_TABLE = {ord(one): other for ones, others in _ALIKE.items() for one, other in zip(ones, others, strict=True)}
+_TABLE = str.maketrans("".join(_ALIKE), "".join(_ALIKE.values()))
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 """Characters that nothing is drawn for and that are not of category Cf."""
 _BLANK = "\u2800"

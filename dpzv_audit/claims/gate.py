@@ -21,7 +21,7 @@ from typing import Any
 
 from dpzv_audit.claims.cache import Cache, code_digest, evidence_key
 from dpzv_audit.claims.file import AttackClaim, ClaimsFile, PlacedClaim, ScoresClaim
-from dpzv_audit.claims.subjects import Place, check_claim, data_key, subject_of
+from dpzv_audit.claims.subjects import Access, check_claim, data_key, subject_of
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.gathering import (
     THEORY,
@@ -44,15 +44,6 @@ from dpzv_audit.signals import GRACE_SECONDS, TimeIsUp, until
 
 WHOLE: Task = ("the whole claim", 0)
 _MOST_KEPT = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """What verifying a file may cost: minutes for the whole file, trainings (or runs) a claim; None for no limit."""
-
-    max_minutes: float | None = None
-    max_trials: int | None = None
-    workers: Workers = field(default_factory=Workers)
 
 
 @dataclass
@@ -93,15 +84,18 @@ class ClaimRun:
 class Gate:
     """Gathers the evidence about all claims of a file within a budget; an interrupt leaves what there is so far.
 
+    `max_minutes` is for the whole file, `max_trials` bounds the trainings (or runs) for each claim; None for no limit.
     `status` is told of work in progress: (claim's place in the file, what it is doing now).
     """
 
     file: ClaimsFile
-    place: Place
+    access: Access
     cache: Cache
     seed: int = 0
     resume: bool = False
-    effort: Effort = Effort()
+    max_minutes: float | None = None
+    max_trials: int | None = None
+    workers: Workers = field(default_factory=Workers)
     status: Callable[[int, str], None] = lambda index, text: None
     _began: float = field(default_factory=time.monotonic, init=False)
 
@@ -116,7 +110,7 @@ class Gate:
             unkept, data = "its time was over before its files were read", ""
             with self._in_time(placed):
                 try:
-                    data, unkept = data_key(placed, self.place), ""
+                    data, unkept = data_key(placed.claim, self.access), ""
                 except Undigested as why:
                     unkept = str(why)
             run = ClaimRun(placed, self._key(placed, data), claim_seed(placed, self.seed), unkept=unkept)
@@ -126,7 +120,7 @@ class Gate:
         for run in runs:
             if not run.cached:
                 with self._in_time(run.placed):
-                    source = subject_of(run.placed, self.place, run.seed)
+                    source = subject_of(run.placed.claim, self.access, run.seed)
                     run.gathering = Gathering(source, self.question(run))
                 if run.gathering is None:
                     run.found = _untested(run, f"{self.over} ended before it was planned")
@@ -139,16 +133,18 @@ class Gate:
         """
         for placed in self.file.claims:
             with named(self.file.path, placed):
-                check_claim(placed, self.place)
+                check_claim(placed.claim, self.access)
 
     def gather(self, runs: Sequence[ClaimRun]) -> None:
         """Account for and test every claim, stage by stage; raises `KeyboardInterrupt` where it is interrupted."""
         for index, run in enumerate(runs):
-            waiting = "from the cache" if run.cached else "waiting"
-            self.status(index, waiting if run.found is None or run.cached else run.found.missing)
+            if run.cached:
+                self.status(index, "from the cache")
+            else:
+                self.status(index, "waiting" if run.found is None else run.found.missing)
         schedule = _Schedule(self, runs)
         try:
-            carry_out(schedule, self.effort.workers, schedule.job)
+            carry_out(schedule, self.workers, schedule.job)
         except KeyboardInterrupt:
             for run in runs:
                 if run.gathering is not None and run.gathering.pools:
@@ -158,13 +154,12 @@ class Gate:
     @property
     def over(self) -> str:
         """What is over where time is."""
-        return f"the budget of {self.effort.max_minutes:g} minutes"
+        return f"the budget of {self.max_minutes:g} minutes"
 
     @property
     def deadline(self) -> float | None:
         """When no block of trials may go on, on `time.monotonic()`'s clock."""
-        minutes = self.effort.max_minutes
-        return None if minutes is None else self._began + 60.0 * minutes
+        return None if self.max_minutes is None else self._began + 60.0 * self.max_minutes
 
     @property
     def last(self) -> float | None:
@@ -196,8 +191,7 @@ class Gate:
         See `stopping_level`.
         """
         claim = run.placed.claim
-        alpha, most = self.file.alpha, self.effort.max_trials
-        asked = Question(alpha=alpha, stop=self._stop, seed=run.seed, max_trials=most)
+        asked = Question(alpha=self.file.alpha, stop=self._stop, seed=run.seed, max_trials=self.max_trials)
         if not isinstance(claim, AttackClaim):
             return replace(asked, epsilon=claim.epsilon, delta=claim.delta)
         from attacks import attack_named
@@ -214,8 +208,8 @@ class Gate:
                 "alpha": self.file.alpha,
                 "stop": self._stop,
                 "seed": self.seed,
-                "max_trials": self.effort.max_trials,
-                "device": self.place.device,
+                "max_trials": self.max_trials,
+                "device": self.access.device,
             }
         )
 
@@ -234,7 +228,7 @@ class Gate:
         if run.unkept or self.cache.folder is None or not run.key:
             return False
         try:
-            same = self._key(run.placed, data_key(run.placed, self.place)) == run.key
+            same = self._key(run.placed, data_key(run.placed.claim, self.access)) == run.key
         except AuditError:
             same = False
         if not same:
@@ -261,7 +255,7 @@ class _Schedule:
 
     def __init__(self, gate: Gate, runs: Sequence[ClaimRun]) -> None:
         self._gate = gate
-        self._here = gate.effort.workers.kind == "here"
+        self._here = gate.workers.kind == "here"
         self.job = perform if self._here else perform_apart
         self._open: dict[int, _Open] = {}
         self._queue: list[tuple[int, int, int]] = []
@@ -305,7 +299,7 @@ class _Schedule:
         run, gathering, what = opened.run, opened.gathering, opened.step.tasks[task[1]]
         if self._here:
             return gathering.subject, gathering.question, what
-        return run.placed, run.seed, self._gate.place, what, gathering.question
+        return run.placed, run.seed, self._gate.access, what, gathering.question
 
     def ends(self, task: tuple[int, int]) -> float | None:
         """See `Work`."""
@@ -382,16 +376,16 @@ def perform(subject: Subject, question: Question, task: Task) -> tuple[Any, floa
     return result, time.monotonic() - started
 
 
-_subjects: dict[tuple[str, int, Place], Subject] = {}
+_subjects: dict[tuple[str, int, Access], Subject] = {}
 
 
-def perform_apart(placed: PlacedClaim, seed: int, place: Place, task: Task, question: Question) -> tuple[Any, float]:
+def perform_apart(placed: PlacedClaim, seed: int, access: Access, task: Task, question: Question) -> tuple[Any, float]:
     """Return what `perform` does, in a worker process, which keeps what the last claims that it met are about."""
-    key = (placed.digest(), seed, place)
+    key = (placed.digest(), seed, access)
     if key not in _subjects:
         while len(_subjects) >= _MOST_KEPT:
             _subjects.pop(next(iter(_subjects)))
-        _subjects[key] = subject_of(placed, place, seed)
+        _subjects[key] = subject_of(placed.claim, access, seed)
     return perform(_subjects[key], question, task)
 
 

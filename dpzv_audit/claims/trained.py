@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dpzv_audit.claims.file import PLANTED_PREFIX, AttackClaim, MechanismClaim, MethodClaim
-from dpzv_audit.claims.subjects import Place, data_folder, transformer_of
+from dpzv_audit.claims.file import PLANTED_PREFIX, AttackClaim, MechanismClaim, MethodClaim, TrainedClaim
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import VerticalDataset
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.games import TRAINED_BLOCK, games_of, scored_block, theory_of
 from dpzv_audit.evidence.gathering import CUT_SHARE, FIT_PAIRS, Pool, Stage, Subject, Success, two_stages
 from dpzv_audit.evidence.verdict import Theory
-from dpzv_audit.files import confined_to
 from dpzv_audit.findings import Interval
 from dpzv_audit.games.fitting import FittedScore, fit_score
 from dpzv_audit.games.outcome import Trials
@@ -35,35 +35,35 @@ ATTACKED = "trainings"
 TRIALS_A_BLOCK = 4
 ATTACK_BLOCKS = 16
 _alive: WeakValueDictionary[tuple[str, int | None, Path | None], VerticalDataset] = WeakValueDictionary()
-_BLOCK = 1024
-_MORE = 2
-"""So many times the runs that suffice for a verdict at 95%: a gate errs far less often."""
 
 
-def check_trained(claim: MethodClaim | AttackClaim, place: Place) -> None:
+def check_trained(claim: TrainedClaim, access: Access) -> None:
     """Raise `InputError` naming the key at fault where a claim on a method cannot be run; plans and keeps nothing."""
-    if isinstance(claim, MethodClaim) and claim.records is not None:
-        _setting(claim, place, records=claim.records, clients=claim.clients or 1)
+    if claim.records is not None:
+        records, clients = claim.records, claim.clients or 1
     else:
-        folder = data_folder(claim, place)
-        with confined_to(None if folder is None else place.root):
+        with access.data_folder(claim) as folder:
             records, clients = _sizes(claim.dataset, claim.clients, folder)
-        _setting(claim, place, records=records, clients=clients)
+    _setting(claim, access, records=records, clients=clients)
 
 
-def _setting(
-    claim: MethodClaim | AttackClaim, place: Place, *, records: int, clients: int
-) -> tuple[MethodSpec, TrainingConfig]:
+def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int) -> tuple[MethodSpec, TrainingConfig]:
     """Return the method of a claim on `records` and `clients`, configured; takes no more time the larger they are.
 
     Raises `InputError` naming the key at fault.
     """
-    options = _attack_options(claim) if isinstance(claim, AttackClaim) else _method_options(claim)
-    transformer = transformer_of(claim, place)
+    options = dict(claim.config)
+    if isinstance(claim, AttackClaim):
+        from attacks import attack_named
+
+        options = attack_named(claim.attack).check(claim.adversary, options)
+    else:
+        options = _calibrated(claim, options)
+    transformer = access.transformer(claim)
     if transformer is not None:
         options["transformer"] = transformer
     spec = METHODS.named(claim.method, "method")
-    trains = not isinstance(claim, MethodClaim) or claim.records is None
+    trains = claim.records is None
     if trains:
         options = {**dataset_defaults(claim.dataset, spec), **options}
     config = spec.configure(**options)
@@ -77,23 +77,13 @@ def _setting(
     return spec, config
 
 
-def _method_options(claim: MethodClaim) -> dict[str, Any]:
-    """Return a claim's configuration with its epsilon and delta, from which noise follows that it does not give."""
-    options = dict(claim.config)
+def _calibrated(claim: MethodClaim, options: dict[str, Any]) -> dict[str, Any]:
+    """Return `options` with the claim's epsilon and delta, from which noise follows that they do not give."""
     fields = METHODS[claim.method].config.model_fields if claim.method in METHODS else {}
-    noise_given = options.get("dp_sigma") is not None or ("dp" in fields and options.get("dp", "none") == "none")
-    for key in ("epsilon", "delta"):
-        if key in fields and not noise_given:
-            options.setdefault(key, getattr(claim, key))
-    return options
-
-
-def _attack_options(claim: AttackClaim) -> dict[str, Any]:
-    """Return a claim's configuration with what its attack requires and suggests."""
-    from attacks import ATTACKS
-
-    spec = ATTACKS.named(claim.attack, "attack")
-    return spec.check(claim.adversary, dict(claim.config))
+    undefended = "dp" in fields and options.get("dp", "none") == "none"
+    if undefended or options.get("dp_sigma") is not None:
+        return options
+    return {key: getattr(claim, key) for key in ("epsilon", "delta") if key in fields} | options
 
 
 @cache
@@ -103,10 +93,8 @@ def _sizes(name: str, clients: int | None, data_dir: Path | None) -> tuple[int, 
     return len(data.train), data.clients
 
 
-def _data_of(claim: MethodClaim | AttackClaim, place: Place) -> VerticalDataset:
-    """Return the data set of a claim; where the claim names their folder, files outside the root are refused."""
-    folder = data_folder(claim, place)
-    with confined_to(None if folder is None else place.root):
+def _data_of(claim: TrainedClaim, access: Access) -> VerticalDataset:
+    with access.data_folder(claim) as folder:
         return _loaded(claim.dataset, claim.clients, folder)
 
 
@@ -119,12 +107,12 @@ def _loaded(name: str, clients: int | None, data_dir: Path | None) -> VerticalDa
     return data
 
 
-def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
+def method_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
     """Return what an (epsilon, delta) claim is about: every accountant's bound, and the games on its scalars."""
-    data = _data_of(claim, place) if claim.records is None else None
+    data = _data_of(claim, access) if claim.records is None else None
     records = len(data.train) if data is not None else claim.records or 0
     clients = data.clients if data is not None else claim.clients or 1
-    spec, config = _setting(claim, place, records=records, clients=clients)
+    spec, config = _setting(claim, access, records=records, clients=clients)
     side = data is not None and bool(data.fitted)
     deployment = Deployment(records=records, clients=clients, seed=seed, data_dependent_side=side)
     against: dict[str, Any] = {"adversary": claim.adversary, "neighbours": claim.neighbours}
@@ -134,21 +122,22 @@ def method_subject(claim: MethodClaim, place: Place, seed: int) -> Subject:
         facts["data"] = {"digests": data.digests, "partition": data.partition}
     noised = scalar_config(spec, config)
     if noised is None:
-        return Subject(theory=theory, facts=facts, unaudited=f"no game is played on the channel of {spec.name}")
-    if noised.calibration == "none" or noised.sigma == 0.0:
-        return Subject(theory=theory, facts=facts, unaudited="no noise is added, so there is no epsilon to test")
-    games = games_of(spec, noised, data, deployment, **against, device=place.device)
-    return replace(games, theory=theory, facts={**facts, **games.facts})
+        unaudited = f"no game is played on the channel of {spec.name}"
+    elif noised.calibration == "none" or noised.sigma == 0.0:
+        unaudited = "no noise is added, so there is no epsilon to test"
+    else:
+        games = games_of(spec, noised, data, deployment, **against, device=access.device)
+        return replace(games, theory=theory, facts={**facts, **games.facts})
+    return Subject(theory=theory, facts=facts, unaudited=unaudited)
 
 
-def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
+def attack_subject(claim: AttackClaim, access: Access, seed: int) -> Subject:
     """Return what a claim about an attack is about: blocks of trainings, on whose success an e-process bets."""
-    from attacks import ATTACKS
-    from attacks.core.contract import AttackSetting
+    from attacks import AttackSetting, attack_named
 
-    data = _data_of(claim, place)
-    spec = ATTACKS[claim.attack]
-    method, config = _setting(claim, place, records=len(data.train), clients=data.clients)
+    spec = attack_named(claim.attack)
+    data = _data_of(claim, access)
+    method, config = _setting(claim, access, records=len(data.train), clients=data.clients)
 
     def draw(number: int) -> Success:
         setting = AttackSetting(
@@ -159,16 +148,14 @@ def attack_subject(claim: AttackClaim, place: Place, seed: int) -> Subject:
             queries=claim.queries,
             trials=TRIALS_A_BLOCK,
             seed=seed + number,
-            device=place.device,
+            device=access.device,
         )
         outcome = spec.mount(setting)
-        return Success(
-            rate=outcome.success.value,
-            baselines={
-                name: found.value if isinstance(found, Interval) else found for name, found in outcome.baselines.items()
-            },
-            controls={name: control.value for name, control in outcome.controls.items()},
-        )
+        baselines = {
+            name: found.value if isinstance(found, Interval) else found for name, found in outcome.baselines.items()
+        }
+        controls = {name: control.value for name, control in outcome.controls.items()}
+        return Success(rate=outcome.success.value, baselines=baselines, controls=controls)
 
     return Subject(
         stages=(Stage(name=ATTACKED, pool=ATTACKED, blocks=ATTACK_BLOCKS, sequential=1.0, stops=True),),
@@ -205,18 +192,22 @@ def planted_subject(claim: MechanismClaim, seed: int) -> Subject:
     """
     planted = check_planted(claim)
     case = planted.build(seed)
-    games = {name or planted.name: trials for name, trials in case.games.items()}
     stages: tuple[Stage, ...] = ()
     pools: dict[str, Pool] = {}
-    for name, trials in games.items():
-        pairs = TRAINED_BLOCK if isinstance(trials, RealTrials) else _BLOCK
-        blocks = max(2, -(-_MORE * planted.runs // pairs))
-        stages += two_stages(name, first=1, rest=blocks - 1, share=(1.0 - CUT_SHARE) / len(games))
-        pools[name] = _planted_pool(trials, pairs, blocks)
+    for name, trials in case.games.items():
+        pool = name or planted.name
+        pairs = TRAINED_BLOCK if isinstance(trials, RealTrials) else 1024
+        # Twice the runs that suffice for a verdict at 95%: a gate errs far less often.
+        blocks = max(2, math.ceil(2 * planted.runs / pairs))
+        stages += two_stages(pool, first=1, rest=blocks - 1, share=(1.0 - CUT_SHARE) / len(case.games))
+        pools[pool] = _planted_pool(trials, pairs, blocks)
+
+    def theory() -> Theory:
+        claimed = replace(case, epsilon=claim.epsilon, delta=claim.delta)
+        return Theory(applies=True, bounds=tuple(planted.upper_bounds(claimed)))
+
     return Subject(
-        theory=lambda: Theory(
-            applies=True, bounds=tuple(planted.upper_bounds(replace(case, epsilon=claim.epsilon, delta=claim.delta)))
-        ),
+        theory=theory,
         stages=tuple(sorted(stages, key=lambda stage: not stage.stops)),
         pools=pools,
         facts={"planted": planted.name, "what": planted.summary, "score": planted.score},

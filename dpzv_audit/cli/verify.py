@@ -119,9 +119,9 @@ def verify(
         raise InputError("--new-ledger needs --ledger FILE")
     if no_cache and (resume or cache):
         raise InputError("--no-cache keeps nothing, so it goes with neither --resume nor --cache")
-    from dpzv_audit.claims.gate import Effort, Gate
+    from dpzv_audit.claims.gate import Gate
     from dpzv_audit.claims.result import decided, decided_by_ledger, measured, verify_result
-    from dpzv_audit.claims.subjects import place_of
+    from dpzv_audit.claims.subjects import Access
 
     pool = workers.workers()
     file = load_claims(claims)
@@ -134,7 +134,7 @@ def verify(
         open_ledger(ledger, file.alpha, memory, new=new_ledger)
     gate = Gate(
         file=file,
-        place=place_of(
+        access=Access.of(
             claims,
             root=root,
             trust_code=trust_code,
@@ -145,7 +145,9 @@ def verify(
         cache=Cache(None if no_cache else cache or default_cache()),
         seed=run.seed,
         resume=resume,
-        effort=Effort(max_minutes=max_minutes, max_trials=max_trials, workers=pool),
+        max_minutes=max_minutes,
+        max_trials=max_trials,
+        workers=pool,
     )
     if check:
         gate.check()

@@ -30,7 +30,7 @@ from dpzv_audit.accounting.gaussian import epsilon_from_mu
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import parse_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import place_of
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.verdict import holm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +123,9 @@ def refutations(seed: int, folder: Path, lines: list[str]) -> int:
     """Return how many of 20 true claims one gate refutes."""
     path = folder / "claims.toml"
     file = parse_claims(f"[defaults]\nalpha = {ALPHA}\n" + "\n".join(lines), path)
-    gate = Gate(file=file, place=place_of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None), seed=seed)
+    gate = Gate(
+        file=file, access=Access.of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None), seed=seed
+    )
     runs = gate.prepare()
     gate.gather(runs)
     return sum(holm([run.evidence().p_value for run in runs], ALPHA))
@@ -201,7 +203,7 @@ def bugs() -> None:
 def print_verdicts(path: Path, text: str) -> None:
     """Print the claims of a file, whether each is refuted, and the pairs that its tests saw."""
     file = parse_claims(text, path)
-    gate = Gate(file=file, place=place_of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None))
+    gate = Gate(file=file, access=Access.of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None))
     runs = gate.prepare()
     gate.gather(runs)
     evidence = [run.evidence() for run in runs]

@@ -13,7 +13,7 @@ import typer
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import place_of
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import app
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ def parses(arguments):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "/" + path.name)
 def test_every_example_file_is_valid_whole(path):
     Gate(
-        file=load_claims(path), place=place_of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None)
+        file=load_claims(path), access=Access.of(path, root=None, trust_code=True, device="cpu"), cache=Cache(None)
     ).prepare()
 
 

@@ -13,9 +13,9 @@ from dpzv_audit.claims import cache as cache_module
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, one_claim
-from dpzv_audit.claims.gate import Effort, Gate
+from dpzv_audit.claims.gate import Gate
 from dpzv_audit.claims.result import shown_path
-from dpzv_audit.claims.subjects import RUNS_A_BLOCK, data_key, place_of
+from dpzv_audit.claims.subjects import RUNS_A_BLOCK, Access, data_key
 from dpzv_audit.data import DATASETS, DataSpec, Partition
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import CUT_SHARE, all_at_once, split_of, two_stages
@@ -40,7 +40,7 @@ def gate_of(folder, text, *, cache=None, root=None, **options):
     trust = options.pop("trust_code", False)
     return Gate(
         file=load_claims(path),
-        place=place_of(path, root=root, trust_code=trust, device="cpu"),
+        access=Access.of(path, root=root, trust_code=trust, device="cpu"),
         cache=Cache(cache),
         **options,
     )
@@ -210,9 +210,9 @@ def test_evidence_on_files_of_which_no_digest_can_be_made_is_not_kept_and_says_s
 @pytest.mark.parametrize("edited", [True, False])
 def test_evidence_on_files_that_changed_meanwhile_is_not_kept(mechanism_folder, how, edited):
     folder, name = mechanism_folder
-    effort = Effort(max_trials=1600 if how == "cut off" else None)
+    most = 1600 if how == "cut off" else None
     text = mechanism_claim(name, epsilon=30.0)
-    gate = gate_of(folder, text, trust_code=True, cache=folder / "cache", effort=effort)
+    gate = gate_of(folder, text, trust_code=True, cache=folder / "cache", max_trials=most)
     runs = gate.prepare()
     if edited:
         (folder / name / "noise.json").write_text("{}")  # by an editor, while the audit runs
@@ -242,6 +242,12 @@ def test_every_data_set_has_a_digest_of_its_own_files(tmp_path, monkeypatch):
         assert (spec.digest(None) == before) == bool(spec.package)
     with pytest.raises(InputError, match="dataset is 'mnits': did you mean 'mnist'"):
         DATASETS.named("mnits", "dataset")
+
+
+def test_an_unknown_attack_is_one_line_without_a_check_before(tmp_path):
+    text = '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label-direct"\nsuccess_at_most = 0.5\n'
+    with pytest.raises(InputError, match="toml:5: claim 'c': attack is 'label-direct': did you mean 'label_direct'"):
+        gate_of(tmp_path, text).prepare()
 
 
 def test_a_claim_on_a_data_set_of_one_s_own_is_audited_again_where_its_file_changes(tmp_path, monkeypatch):
@@ -274,13 +280,13 @@ def test_the_files_of_a_transformer_count_as_data(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
     keys = {"name": "c", "method": "dpzv", "epsilon": 1.0, "config": {"transformer": str(tmp_path / "model")}}
-    place = place_of(tmp_path / "claims.toml", root=None, trust_code=False, device="cpu")
-    before = data_key(one_claim(keys), place)
-    assert data_key(one_claim(keys), place) == before
+    access = Access.of(tmp_path / "claims.toml")
+    before = data_key(one_claim(keys).claim, access)
+    assert data_key(one_claim(keys).claim, access) == before
     (tmp_path / "model" / "model.safetensors").write_bytes(b"others")
-    assert data_key(one_claim(keys), place) != before
+    assert data_key(one_claim(keys).claim, access) != before
     del keys["config"]
-    assert data_key(one_claim(keys), place) != before
+    assert data_key(one_claim(keys).claim, access) != before
 
 
 def test_the_version_of_transformers_is_part_of_the_code(monkeypatch):
@@ -357,7 +363,7 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
         mechanism_claim(name, epsilon=30.0),
         trust_code=True,
         cache=kept,
-        effort=Effort(max_trials=1600),
+        max_trials=1600,
     )
     assert run.evidence().trials == 1500
     assert run.evidence().missing == "the limit of 1600 trials ended the full test on runs"
@@ -367,7 +373,7 @@ def test_a_budget_of_trials_is_kept_and_named(mechanism_folder):
 
 def test_a_budget_without_a_training_leaves_the_simulated_transcripts(tmp_path):
     text = '[[claim]]\nname = "c"\nmethod = "dpzv-sound"\nepsilon = 1.0\nconfig = { epochs = 1 }'
-    (run,) = gathered(tmp_path, text, effort=Effort(max_trials=1))
+    (run,) = gathered(tmp_path, text, max_trials=1)
     assert run.evidence().missing == "the limit of 1 trials ended the sequential test on trainings"
     found = run.evidence()
     assert {look.stage for look in found.looks} == {"sequential, simulated transcripts", "simulated transcripts"}
@@ -391,7 +397,7 @@ def test_claims_on_one_data_set_share_it(tmp_path):
 
 def test_no_time_leaves_theory_and_an_answer(mechanism_folder):
     folder, name = mechanism_folder
-    (run,) = gathered(folder, mechanism_claim(name), trust_code=True, effort=Effort(max_minutes=1e-9))
+    (run,) = gathered(folder, mechanism_claim(name), trust_code=True, max_minutes=1e-9)
     assert run.evidence().missing.startswith("the budget of 1e-09 minutes ended")
     assert run.evidence().p_value == 1.0
 
@@ -472,4 +478,4 @@ def test_verify_claim_from_python():
 
 def test_workers_elsewhere_find_what_lies_beside_the_file(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert place_of(Path("claims.toml"), root=None, trust_code=False, device="cpu").folder == tmp_path
+    assert Access.of(Path("claims.toml"), root=None, trust_code=False, device="cpu").folder == tmp_path

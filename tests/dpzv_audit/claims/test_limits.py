@@ -15,8 +15,8 @@ import pytest
 from dpzv_audit import limits
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import MOST_CLAIMS, parse_claims
-from dpzv_audit.claims.gate import Effort, Gate
-from dpzv_audit.claims.subjects import place_of
+from dpzv_audit.claims.gate import Gate
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.cli import main
 from dpzv_audit.errors import InputError
 from dpzv_audit.signals import TimeIsUp, until
@@ -93,8 +93,8 @@ LEGAL = {
 
 def gate_of(folder, text, **options):
     path = folder / "claims.toml"
-    place = place_of(path, root=None, trust_code=options.pop("trust_code", False), device="cpu")
-    return Gate(file=parse_claims(text, path), place=place, cache=Cache(None), **options)
+    access = Access.of(path, root=None, trust_code=options.pop("trust_code", False), device="cpu")
+    return Gate(file=parse_claims(text, path), access=access, cache=Cache(None), **options)
 
 
 @pytest.fixture
@@ -199,9 +199,7 @@ def test_a_budget_bounds_planning(tmp_path, monkeypatch):
 
     monkeypatch.setattr(gate, "GRACE_SECONDS", 0.2)
     monkeypatch.setattr(gate, "subject_of", lambda *given: time.sleep(60.0))
-    made = gate_of(
-        tmp_path, METHOD + METHOD.replace('"c"', '"d"').replace("1.0", "2.0"), effort=Effort(max_minutes=1e-6)
-    )
+    made = gate_of(tmp_path, METHOD + METHOD.replace('"c"', '"d"').replace("1.0", "2.0"), max_minutes=1e-6)
     started = time.monotonic()
     runs = made.prepare()
     made.gather(runs)
@@ -228,7 +226,7 @@ def test_a_budget_bounds_theory_and_each_block(tmp_path, monkeypatch, what):
         return replace(made, pools={name: replace(pool, draw=sleep) for name, pool in made.pools.items()})
 
     monkeypatch.setattr(gate, "subject_of", slow)
-    made = gate_of(tmp_path, METHOD + "records = 1000", effort=Effort(max_minutes=0.05))
+    made = gate_of(tmp_path, METHOD + "records = 1000", max_minutes=0.05)
     started = time.monotonic()
     (run,) = made.prepare()
     made.gather([run])
@@ -321,8 +319,8 @@ def test_what_lies_in_a_folder_lies_below_the_claims_file_too(around, line, says
 
 def test_the_root_may_be_moved_by_the_user_alone(around, tmp_path):
     path = around / "claims.toml"
-    place = place_of(path, root=tmp_path, trust_code=False, device="cpu")
-    made = Gate(file=parse_claims(DATA + 'data_dir = "../outside"', path), place=place, cache=Cache(None))
+    access = Access.of(path, root=tmp_path, trust_code=False, device="cpu")
+    made = Gate(file=parse_claims(DATA + 'data_dir = "../outside"', path), access=access, cache=Cache(None))
     with pytest.raises(InputError, match="no such file"):  # it was looked into, and lacks the rest of the data
         made.check()
 
@@ -340,8 +338,8 @@ def test_what_is_no_regular_file_is_refused_without_being_opened(tmp_path, kind)
     root = Path("/") if kind == "a device" else tmp_path
     text = f'[[claim]]\nname = "c"\nscores = {{ in = "{given}", out = "{given}" }}\nepsilon = 1.0'
     path = root / "claims.toml"
-    place = place_of(path, root=root, trust_code=False, device="cpu")
-    made = Gate(file=parse_claims(text, path), place=place, cache=Cache(None))
+    access = Access.of(path, root=root, trust_code=False, device="cpu")
+    made = Gate(file=parse_claims(text, path), access=access, cache=Cache(None))
     for act in (made.check, made.prepare):
         with pytest.raises(InputError, match=f"scores.in is '{given}', which is {kind}, must be a regular file"):
             act()

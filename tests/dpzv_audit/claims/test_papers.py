@@ -7,7 +7,7 @@ import pytest
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import AttackClaim, load_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import place_of
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.evidence.verdict import decide, holm
 
 PAPERS = Path(__file__).resolve().parents[3] / "examples" / "papers.toml"
@@ -52,8 +52,8 @@ def test_the_expected_verdicts_are_those_of_the_file_and_of_the_page():
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_verdict_is_the_same_for_every_seed(seed):
     file = load_claims(PAPERS)
-    place = place_of(PAPERS, root=None, trust_code=False, device="cpu")
-    gate = Gate(file=file, place=place, cache=Cache(None), seed=seed)
+    access = Access.of(PAPERS)
+    gate = Gate(file=file, access=access, cache=Cache(None), seed=seed)
     runs = gate.prepare()
     gate.gather(runs)
     found = [run.evidence() for run in runs]

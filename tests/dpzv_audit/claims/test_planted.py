@@ -7,7 +7,7 @@ import pytest
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims, parse_claims
 from dpzv_audit.claims.gate import Gate
-from dpzv_audit.claims.subjects import place_of
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.errors import InputError
 from dpzv_audit.evidence.verdict import decide, holm
 from dpzv_audit.games.planted import PLANTED
@@ -17,7 +17,7 @@ TRAINED = ("planted:server-state",)
 
 
 def verdicts(file):
-    gate = Gate(file=file, place=place_of(file.path, root=None, trust_code=False, device="cpu"), cache=Cache(None))
+    gate = Gate(file=file, access=Access.of(file.path), cache=Cache(None))
     runs = gate.prepare()
     gate.gather(runs)
     found = [run.evidence() for run in runs]
@@ -81,7 +81,7 @@ def test_a_wrong_planted_claim_is_one_line(keys, says):
 def test_an_unknown_name_is_told_at_its_key_and_not_as_a_flag(name):
     text = f'[[claim]]\nname = "a"\nepsilon = 1.0\nmechanism = "planted:{name}"\n'
     file = parse_claims(text, Path("claims.toml"))
-    gate = Gate(file=file, place=place_of(file.path, root=None, trust_code=False, device="cpu"), cache=Cache(None))
+    gate = Gate(file=file, access=Access.of(file.path), cache=Cache(None))
     with pytest.raises(InputError, match=f"claims.toml:4: claim 'a': mechanism planted:NAME is '{name}': ") as refused:
         gate.prepare()
     assert "--" not in str(refused.value)

@@ -7,8 +7,8 @@ import pytest
 from dpzv_audit.claims import gate as gate_module
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import load_claims
-from dpzv_audit.claims.gate import Effort, Gate
-from dpzv_audit.claims.subjects import place_of
+from dpzv_audit.claims.gate import Gate
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.errors import AuditError
 from dpzv_audit.evidence.gathering import THEORY
 from dpzv_audit.execution import executor
@@ -60,9 +60,10 @@ def gathered(folder, workers=None, minutes=None):
     path.write_text(CLAIMS)
     gate = Gate(
         file=load_claims(path),
-        place=place_of(path, root=None, trust_code=False, device="cpu"),
+        access=Access.of(path),
         cache=Cache(None),
-        effort=Effort(workers=workers or Workers(), max_minutes=minutes),
+        workers=workers or Workers(),
+        max_minutes=minutes,
     )
     runs = gate.prepare()
     gate.gather(runs)

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import ClaimsFile, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Gate
-from dpzv_audit.claims.subjects import place_of
+from dpzv_audit.claims.subjects import Access
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.evidence.gathering import Gathering, Subject
 from dpzv_audit.evidence.verdict import (
@@ -228,6 +228,6 @@ def test_a_claim_on_an_attack_that_finds_cosines_bets_on_cosines():
     for attack in ("gradient_estimation", "feature_inversion"):
         placed = one_claim({**keys, "attack": attack})
         file = ClaimsFile(Path("claims.toml"), 1e-3, (placed,))
-        gate = Gate(file=file, place=place_of(file.path, root=None), cache=Cache(None))
+        gate = Gate(file=file, access=Access.of(file.path, root=None), cache=Cache(None))
         asked = gate.question(ClaimRun(placed, "", seed=0))
         assert Gathering(Subject(), asked, rates=(-0.05, *[0.95] * 15)).p_value < 1e-3
