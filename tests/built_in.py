@@ -4,7 +4,9 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms import train as train_method
+from mechanisms.core.config import TrainingConfig
 from mechanisms.core.context import RunContext
+from mechanisms.core.models import default_architectures
 from mechanisms.core.replicas import FusedMLP, ModuleEvaluator
 
 
@@ -35,3 +37,8 @@ def module_of(architecture, parameters, replica):
         for name, parameter in module.named_parameters():
             parameter.copy_(parameters.views[name][replica])
     return module
+
+
+def architectures(shapes, classes, vocabulary=None, **options):
+    """The models of the parties for blocks of `shapes`, for options that a configuration might refuse as well."""
+    return default_architectures(TrainingConfig.model_construct(**options), shapes, classes, vocabulary)

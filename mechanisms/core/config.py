@@ -20,7 +20,6 @@ from dpzv_audit.limits import (
     MOST_WEIGHTS,
     WIDEST,
 )
-from mechanisms.core.models import ClientModel
 from mechanisms.core.noise import NoiseKind
 from mechanisms.core.streams import by_compute_times, cyclic, random_activation
 
@@ -36,6 +35,7 @@ Positive = Annotated[float, Field(gt=0)]
 Delta = Annotated[float, Field(gt=0, lt=1)]
 Smoothing = Annotated[Positive, Field(description="Smoothing parameter, mu.")]
 Bits = Literal[1, 2, 4, 8]
+ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer"]
 ForwardBits = Annotated[Bits | None, Field(description="Bits a value of the embeddings sent up; all 32 if not given.")]
 
 

@@ -256,9 +256,8 @@ def architectures_of(
     data: TrainingData, config: TrainingConfig
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
     """Return the clients' models and the server's (None where it only sums) for features and a configuration."""
-    shapes = tuple(tuple(f.shape[1:]) for f in data.features)
-    chosen = config.model_dump(include={"embedding", "hidden", "top_model", "client_model", "transformer"})
-    return default_architectures(shapes, data.classes, vocabulary=data.vocabulary, **chosen)
+    shapes = [tuple(block.shape[1:]) for block in data.features]
+    return default_architectures(config, shapes, data.classes, data.vocabulary)
 
 
 def logits_of(

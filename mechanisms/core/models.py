@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +18,10 @@ from torch.nn import functional
 
 from dpzv_audit.data.text import read_pretrained
 from dpzv_audit.errors import InputError
+from mechanisms.core.config import ClientModel, TrainingConfig
 
+# Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss.
 GROUPS = 8
-"""Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss."""
 
 
 class ResidualBlock(nn.Module):
@@ -52,12 +54,10 @@ def stem(input_channels: int, width: int) -> nn.Conv2d:
 def after_stem(width: int) -> nn.Sequential:
     """Return what follows the first convolution: its norm and ReLU, then four stages of two blocks."""
     layers: list[nn.Module] = [nn.GroupNorm(GROUPS, width), nn.ReLU()]
-    channels_in = width
-    for stage in range(4):
-        channels = width * 2**stage
-        layers.append(ResidualBlock(channels_in, channels, 1 if stage == 0 else 2))
-        layers.append(ResidualBlock(channels, channels, 1))
-        channels_in = channels
+    before, stride = width, 1
+    for channels in (width, 2 * width, 4 * width, 8 * width):
+        layers += [ResidualBlock(before, channels, stride), ResidualBlock(channels, channels, 1)]
+        before, stride = channels, 2
     return nn.Sequential(*layers)
 
 
@@ -85,9 +85,9 @@ class SideBySide(nn.Module):
         return beside
 
 
-def with_head(features: nn.Module, channels: int, outputs: int) -> dict[str, nn.Module]:
-    """Named layers: `features`, the mean of each of their `channels`, a linear layer."""
-    return {"features": features, "mean": Mean(), "head": nn.Linear(channels, outputs)}
+def with_head(channels: int, outputs: int, **layers: nn.Module) -> nn.Sequential:
+    """Return named `layers`, then the mean of each of their `channels` and a linear layer."""
+    return nn.Sequential(OrderedDict(**layers, mean=Mean(), head=nn.Linear(channels, outputs)))
 
 
 class TokenBag(nn.Module):
@@ -118,7 +118,7 @@ class TransformerEncoder(nn.Module):
         config: Any = encoder.config
         self.encoder = encoder
         self.head = nn.Linear(config.hidden_size, outputs)
-        self._padding = 0 if config.pad_token_id is None else int(config.pad_token_id)
+        self._padding = config.pad_token_id or 0
 
     def forward(self, ids: Tensor) -> Tensor:
         """(n, length) to (n, outputs); padding counts for nothing, and a run of padding alone is read as one token."""
@@ -175,8 +175,8 @@ class TransformerModel:
         return {f"encoder.{name}": value.detach() for name, value in _encoder(self.source).named_parameters()}
 
 
+# Names and shapes of a model's parameters, in the order in which they lie in its flat vector.
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
-"""Names and shapes of a model's parameters, in the order in which they lie in its flat vector."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,9 @@ class MLP:
     def module(self) -> nn.Module:
         """Return the same model as a torch module that takes (n, *input shape)."""
         layers: list[nn.Module] = [nn.Flatten()]
-        for index, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
-            layers.append(nn.Linear(fan_in, fan_out))
-            if self.final_relu or index < len(self.sizes) - 2:
-                layers.append(nn.ReLU())
-        return nn.Sequential(*layers)
+        for fan_in, fan_out in pairwise(self.sizes):
+            layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
+        return nn.Sequential(*layers if self.final_relu else layers[:-1])
 
 
 def conv_net(
@@ -219,16 +217,16 @@ def conv_net(
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(last, embedding))
 
 
+# Paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28; channels are ours.
 STRIP = ("strip", 1, (8, 16))
-"""Paper 001, appendix E: "a two-layer CNN" on 7 strips of 4 x 28; channels are ours."""
+# Paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10.
 PATCH = ("patch", 2, (16, 32))
-"""Paper 001, appendix E: "a four-layer CNN" on 2 x 2 patches of CIFAR-10."""
 
 
 def resnet(input_channels: int, embedding: int, width: int = 64) -> nn.Module:
     """Build ResNet-18 (He et al. 2016, table 1) with group norm, a 3x3 stem without pooling (papers 001, 002, 003)."""
     features = nn.Sequential(stem(input_channels, width), *after_stem(width))
-    return nn.Sequential(OrderedDict(with_head(features, 8 * width, embedding)))
+    return with_head(8 * width, embedding, features=features)
 
 
 def resnet_stem(input_channels: int, channels: int) -> nn.Module:
@@ -239,7 +237,7 @@ def resnet_stem(input_channels: int, channels: int) -> nn.Module:
 def resnet_rest(clients: int, channels: int, height: int, width: int, classes: int) -> nn.Module:
     """ResNet-18 past its first convolution at the server, on the maps of `clients` side by side (paper 002)."""
     maps = SideBySide(clients, channels, height, width)
-    return nn.Sequential(OrderedDict(maps=maps, **with_head(after_stem(channels), 8 * channels, classes)))
+    return with_head(8 * channels, classes, maps=maps, features=after_stem(channels))
 
 
 @dataclass(frozen=True)
@@ -255,7 +253,6 @@ class Network:
 
 
 Architecture = MLP | Network | TransformerModel
-ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer"]
 
 
 def layout_of(architecture: Architecture) -> Layout:
@@ -275,100 +272,95 @@ def initial_parameters(layout: Layout, generator: np.random.Generator) -> np.nda
 
     A bias shares the bound of the weight before it; a norm's weights (one axis) start at 1 and its biases at 0.
     """
-    pieces: list[np.ndarray] = []
+    pieces = [np.empty(0)]
     bound = 1.0
     for name, shape in layout:
-        size = math.prod(shape)
-        if name.endswith("weight"):
+        weight = name.endswith("weight")
+        if weight:
             bound = 1.0 / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.0
-            start = 0.0 if bound else 1.0
-        else:
-            start = 0.0
-        pieces.append(start + generator.uniform(-bound, bound, size=size))
-    return np.concatenate(pieces) if pieces else np.empty(0)
+        start = float(weight and not bound)
+        pieces.append(start + generator.uniform(-bound, bound, size=math.prod(shape)))
+    return np.concatenate(pieces)
+
+
+Shape = tuple[int, ...]
 
 
 def default_architectures(
-    shapes: tuple[tuple[int, ...], ...],
-    classes: int,
-    *,
-    embedding: int,
-    hidden: int,
-    top_model: bool,
-    client_model: ClientModel = "auto",
-    vocabulary: int | None = None,
-    transformer: str | None = None,
+    config: TrainingConfig, shapes: Sequence[Shape], classes: int, vocabulary: int | None = None
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
-    """Client models for feature blocks of the given `shapes`, and the server's model.
+    """Client models of `config` for feature blocks of the given `shapes`, and the server's model.
 
     `resnet18-stem` gives the server the rest of the network and no other top model.
 
     By default flat blocks get one linear layer (with ReLU under a top model), images of fewer than 16 rows a two-layer
     CNN, larger ones a four-layer CNN, and token ids (`vocabulary` given) a bag of embeddings, or the pre-trained
-    `transformer` (its source) where one is named; the server gets two linear layers on the concatenated embeddings
+    transformer where one is named; the server gets two linear layers on the concatenated embeddings
     (paper 001, appendix E), or none when it only sums the clients' `classes` outputs ("model without split", paper 002,
     section VI-B).
 
     Raises:
         InputError: The client model does not fit the features.
     """
-    width = embedding if top_model else classes
-
-    def build(shape: tuple[int, ...]) -> Architecture:
-        kind = _automatic(shape, vocabulary, transformer) if client_model == "auto" else client_model
-        if kind in ("tokens", "transformer"):
-            if vocabulary is None:
-                raise InputError("must be another: the features are not token ids", "client_model", kind)
-            if kind == "transformer" and transformer is not None:
-                return TransformerModel.for_tokens(transformer, width, vocabulary=vocabulary, length=shape[0])
-            return Network(TokenBag, (vocabulary, width))
-        if kind == "mlp":
-            return MLP((math.prod(shape), width), final_relu=top_model)
-        if len(shape) != 3:
-            raise InputError(f"must be mlp: features of shape {shape} are no images", "client_model", kind)
-        if kind == "resnet18":
-            return Network(resnet, (shape[0], width))
-        if kind == "resnet18-stem":
-            return Network(resnet_stem, (shape[0], _stem_channels(shape, width, top_model=top_model)))
-        return Network(conv_net, (*(STRIP if kind == "strip-cnn" else PATCH), shape, width))
-
-    clients = tuple(build(shape) for shape in shapes)
-    if client_model == "resnet18-stem":
+    width = config.embedding if config.top_model else classes
+    clients = tuple(_client_model(config, shape, width, vocabulary) for shape in shapes)
+    if config.client_model == "resnet18-stem":
         return clients, _rest_of_resnet(shapes, width, classes)
-    return clients, MLP((width * len(shapes), hidden, classes)) if top_model else None
+    return clients, MLP((width * len(shapes), config.hidden, classes)) if config.top_model else None
 
 
-def _stem_channels(shape: tuple[int, ...], width: int, *, top_model: bool) -> int:
-    """Channels of the first convolution where the embedding is its whole map; `InputError` where it cannot be."""
-    if not top_model:
-        raise InputError(
-            "must be another without a top model: the server has the rest", "client_model", "resnet18-stem"
-        )
-    pixels = shape[1] * shape[2]
-    channels, rest = divmod(width, pixels)
-    if rest or channels == 0 or channels % GROUPS:
-        raise InputError(
-            f"must be channels x height x width with channels a multiple of {GROUPS}: "
-            f"{64 * pixels} for 64 on images of {shape[1]} x {shape[2]}",
-            "embedding",
-            width,
-        )
-    return channels
+def _client_model(config: TrainingConfig, shape: Shape, width: int, vocabulary: int | None) -> Architecture:
+    kind = config.client_model
+    if kind == "auto":
+        kind = _fitting(config, shape, vocabulary)
+    if kind in ("tokens", "transformer"):
+        if vocabulary is None:
+            raise InputError("must be another: the features are not token ids", "client_model", kind)
+        if kind == "transformer" and config.transformer is not None:
+            return TransformerModel.for_tokens(config.transformer, width, vocabulary=vocabulary, length=shape[0])
+        return Network(TokenBag, (vocabulary, width))
+    if kind == "mlp":
+        return MLP((math.prod(shape), width), final_relu=config.top_model)
+    if len(shape) != 3:
+        raise InputError(f"must be mlp: features of shape {shape} are no images", "client_model", kind)
+    if kind == "resnet18":
+        return Network(resnet, (shape[0], width))
+    if kind == "resnet18-stem":
+        return Network(resnet_stem, (shape[0], _stem_channels(config, shape)))
+    return Network(conv_net, (*(STRIP if kind == "strip-cnn" else PATCH), shape, width))
 
 
-def _rest_of_resnet(shapes: tuple[tuple[int, ...], ...], width: int, classes: int) -> Network:
-    """Return the server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
-    if len({shape[1:] for shape in shapes}) > 1:
-        raise InputError("must be another: the clients' images differ in size", "client_model", "resnet18-stem")
-    height, columns = shapes[0][1:]
-    return Network(resnet_rest, (len(shapes), width // (height * columns), height, columns, classes))
-
-
-def _automatic(shape: tuple[int, ...], vocabulary: int | None, transformer: str | None) -> ClientModel:
-    if transformer is not None:
+def _fitting(config: TrainingConfig, shape: Shape, vocabulary: int | None) -> ClientModel:
+    if config.transformer is not None:
         return "transformer"
     if vocabulary is not None:
         return "tokens"
     if len(shape) != 3:
         return "mlp"
     return "strip-cnn" if shape[1] < 16 else "patch-cnn"
+
+
+def _stem_channels(config: TrainingConfig, shape: Shape) -> int:
+    """Channels of the first convolution where the embedding is its whole map; `InputError` where it cannot be."""
+    if not config.top_model:
+        raise InputError(
+            "must be another without a top model: the server has the rest", "client_model", "resnet18-stem"
+        )
+    pixels = shape[1] * shape[2]
+    channels, rest = divmod(config.embedding, pixels)
+    if rest or channels == 0 or channels % GROUPS:
+        raise InputError(
+            f"must be channels x height x width with channels a multiple of {GROUPS}: "
+            f"{64 * pixels} for 64 on images of {shape[1]} x {shape[2]}",
+            "embedding",
+            config.embedding,
+        )
+    return channels
+
+
+def _rest_of_resnet(shapes: Sequence[Shape], width: int, classes: int) -> Network:
+    """Return the server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
+    if len({shape[1:] for shape in shapes}) > 1:
+        raise InputError("must be another: the clients' images differ in size", "client_model", "resnet18-stem")
+    height, columns = shapes[0][1:]
+    return Network(resnet_rest, (len(shapes), width // (height * columns), height, columns, classes))

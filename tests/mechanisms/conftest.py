@@ -131,9 +131,7 @@ class Parties:
         self.data, self.config, self.replica, self.seed = data, config, replica, seed
         self.m = range(1, len(data.features) + 1)
         shapes = tuple(tuple(f.shape[1:]) for f in data.features)
-        models, top = default_architectures(
-            shapes, data.classes, embedding=config.embedding, hidden=config.hidden, top_model=config.top_model
-        )
+        models, top = default_architectures(config, shapes, data.classes)
         self.modules = {0: None if top is None else self._start(top, 0)}
         self.modules.update({m: self._start(model, m) for m, model in enumerate(models, start=1)})
         self.buffers = dict.fromkeys(self.modules, 0.0)

@@ -45,9 +45,7 @@ class Reference:
         self.labels = data.labels
         clients, records = len(data.features), len(data.labels)
         shapes = tuple(tuple(f.shape[1:]) for f in data.features)
-        models, top = default_architectures(
-            shapes, data.classes, embedding=config.embedding, hidden=config.hidden, top_model=config.top_model
-        )
+        models, top = default_architectures(config, shapes, data.classes)
 
         def start(model, party):
             module = model.module().double()

@@ -12,11 +12,12 @@ from mechanisms.core.models import (
     STRIP,
     Network,
     conv_net,
-    default_architectures,
     dimension,
     initial_parameters,
     layout_of,
 )
+
+from ..built_in import architectures
 
 ARCHITECTURES = [
     MLP((5, 7, 3)),
@@ -94,14 +95,14 @@ def test_a_strip_too_small_is_one_clear_line(height, width):
 
 def test_default_architectures_with_and_without_a_top_model():
     shapes = ((16,), (16,), (1, 4, 28))
-    clients, server = default_architectures(shapes, 10, embedding=8, hidden=32, top_model=True)
+    clients, server = architectures(shapes, 10, embedding=8, hidden=32, top_model=True)
     assert clients == (
         MLP((16, 8), final_relu=True),
         MLP((16, 8), final_relu=True),
         Network(conv_net, (*STRIP, (1, 4, 28), 8)),
     )
     assert server == MLP((24, 32, 10))
-    clients, server = default_architectures(shapes, 10, embedding=8, hidden=32, top_model=False)
+    clients, server = architectures(shapes, 10, embedding=8, hidden=32, top_model=False)
     assert clients == (MLP((16, 10)), MLP((16, 10)), Network(conv_net, (*STRIP, (1, 4, 28), 10)))
     assert server is None
 

@@ -17,7 +17,6 @@ from mechanisms.core.models import (
     Network,
     TokenBag,
     conv_net,
-    default_architectures,
     dimension,
     initial_parameters,
     layout_of,
@@ -27,7 +26,7 @@ from mechanisms.core.models import (
 )
 from mechanisms.core.replicas import ParameterStack
 
-from ..built_in import evaluator_by, module_of, train
+from ..built_in import architectures, evaluator_by, module_of, train
 
 CASES = {
     "patch-cnn": (Network(conv_net, (*PATCH, (3, 16, 16), 7)), lambda n: torch.randn(n, 3, 16, 16)),
@@ -46,11 +45,11 @@ def test_resnet18_has_the_published_number_of_parameters():
 def test_002s_split_resnet_is_resnet18_cut_after_its_first_convolution():
     """Two clients of half an image hold 1,728 parameters each, the server the rest: 11,172,234 for 10 classes."""
     common = {"hidden": 1, "top_model": True, "client_model": "resnet18-stem"}
-    clients, server = default_architectures(((3, 32, 16),) * 2, 10, embedding=64 * 32 * 16, **common)
+    clients, server = architectures(((3, 32, 16),) * 2, 10, embedding=64 * 32 * 16, **common)
     assert [dimension(layout_of(c)) for c in clients] == [1_728, 1_728]
     assert dimension(layout_of(server)) == dimension(layout_of(Network(resnet, (3, 10)))) - 1_728 == 11_172_234
     # With the whole image at one client the two parts are the network itself.
-    (client,), server = default_architectures(((3, 16, 16),), 7, embedding=GROUPS * 256, **common)
+    (client,), server = architectures(((3, 16, 16),), 7, embedding=GROUPS * 256, **common)
     whole = resnet(3, 7, GROUPS)
     parts = client.module(), server.module()
     first, *others = whole.parameters()
@@ -63,7 +62,7 @@ def test_002s_split_resnet_is_resnet18_cut_after_its_first_convolution():
 
 def test_maps_lie_side_by_side_in_002s_split_resnet():
     """Each client's pixels keep their place: the server sees the halves' maps as one of the whole width."""
-    module = default_architectures(
+    module = architectures(
         ((1, 4, 2),) * 2, 3, embedding=GROUPS * 8, hidden=1, top_model=True, client_model="resnet18-stem"
     )[1].module()
     seen = []
@@ -85,9 +84,7 @@ def test_maps_lie_side_by_side_in_002s_split_resnet():
 )
 def test_a_split_resnet_that_does_not_fit_is_one_line(shapes, options, words):
     with pytest.raises(InputError, match=words) as error:
-        default_architectures(
-            shapes, 10, **{"hidden": 4, "top_model": True, "client_model": "resnet18-stem", **options}
-        )
+        architectures(shapes, 10, **{"hidden": 4, "top_model": True, "client_model": "resnet18-stem", **options})
     assert "\n" not in str(error.value)
 
 
@@ -175,7 +172,7 @@ def test_padding_tokens_count_for_nothing():
 
 def test_client_models_fit_the_features_or_say_so():
     def kinds(shape, **options):
-        clients, _ = default_architectures((shape,), 3, embedding=4, hidden=5, top_model=True, **options)
+        clients, _ = architectures((shape,), 3, embedding=4, hidden=5, top_model=True, **options)
         return clients[0]
 
     assert isinstance(kinds((16,)), MLP)

@@ -25,9 +25,7 @@ SMALL = {
 def reference(data, config, *, seed, replica):
     """End-to-end back-propagation through all parties with torch's own SGD, one replica."""
     shapes = tuple(tuple(f.shape[1:]) for f in data.features)
-    models, top = default_architectures(
-        shapes, data.classes, embedding=config.embedding, hidden=config.hidden, top_model=config.top_model
-    )
+    models, top = default_architectures(config, shapes, data.classes)
 
     def start(model, party):
         module = model.module().double()

@@ -12,10 +12,10 @@ from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.config import AsyncConfig, BaselineConfig, TrainingConfig
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.core.models import default_architectures, dimension, layout_of
+from mechanisms.core.models import dimension, layout_of
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
+from ..built_in import architectures, train
 
 TOLERANCE = 1e-10
 SMALL = {
@@ -351,7 +351,7 @@ def test_a_schedule_for_another_number_of_clients_is_one_line(method, make_datas
 
 def parameters(shapes, classes, **options):
     """Numbers of parameters of (each client, the server) in the default architectures."""
-    clients, server = default_architectures(shapes, classes, top_model=True, **options)
+    clients, server = architectures(shapes, classes, top_model=True, **options)
     return [dimension(layout_of(c)) for c in clients], dimension(layout_of(server))
 
 

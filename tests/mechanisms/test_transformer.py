@@ -18,10 +18,10 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.training_defaults import dataset_defaults
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
-from mechanisms.core.models import Network, TokenBag, TransformerModel, default_architectures
+from mechanisms.core.models import Network, TokenBag, TransformerModel
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
-from ..built_in import module_of, train
+from ..built_in import architectures, module_of, train
 from ..pretended import pretended_cuda
 
 WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_one_line(folder, dataset, tmp_path):
     ]
     for options, lengths, words in cases:
         with pytest.raises(InputError, match=words) as error:
-            default_architectures(lengths, 2, **common, **options)
+            architectures(lengths, 2, **common, **options)
         assert "\n" not in str(error.value)
     for source in (str(tmp_path), str(tmp_path / "nothing")):
         with pytest.raises(InputError, match=r"^transformer is ") as error:
@@ -244,7 +244,7 @@ def test_the_command_line_reads_text_with_the_transformers_own_tokenizer():
 
 
 def test_the_embedding_bag_needs_no_download():
-    clients, _ = default_architectures(((4,),) * 3, 2, embedding=4, hidden=4, top_model=True, vocabulary=13)
+    clients, _ = architectures(((4,),) * 3, 2, embedding=4, hidden=4, top_model=True, vocabulary=13)
     assert clients == (Network(TokenBag, (13, 4)),) * 3
 
 
