@@ -4,6 +4,7 @@ import torch
 
 from mechanisms import METHODS
 from mechanisms import train as train_method
+from mechanisms.core.channel import Ledger
 from mechanisms.core.config import TrainingConfig
 from mechanisms.core.context import RunContext
 from mechanisms.core.models import default_architectures
@@ -42,3 +43,11 @@ def module_of(architecture, parameters, replica):
 def architectures(shapes, classes, vocabulary=None, **options):
     """The models of the parties for blocks of `shapes`, for options that a configuration might refuse as well."""
     return default_architectures(TrainingConfig.model_construct(**options), shapes, classes, vocabulary)
+
+
+def ledger_of(trained, place):
+    """The ledger of the replica at `place` of the stack alone."""
+    ledger = trained.ledger
+    sides = ledger.counted_up, ledger.counted_down
+    up, down = ({kind: n if isinstance(n, int) else n[place] for kind, n in side.items()} for side in sides)
+    return Ledger(up, down, ledger.messages)

@@ -9,19 +9,18 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dpzv_audit.errors import InputError
 from dpzv_audit.findings import ADVERSARIES
 from dpzv_audit.results import Ages, Staleness
 
+# Party number of the server; clients are parties 1..M, as in paper 001, section 2.
 SERVER = 0
-"""Party number of the server; clients are parties 1..M, as in paper 001, section 2."""
-
+# Every number travels as a 4-byte float, whatever precision the simulation computes in.
 VALUE_BYTES = 4
-"""Every number travels as a 4-byte float, whatever precision the simulation computes in."""
-
+# Of one replica where all K send alike, else those of each.
 Bytes = int | list[int]
-"""Bytes of one replica where all K send alike, else those of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ class Message:
     sender: int
     receiver: int
     kind: str
-    payload: torch.Tensor
-    ids: torch.Tensor | None = None
+    payload: Tensor
+    ids: Tensor | None = None
     bits: int | None = None
     sizes: list[int] | None = None
 
@@ -56,7 +55,7 @@ class Message:
         """Bytes on the wire in one replica, or in each where their batches differ in size."""
         if self.bits is not None:
             return -(-self.bits // 8)
-        whole = self.payload.numel() // self.payload.shape[0] * VALUE_BYTES
+        whole = self.payload[0].numel() * VALUE_BYTES
         if self.sizes is None:
             return whole
         row = whole // self.payload.shape[-2]
@@ -74,7 +73,7 @@ class Observer(Protocol):
 class NoteReader(Protocol):
     """An observer that reads notes. Where there is none, what is noted need not even be computed."""
 
-    def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
+    def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """Take what `party` notes: something that it knows without being told, such as its direction."""
 
 
@@ -82,7 +81,7 @@ class NoteReader(Protocol):
 class StatefulObserver(Protocol):
     """An observer whose count goes on where a run is taken up again."""
 
-    def own_tensors(self) -> dict[str, torch.Tensor]:
+    def own_tensors(self) -> dict[str, Tensor]:
         """State that a checkpoint of the run must hold, by names of its own; restored in place."""
 
 
@@ -90,8 +89,7 @@ class StatefulObserver(Protocol):
 class Ledger:
     """Bytes by direction and kind, and messages.
 
-    What is read off it is of one replica: the rounded mean where their batches differ in size (Poisson sampling);
-    `of` gives each its own.
+    What is read off it is of one replica: the rounded mean where their batches differ in size (Poisson sampling).
     """
 
     counted_up: dict[str, Bytes] = field(default_factory=dict)
@@ -103,12 +101,6 @@ class Ledger:
         side = self.counted_down if message.sender == SERVER else self.counted_up
         side[message.kind] = np.add(side.get(message.kind, 0), message.nbytes).tolist()
         self.messages += 1
-
-    def of(self, place: int) -> Ledger:
-        """Return the ledger of the replica at `place` of the stack alone."""
-        sides = (self.counted_up, self.counted_down)
-        up, down = ({kind: n if isinstance(n, int) else n[place] for kind, n in side.items()} for side in sides)
-        return Ledger({**up}, {**down}, self.messages)
 
     @property
     def bytes_up(self) -> dict[str, int]:
@@ -143,28 +135,29 @@ class Channel:
         self._observers = tuple(observers)
         self._note_readers = tuple(o for o in observers if isinstance(o, NoteReader))
 
-    def send(self, message: Message) -> torch.Tensor:
+    def send(self, message: Message) -> Tensor:
         """Send `message`; what the receiver gets is the return value, and nothing else."""
         self.ledger.record(message)
         for observer in self._observers:
             observer.on_message(message)
         return message.payload
 
-    def observer_tensors(self) -> dict[str, torch.Tensor]:
+    def observer_tensors(self) -> dict[str, Tensor]:
         """State of all observers that have any."""
         stateful = (observer for observer in self._observers if isinstance(observer, StatefulObserver))
         return {name: tensor for observer in stateful for name, tensor in observer.own_tensors().items()}
 
-    def note(self, party: int, round_: int, name: str, value: torch.Tensor | Callable[[], torch.Tensor]) -> None:
+    def note(self, party: int, round_: int, name: str, value: Tensor | Callable[[], Tensor]) -> None:
         """Note what `party` knows by itself, for views that include its knowledge; costs no bytes.
 
         A function is called for the value only where somebody reads notes.
         """
         if not self._note_readers:
             return
-        known = value if isinstance(value, torch.Tensor) else value()
+        if not isinstance(value, Tensor):
+            value = value()
         for reader in self._note_readers:
-            reader.on_note(party, round_, name, known)
+            reader.on_note(party, round_, name, value)
 
 
 @dataclass(frozen=True)
@@ -208,7 +201,7 @@ class View:
 
     adversary: Adversary
     messages: list[Message] = field(default_factory=list)
-    notes: dict[tuple[int, str], list[torch.Tensor]] = field(default_factory=dict)
+    notes: dict[tuple[int, str], list[Tensor]] = field(default_factory=dict)
 
     def received(self, kind: str) -> list[Message]:
         """Messages of `kind` that the server sent, in order."""
@@ -218,18 +211,18 @@ class View:
         """Messages of `kind` that clients under the adversary's control sent, in order."""
         return [m for m in self.messages if m.kind == kind and m.sender in self.adversary.clients]
 
-    def scalars(self) -> torch.Tensor:
+    def scalars(self) -> Tensor:
         """Scalars from the server, stacked to shape (rounds seen, K)."""
         return torch.stack([m.payload for m in self.received("scalar")])
 
-    def batches(self) -> torch.Tensor:
+    def batches(self) -> Tensor:
         """Batch ids beside the scalars, stacked to (rounds seen, K, B); `InputError` if this adversary lacks them."""
         ids = [m.ids for m in self.received("scalar") if m.ids is not None]
         if not ids:
             raise InputError(f"the view of {self.adversary.kind!r} holds no batch ids")
         return _stacked(ids)
 
-    def noted(self, party: int, name: str) -> torch.Tensor:
+    def noted(self, party: int, name: str) -> Tensor:
         """Return what `party` noted under `name`, stacked over its rounds; `InputError` if the view lacks it."""
         values = self.notes.get((party, name))
         if not values:
@@ -287,13 +280,12 @@ class ViewRecorder:
         adversary = self.view.adversary
         if not adversary.sees(message) or (self._kinds is not None and message.kind not in self._kinds):
             return
-        known = message.ids if adversary.knows_ids() else None
-        kept = self._shelf.keep(message.payload)
-        self.view.messages.append(
-            replace(message, payload=kept, ids=None if known is None else self._shelf.keep(known))
-        )
+        payload, ids = self._shelf.keep(message.payload), None
+        if message.ids is not None and adversary.knows_ids():
+            ids = self._shelf.keep(message.ids)
+        self.view.messages.append(replace(message, payload=payload, ids=ids))
 
-    def on_note(self, party: int, round_: int, name: str, value: torch.Tensor) -> None:
+    def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """Keep a note of a party that the adversary is or controls."""
         if self._kinds is None and self.view.adversary.reads_notes_of(party):
             self.view.notes.setdefault((party, name), []).append(value)
@@ -314,35 +306,31 @@ class BatchLog:
         if message.sender == SERVER and message.kind == self.kind and wanted and message.ids is not None:
             self.ids.append(self._shelf.keep(message.ids))
 
-    def stacked(self) -> torch.Tensor:
+    def stacked(self) -> Tensor:
         """Ids of shape (answers, K, B), -1 where a place is padding."""
         return _stacked(self.ids)
 
 
-def _stacked(ids: Sequence[torch.Tensor]) -> torch.Tensor:
+def _stacked(ids: Sequence[Tensor]) -> Tensor:
     """Ids (K, B) of rounds as one tensor; Poisson batches of different blocks differ in width and are padded by -1."""
     width = max(i.shape[1] for i in ids)
-    return torch.stack([torch.nn.functional.pad(i, (0, width - i.shape[1]), value=-1) for i in ids])
+    return torch.stack([pad(i, (0, width - i.shape[1]), value=-1) for i in ids])
 
 
+# A quantised message starts with two 4-byte floats, the smallest value and the step.
 HEADER_BITS = 64
-"""A quantised message starts with two 4-byte floats, the smallest value and the step."""
-
-BITS = (1, 2, 4, 8)
 
 
-def quantise(values: Tensor, bits: int | None) -> Tensor:
+def quantise(values: Tensor, bits: int) -> Tensor:
     """Return what the receiver reads: each replica's values on 2^bits even levels from its smallest to its largest.
 
     Args:
         values: (K, ...), one message a replica.
-        bits: One of `BITS`, or None to leave the values as they are.
+        bits: 1, 2, 4 or 8.
 
     Returns:
         Tensor of the same shape; the error is at most half a step, (max - min) / (2^bits - 1) / 2.
     """
-    if bits is None:
-        return values
     flat = values.flatten(1)
     low, high = flat.aminmax(dim=1, keepdim=True)
     step = (high - low) / (2**bits - 1)
@@ -354,11 +342,9 @@ def quantise(values: Tensor, bits: int | None) -> Tensor:
 
 def quantised(values: Tensor, bits: int | None) -> tuple[Tensor, int | None]:
     """Return what the receiver reads of `values` (K, ...) in `bits` each, and a message's bits, None where 32 each."""
-    size = None if bits is None else HEADER_BITS + bits * values[0].numel()
-    return quantise(values, bits), size
-
-
-QUANTILES = (0.1, 0.5, 0.9, 0.99)
+    if bits is None:
+        return values, None
+    return quantise(values, bits), HEADER_BITS + bits * values[0].numel()
 
 
 class StalenessObserver:
@@ -415,18 +401,15 @@ class StalenessObserver:
             return None
         ages = torch.arange(len(counts))
         reached = counts.cumsum(0)
-        quantiles = {f"q{100 * q:g}": int(torch.searchsorted(reached, q * total)) for q in QUANTILES}
         largest = int(counts.nonzero().max())
-        ranges = [(2**k, 2 ** (k + 1) - 1) for k in range(largest.bit_length())]
-        shares = [(low, high, int(counts[low : high + 1].sum()) / total) for low, high in ranges]
+        by_client = enumerate(self._counts, start=1)
         return Staleness(
             mean=float((ages * counts).sum() / total),
-            **quantiles,
+            **{f"q{100 * q:g}": int(torch.searchsorted(reached, q * total)) for q in (0.1, 0.5, 0.9, 0.99)},
             largest=largest,
-            distribution=[Ages(first=low, last=min(high, largest), share=share) for low, high, share in shares],
-            mean_by_client={
-                f"client {m}": float((ages * row).sum() / row.sum())
-                for m, row in enumerate(self._counts, start=1)
-                if row.any()
-            },
+            distribution=[
+                Ages(first=low, last=min(2 * low - 1, largest), share=int(counts[low : 2 * low].sum()) / total)
+                for low in (2**k for k in range(largest.bit_length()))
+            ],
+            mean_by_client={f"client {m}": float((ages * row).sum() / row.sum()) for m, row in by_client if row.any()},
         )

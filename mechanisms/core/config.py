@@ -8,18 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from dpzv_audit import limits
 from dpzv_audit.accounting.release import SamplerName
-from dpzv_audit.errors import InputError, plain_rule
-from dpzv_audit.limits import (
-    LONGEST_TEXT,
-    MOST_BATCH,
-    MOST_CLIENTS,
-    MOST_EMBEDDED,
-    MOST_EPOCHS,
-    MOST_ROUNDS,
-    MOST_WEIGHTS,
-    WIDEST,
-)
+from dpzv_audit.errors import InputError, check_count, plain_rule
 from mechanisms.core.noise import NoiseKind
 from mechanisms.core.streams import by_compute_times, cyclic, random_activation
 
@@ -27,6 +18,8 @@ C = TypeVar("C", bound="TrainingConfig")
 
 _Rate = Annotated[float, Field(ge=0)]
 _Momentum = Annotated[float, Field(ge=0, lt=1)]
+_Width = Annotated[int, Field(ge=1, le=limits.WIDEST)]
+_ByClient = Annotated[tuple[float, ...], Field(max_length=limits.MOST_CLIENTS)]
 ClientRate = Annotated[_Rate, Field(description="Learning rate of the clients, eta_m; 0 freezes them.")]
 ServerRate = Annotated[_Rate, Field(description="Learning rate of the server, eta_0.")]
 ClientMomentum = Annotated[_Momentum, Field(description="Momentum of the clients' steps.")]
@@ -49,15 +42,15 @@ class TrainingConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     batch_size: int = Field(
-        64, ge=1, le=MOST_BATCH, description="Records in a batch, B; the divisor of every batch mean."
+        64, ge=1, le=limits.MOST_BATCH, description="Records in a batch, B; the divisor of every batch mean."
     )
-    epochs: int = Field(8, ge=1, le=MOST_EPOCHS, description="Epochs of floor(D/B) rounds in all.")
+    epochs: int = Field(8, ge=1, le=limits.MOST_EPOCHS, description="Epochs of floor(D/B) rounds in all.")
     client_rate: ClientRate = 5e-4
     server_rate: ServerRate = 0.005
     momentum: ClientMomentum = 0.9
     server_momentum: ServerMomentum = 0.9
-    embedding: int = Field(16, ge=1, le=WIDEST, description="Width of a client's embedding under a top model, d_h.")
-    hidden: int = Field(32, ge=1, le=WIDEST, description="Width between the server's two linear layers.")
+    embedding: _Width = Field(16, description="Width of a client's embedding under a top model, d_h.")
+    hidden: _Width = Field(32, description="Width between the server's two linear layers.")
     top_model: bool = Field(True, description="A top model at the server; without it the server sums logits.")
     softmax_outputs: bool = Field(
         False, description="A softmax before the cross-entropy's own, as paper 003's public code has on MNIST."
@@ -66,7 +59,7 @@ class TrainingConfig(BaseModel):
     transformer: str | None = Field(
         None,
         min_length=1,
-        max_length=LONGEST_TEXT,
+        max_length=limits.LONGEST_TEXT,
         description="Folder or hub name of a pre-trained transformer for token ids.",
     )
     sampler: SamplerName = Field("shuffled", description="How a client draws its batches.")
@@ -83,8 +76,7 @@ class TrainingConfig(BaseModel):
     def _a_bool_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false, which pydantic would read as 1 and 0, for everything that is no switch."""
         switch = cls.model_fields[info.field_name or ""].annotation is bool
-        given = value if isinstance(value, list | tuple) else (value,)
-        if not switch and any(isinstance(one, bool) for one in given):
+        if not switch and bool in map(type, value if isinstance(value, list | tuple) else (value,)):
             raise ValueError("is no switch, must not be true or false")
         return value
 
@@ -101,12 +93,17 @@ class TrainingConfig(BaseModel):
         needs = "client_model transformer needs transformer: a folder, or a name on the Hugging Face hub"
         yield kind == "transformer" and not named, needs
         yield named and kind not in ("auto", "transformer"), f"transformer needs client_model transformer, not {kind}"
-        given = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
         public = self.sample_rate is not None and self.sampler != "poisson"
+        given = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
         yield public, f"{given}, must be left out, or sampler poisson"
 
     def steps_per_pass(self, records: int) -> int:
-        """Return the rounds of an epoch: floor(D/B), or floor(1/Q) where the sampling rate Q is public."""
+        """Return the rounds of an epoch: floor(D/B), or floor(1/Q) where the sampling rate Q is public.
+
+        `InputError` where a batch is larger than the data.
+        """
+        if self.batch_size > records:
+            raise InputError(f"must be at most the {records} training records", "batch_size", self.batch_size)
         return records // self.batch_size if self.sample_rate is None else math.floor(1.0 / self.sample_rate)
 
     def check_clients(self, clients: int) -> None:
@@ -118,12 +115,11 @@ class TrainingConfig(BaseModel):
     def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:
         """Return what a training holds at once: in words, how many numbers, and how many it may be at most."""
         width = self.embedding if self.top_model else 1
-        found = [
-            (f"embedding {width} of {records:,} records at {clients} clients", records * clients * width, MOST_EMBEDDED)
-        ]
+        held = f"embedding {width} of {records:,} records at {clients} clients"
+        found = [(held, records * clients * width, limits.MOST_EMBEDDED)]
         if self.top_model:
             layer = f"embedding {width} and hidden {self.hidden} with {clients} clients"
-            found.append((layer, clients * width * self.hidden, MOST_WEIGHTS))
+            found.append((layer, clients * width * self.hidden, limits.MOST_WEIGHTS))
         return found
 
 
@@ -134,30 +130,21 @@ class AsyncConfig(TrainingConfig):
     """What methods take whose clients are active one at a time."""
 
     activation: Literal["cyclic", "random"] = Field("cyclic", description="Which client is active: in turn, or q_m.")
-    activation_probabilities: tuple[float, ...] | None = Field(
-        None, max_length=MOST_CLIENTS, description="q_m by client; equal if not given."
-    )
-    compute_times: tuple[float, ...] | None = Field(
-        None,
-        max_length=MOST_CLIENTS,
-        description="Time a round takes each client; activation then follows the clock, and staleness with it.",
+    activation_probabilities: _ByClient | None = Field(None, description="q_m by client; equal if not given.")
+    compute_times: _ByClient | None = Field(
+        None, description="Time a round takes each client; activation then follows the clock, and staleness with it."
     )
     noise: NoiseKind = Field(
-        "grid",
-        description="grid: what is clipped, and the noise, are whole steps of a public grid; float: their low bits can "
-        "prove a record, and bounds carry the gap floating-point.",
+        "grid", description="In whole steps of a public grid; float: low bits can prove a record (gap floating-point)."
     )
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""
         yield from super().contradictions()
-        random = self.activation == "random"
+        random, weighted = self.activation == "random", self.activation_probabilities is not None
         clock = "compute_times decide the order of clients, so activation must be cyclic, not random"
         yield self.compute_times is not None and random, clock
-        yield (
-            self.activation_probabilities is not None and not random,
-            "activation_probabilities need activation random",
-        )
+        yield weighted and not random, "activation_probabilities need activation random"
         for name in _BY_CLIENT:
             yield min(getattr(self, name) or (1,)) <= 0, f"{name} must all be above 0"
 
@@ -198,12 +185,10 @@ class ProtectedConfig(AsyncConfig):
     epsilon: float | None = Field(None, gt=0, description="Target epsilon from which dp_sigma follows, if given.")
     delta: Delta = Field(1e-5, description="Delta of the target.")
     calibration: Literal["messages", "sound"] = Field(
-        "messages",
-        description="How noise follows from the target: by the noised messages alone, or only where that is sound.",
+        "messages", description="Noise follows from the target by the messages alone, or only where that is sound."
     )
     neighbours: Literal["replace-record", "zero-out", "replace-label"] | None = Field(
-        None,
-        description="Neighbouring data sets; by default replace-record for embeddings, replace-label for gradients.",
+        None, description="Neighbours; by default replace-record for embeddings, replace-label for gradients."
     )
 
     @property
@@ -219,16 +204,13 @@ class ProtectedConfig(AsyncConfig):
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""
         yield from super().contradictions()
-        said = {
-            "dp_sigma above 0": self.dp_sigma > 0,
-            "epsilon": self.epsilon is not None,
-            "noise float": self.noise == "float",
-        }
+        by_hand, targeted = self.dp_sigma > 0, self.epsilon is not None
+        said = {"dp_sigma above 0": by_hand, "epsilon": targeted, "noise float": self.noise == "float"}
         for name, given in said.items():
             channel = f"{name} needs dp embedding, embedding-batch or gradient: what the noise is on"
             yield self.dp == "none" and given, channel
         both = f"dp_sigma is {self.dp_sigma} with an epsilon given, from which it follows: give one of the two"
-        yield self.dp_sigma > 0 and self.epsilon is not None, both
+        yield by_hand and targeted, both
         label = self.neighbours == "replace-label" and self.dp.startswith("embedding")
         yield label, "neighbours must be replace-record or zero-out with dp embedding: the server owns the labels"
         for name in ("activation", *_BY_CLIENT):
@@ -264,15 +246,11 @@ def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: in
     Raises `InputError` where the configuration does not fit `records` and `clients`, or makes more than `MOST_ROUNDS`
     rounds (`rounds`, of all clients together, stand in place of the configuration's epochs).
     """
-    if config.batch_size > records:
-        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
+    config.steps_per_pass(records)
     config.check_clients(clients)
-    if clients > MOST_CLIENTS:
-        raise InputError(f"must be at most {MOST_CLIENTS:,}", "clients", clients)
-    if rounds is not None and rounds > MOST_ROUNDS:
-        raise InputError(f"must be at most {MOST_ROUNDS:,}", "rounds", rounds)
+    check_count("clients", clients, most=limits.MOST_CLIENTS)
     config.check_sampler()
-    return rounds_of(config, records) if rounds is None else rounds
+    return rounds_of(config, records) if rounds is None else check_count("rounds", rounds, most=limits.MOST_ROUNDS)
 
 
 def active_clients(config: AsyncConfig, clients: int, seed: int) -> Iterator[int]:
@@ -290,10 +268,10 @@ def rounds_of(config: TrainingConfig, records: int) -> int:
 
     `InputError` for more than `MOST_ROUNDS`.
     """
-    each = config.steps_per_pass(records)
-    if config.epochs * each > MOST_ROUNDS:
+    each, most = config.steps_per_pass(records), limits.MOST_ROUNDS
+    if config.epochs * each > most:
         found = f"epochs is {config.epochs}, of {each:,} rounds each"
-        raise InputError(f"{found}, must make at most {MOST_ROUNDS:,} rounds in all: fewer epochs, or larger batches")
+        raise InputError(f"{found}, must make at most {most:,} rounds in all: fewer epochs, or larger batches")
     return config.epochs * each
 
 
@@ -302,8 +280,6 @@ def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
 
     Takes no time and no memory, whatever the sizes.
     """
-    if config.batch_size > records:
-        raise InputError(f"must be at most the {records} training records", "batch_size", config.batch_size)
     rounds_of(config, records)
     for what, size, most in config.sizes(records=records, clients=clients):
         if size > most:

@@ -53,7 +53,7 @@ class RunContext:
     device: str = "cpu"
     observers: Sequence[Observer] = ()
     origin: NoiseOrigin | None = None
-    behaviours: Mapping[int, ClientBehaviour | GradientBehaviour] = field(default_factory=dict)
+    behaviours: Mapping[int, Behaviour] = field(default_factory=dict)
     plan: Plan | None = None
     noised: Callable[[Tensor], Tensor] | None = None
     released: Callable[[Tensor], Tensor] | None = None
@@ -106,7 +106,7 @@ def schedule(config: AsyncConfig, deployment: Deployment) -> Plan:
     return Plan(active, by_client, sum(largest) if config.sampler == "shuffled" else None, sigma=0.0)
 
 
-def repeats_of(behaviours: Mapping[int, ClientBehaviour | GradientBehaviour]) -> dict[int, int]:
+def repeats_of(behaviours: Mapping[int, Behaviour]) -> dict[int, int]:
     """Return how many own rounds a batch of the first pass serves, by client that deviates."""
     return {number: behaviour.first_pass_repeats for number, behaviour in behaviours.items()}
 
@@ -179,19 +179,17 @@ class TrainingData:
     ) -> TrainingData:
         """Copy `dataset` to `device`; `labels` (N,) or (K, N) replace the training labels (label games, controls)."""
 
-        def blocks(source: tuple[np.ndarray, ...]) -> tuple[Tensor, ...]:
-            # Token ids stay integers.
-            return tuple(
-                torch.from_numpy(block).to(device=device, dtype=dtype if block.dtype.kind == "f" else None)
-                for block in source
-            )
+        def moved(block: np.ndarray) -> Tensor:
+            # Token ids stay integers, and labels.
+            tensor = torch.from_numpy(np.ascontiguousarray(block)).to(device)
+            return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-        train = dataset.train.labels if labels is None else labels
+        train, test = dataset.train, dataset.test
         return cls(
-            blocks(dataset.train.features),
-            torch.from_numpy(np.ascontiguousarray(train)).to(device),
-            blocks(dataset.test.features),
-            torch.from_numpy(dataset.test.labels).to(device),
+            tuple(map(moved, train.features)),
+            moved(train.labels if labels is None else labels),
+            tuple(map(moved, test.features)),
+            moved(test.labels),
             dataset.classes,
             getattr(dataset, "vocabulary", None),
         )
@@ -249,12 +247,10 @@ class TrainedStack:
             same_epochs = zip(*stacks, strict=True)
             return [np.average(rows, axis=0, weights=sizes).tolist() for rows in same_epochs]
 
-        records, sent = means(part.history for part in parts), means(part.traffic for part in parts)
-        return replace(
-            joined(parts),
-            history=tuple((round(epoch), accuracy, loss) for epoch, accuracy, loss in records),
-            traffic=tuple((round(up), round(down)) for up, down in sent),
-        )
+        records = means(part.history for part in parts)
+        history = tuple((round(epoch), accuracy, loss) for epoch, accuracy, loss in records)
+        traffic = tuple((round(up), round(down)) for up, down in means(part.traffic for part in parts))
+        return replace(joined(parts), history=history, traffic=traffic)
 
     def on_cpu(self) -> TrainedStack:
         """Return the same with its models in the machine's memory: room on the device for the next stack."""

@@ -9,7 +9,7 @@ from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
+from ..built_in import ledger_of, train
 from .worlds import SMALL as NOISELESS
 
 SMALL = {"batch_size": 4, "epochs": 3, "embedding": 2, "hidden": 3, "sampler": "poisson", "dtype": "float64"}
@@ -98,11 +98,11 @@ def test_bytes_count_records_not_padding(method, make_dataset):
                 places = message.ids.shape[1]
                 numbers = numbers // places * int((message.ids[place] >= 0).sum())
             up, down = (up, down + 4 * numbers) if message.sender == 0 else (up + 4 * numbers, down)
-        assert together.ledger.of(place) == apart.ledger.of(0)
-        assert (sum(together.ledger.of(place).bytes_up.values()), together.ledger.of(place).down) == (up, down)
-    sizes = {together.ledger.of(place).up for place in range(3)}
+        assert ledger_of(together, place) == ledger_of(apart, 0)
+        assert (sum(ledger_of(together, place).bytes_up.values()), ledger_of(together, place).down) == (up, down)
+    sizes = {ledger_of(together, place).up for place in range(3)}
     assert len(sizes) > 1
-    assert together.ledger.up == round(sum(together.ledger.of(place).up for place in range(3)) / 3)
+    assert together.ledger.up == round(sum(ledger_of(together, place).up for place in range(3)) / 3)
 
 
 def test_poisson_padding_touches_neither_table_nor_counts_nor_scalar(make_run, make_dataset, steps):

@@ -10,7 +10,7 @@ from mechanisms.core.channel import SERVER, Adversary, BatchLog, Shelf, ViewReco
 from mechanisms.core.context import TrainingData
 from mechanisms.methods.dpzv import DPZVConfig
 
-from ..built_in import train
+from ..built_in import ledger_of, train
 
 CLIENT = Adversary("client", (2,))
 COLLUDING = Adversary("colluding-clients", (1, 2, 3))
@@ -100,7 +100,7 @@ def test_what_an_eavesdropper_sees_weighs_what_was_sent(method, options, make_da
     assert [m.nbytes for m in recorder.view.messages] == [m.nbytes for m in sent]
     for place in range(2):
         seen = sum(m.nbytes if isinstance(m.nbytes, int) else m.nbytes[place] for m in recorder.view.messages)
-        assert seen == trained.ledger.of(place).down
+        assert seen == ledger_of(trained, place).down
 
 
 def test_ids_in_the_clear_are_all_that_changes_for_an_eavesdropper(recorded):
