@@ -20,7 +20,7 @@ from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, refuted_given
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import JudgedBound, ScoresClaim, ScoresResult
 from dpzv_audit.statistics.assumptions import dependence
-from dpzv_audit.statistics.coverage import FALSE_ALARM, CheckRow, as_text, coverage_check
+from dpzv_audit.statistics.coverage import FALSE_ALARM, as_text, coverage_check
 from dpzv_audit.statistics.estimators import DEFAULT_ESTIMATORS, ESTIMATORS, audit_scores, can_refute, may_refute
 from dpzv_audit.statistics.families import FAMILIES, CurveFamily, sampled_family
 from dpzv_audit.statistics.fixed import expected_bound
@@ -32,15 +32,13 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """What an estimator says of a claim, the strongest first."""
 FAMILY_HELP = "gaussian, laplace, pure or sampled:rate=R,rounds=T[,pair=remove|replace]"
 CHECKED_SCORES = 1000
-DEFAULT_AUDITS = 200
-DEFAULT_FAMILY = "gaussian"
 Estimators = Annotated[list[str] | None, among(*ESTIMATORS)]
 
 
 @takes
 def audit_coverage(
     *,
-    audits: Annotated[int, partial(check_count, least=2)] = DEFAULT_AUDITS,
+    audits: Annotated[int, partial(check_count, least=2)] = 200,
     estimator: Estimators = None,
     delta: Probability = DEFAULT_DELTA,
     confidence: Probability = 0.95,
@@ -62,15 +60,12 @@ def audit_coverage(
         seed N: Every random stream follows from this number.
     """
 
-    def show(row: CheckRow) -> None:
+    def say(text: str) -> None:
         if not output.as_json:
-            typer.echo(as_text([row]).splitlines()[-1])
+            typer.echo(text.splitlines()[-1])
 
-    if not output.as_json:
-        typer.echo(
-            f"{audits} audits of each mechanism, {CHECKED_SCORES} scores a side, {100 * confidence:g}%, delta {delta:g}"
-        )
-        typer.echo(as_text([]).splitlines()[-1])
+    say(f"{audits} audits of each mechanism, {CHECKED_SCORES} scores a side, {100 * confidence:g}%, delta {delta:g}")
+    say(as_text([]))
     rows = coverage_check(
         audits=audits,
         n=CHECKED_SCORES,
@@ -78,7 +73,7 @@ def audit_coverage(
         confidence=confidence,
         estimators=tuple(estimator) if estimator else None,
         seed=seed,
-        progress=show,
+        progress=lambda row: say(as_text([row])),
     )
     failed = [row for row in rows if not row.passed]
     output.result(
@@ -100,8 +95,7 @@ def audit_coverage(
             f"{worst.estimator} exceeded the truth of {worst.mechanism} in {worst.exceeded} of {worst.audits} audits, "
             f"valid bounds would in at most {worst.allowed}"
         )
-    if not output.as_json:
-        typer.echo(f"no row exceeds what valid bounds pass in any row with probability {FALSE_ALARM:g}")
+    say(f"no row exceeds what valid bounds pass in any row with probability {FALSE_ALARM:g}")
 
 
 def family_of(text: str) -> CurveFamily:
@@ -112,20 +106,16 @@ def family_of(text: str) -> CurveFamily:
     given = dict(part.partition("=")[::2] for part in rest.split(","))
     if kind != "sampled" or not {"rate", "rounds"} <= set(given) <= {"rate", "rounds", "pair"}:
         raise InputError(f"must be {FAMILY_HELP}", "family", text)
-    rate, rounds = (_number(text, given[key]) for key in ("rate", "rounds"))
+    rate, rounds = (number_in(given[key]) for key in ("rate", "rounds"))
+    for key, number in (("rate", rate), ("rounds", rounds)):
+        if not math.isfinite(number):
+            raise InputError(f": {given[key]!r} is no number, must be {FAMILY_HELP}", "family", text)
     if rounds != int(rounds):
         raise InputError("its rounds must be a whole number", "family", text)
     try:
         return sampled_family(rate=rate, rounds=int(rounds), pair=given.get("pair", "remove"))
     except InputError as error:
         raise InputError(f": {error.words}", "family", text) from None
-
-
-def _number(text: str, value: str) -> float:
-    number = number_in(value)
-    if not math.isfinite(number):
-        raise InputError(f": {value!r} is no number, must be {FAMILY_HELP}", "family", text)
-    return number
 
 
 def _claimable(name: str, epsilon: float) -> None:
@@ -157,7 +147,7 @@ class ScoreFlags:
     confidence: Probability = 0.95
     estimator: Estimators = None
     exactly_gaussian: bool = False
-    family: str = DEFAULT_FAMILY
+    family: str = "gaussian"
     coin_flips: bool = False
     fail_on: Literal["refuted"] | None = None
     seed: Whole = 0
@@ -194,13 +184,13 @@ def audit_score_files(
     one, other = (load_scores(path) for path in scores)
     bounds = _judged(one, other, family, options)
     warning = dependence(one, other)
-    verdicts = [bound.verdict for bound in bounds]
     claim = None
-    if options.epsilon is not None:  # the strongest verdict that any estimator gives
+    if options.epsilon is not None:
+        strongest = min((bound.verdict for bound in bounds), key=VERDICTS.index)
         claim = ScoresClaim(
             epsilon=options.epsilon,
             delta=options.delta,
-            verdict=next(verdict for verdict in VERDICTS if verdict in verdicts),
+            verdict=strongest,
             given=refuted_given(options.epsilon, bounds),
         )
     result = ScoresResult(
@@ -219,7 +209,7 @@ def audit_score_files(
         typer.echo(result.meaning)
         if warning:
             typer.echo(f"Warning: {warning}.")
-    if options.fail_on is not None and claim is not None and claim.verdict == "refuted":
+    if claim is not None and claim.verdict == options.fail_on:
         raise typer.Exit(1)
 
 
@@ -235,10 +225,11 @@ def _judged(one: Any, other: Any, family: CurveFamily, options: ScoreFlags) -> t
     for name in names:
         level = shared if name in gating else options.confidence
         (bound,) = audit_scores(one, other, confidence=level, estimators=(name,), family=family, **options._settings)
-        verdict = None
+        verdict: str | None = None
         if options.epsilon is not None:
-            cannot, refuted = not can_refute(bound), bound.epsilon_lower > options.epsilon
-            verdict = "cannot refute" if cannot else "refuted" if refuted else "not refuted"
+            verdict = "refuted" if bound.epsilon_lower > options.epsilon else "not refuted"
+            if not can_refute(bound):
+                verdict = "cannot refute"
         judged.append(JudgedBound(**vars(bound), verdict=verdict))
     return tuple(judged)
 
@@ -250,9 +241,10 @@ def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
     ceiling = max((bound.ceiling for bound in gates), default=best.ceiling)
     expected = None
     if gates and options.epsilon is not None and options.epsilon < ceiling:
-        sizes = {"n_in": best.n_in, "n_out": best.n_out}
         level = gates[0].confidence
-        expected = expected_bound(options.epsilon, **sizes, delta=options.delta, confidence=level)
+        expected = expected_bound(
+            options.epsilon, n_in=best.n_in, n_out=best.n_out, delta=options.delta, confidence=level
+        )
     return sentence_of("scores", gates, best, ceiling, options, expected)
 
 
@@ -263,8 +255,9 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
     with_claim = any(bound.verdict for bound in bounds)
     table = table_of(columns | ({"claim": "text"} if with_claim else {}), "Lower bounds on epsilon", rule=True)
     for bound in bounds:
-        # What the user vouched for with `--exactly-gaussian`: only such a bound has a mu.
+        # Only a bound that the user vouched for has a mu.
         vouched = "what --exactly-gaussian vouches for; a test of it does not object"
+        assumes = "nothing" if bound.mu_lower is None else vouched
         # A verdict by a bound on a trade-off curve takes Gaussian noise as given.
         given = GIVEN_GAUSSIAN if bound.claim_kind == "trade-off" else ""
         table.add_row(
@@ -273,7 +266,7 @@ def _print_table(bounds: Sequence[JudgedBound], output: Output) -> None:
             "" if bound.mu_lower is None else at_least(bound.mu_lower),
             f"{bound.ceiling:.2f}",
             percent(bound.confidence),
-            Text(bound.assumes or ("nothing" if bound.mu_lower is None else vouched)),
+            Text(bound.assumes or assumes),
             *([verdict_words(bound.verdict, given)] if with_claim else []),
         )
     print_table(output.console, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,8 +103,9 @@ def matrix(
     facts = {key: str(value) for key, value in flags.facts(data).items()}
     key = run_key(facts | {"arrays": load_data(data, quiet=output.quiet).fingerprint})
     folder = flags.out / f"matrix-{data.name}-seed{flags.seed}-{key}"
-    cells = [
-        (Cell(attack=a, adversary=by, method=m, noise=on, epsilon=e), False)
+    task = partial(CellTask, data=data, flags=flags, folder=folder / "cells")
+    tasks = [
+        task(cell=Cell(attack=a, adversary=by, method=m, noise=on, epsilon=e))
         for m in chosen_methods
         for on, e in _claims(METHODS[m], claimed, channels)
         for a in chosen_attacks
@@ -111,14 +113,13 @@ def matrix(
     ]
     for a in () if no_self_check else chosen_attacks:
         by = ATTACKS[a].adversaries[0]
-        cells.append((Cell(attack=a, adversary=by, method="dpzv", noise=None, epsilon=None), True))
-    where = folder / "cells"
-    tasks = [CellTask(cell=cell, data=data, flags=flags, folder=where, positive=own) for cell, own in cells]
+        control = Cell(attack=a, adversary=by, method="dpzv", noise=None, epsilon=None)
+        tasks.append(task(cell=control, positive=True))
     check_task(tasks[0])
     lock = folder.with_name(f".{folder.name}.lock")
     with hold(lock, f"the matrix in {folder}", cure="or give another --out DIR", shared=True):
-        for task in () if resume else tasks:
-            clear_cell(task)
+        for left in () if resume else tasks:
+            clear_cell(left)
         with output.progress(folder, CELL_FILE) as reporter:
             found = Cells(tasks, reporter.stage("cells", len(tasks))).carried_out(jobs)
         _finish(output, folder, found, data.name, flags)

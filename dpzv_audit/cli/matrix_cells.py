@@ -179,7 +179,10 @@ def _setting(task: CellTask) -> AttackSetting:
     cell, flags = task.cell, task.flags
     spec, settings = attack_named(cell.attack), None
     if cell.noise is not None:
-        _check_channel(cell.method, cell.noise)
+        try:
+            method_named(cell.method).configure(dp=cell.noise, epsilon=1.0)
+        except InputError as error:
+            raise DoesNotApply(f"{cell.noise} noise does not apply to {cell.method}: {error.words}") from error
         settings = [f"dp={cell.noise}"]
     training = TrainingFlags(
         method=cell.method,
@@ -199,11 +202,3 @@ def _setting(task: CellTask) -> AttackSetting:
         confidence=flags.confidence,
         with_positive=False,
     )
-
-
-def _check_channel(method: str, noise: str) -> None:
-    """`DoesNotApply` where the method has no channel of the kind that is to be noised."""
-    try:
-        method_named(method).configure(dp=noise, epsilon=1.0)
-    except InputError as error:
-        raise DoesNotApply(f"{noise} noise does not apply to {method}: {error.words}") from error

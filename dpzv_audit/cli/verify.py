@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import TaskID, TextColumn
 from rich.table import Table
@@ -40,8 +39,6 @@ from dpzv_audit.store import write_atomically
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.text import verdict_words
 
-ClaimsArgument = Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")]
-
 
 def _below_half(name: str, alpha: float) -> None:
     if not 0.0 < alpha < 0.5:
@@ -56,10 +53,13 @@ def _a_file(name: str, path: Path) -> None:
         raise InputError("must be in a folder that exists", name, path)
 
 
+File = Annotated[Path | None, _a_file]
+
+
 @takes
 def verify(
     *,
-    claims: ClaimsArgument = None,
+    claims: Annotated[Path | None, typer.Argument(metavar="CLAIMS.TOML", help="The claims file.")] = None,
     only: list[str] | None = None,
     alpha: Annotated[float | None, _below_half] = None,
     max_minutes: Positive | None = None,
@@ -72,8 +72,8 @@ def verify(
     root: Path | None = None,
     ledger: Path | None = None,
     new_ledger: bool = False,
-    junit: Annotated[Path | None, _a_file] = None,
-    sarif: Annotated[Path | None, _a_file] = None,
+    junit: File = None,
+    sarif: File = None,
     no_cache: bool = False,
     cache: Path | None = None,
     resume: bool = False,
@@ -125,13 +125,18 @@ def verify(
 
     pool = workers.workers()
     file = load_claims(claims)
-    file = file if alpha is None else replace(file, alpha=alpha)
-    file = file.only(only) if only else file
-    memory = LedgerMemory(cache or default_cache(), keeps=not no_cache)
+    if alpha is not None:
+        file = replace(file, alpha=alpha)
+    if only:
+        file = file.only(only)
+    kept = cache or default_cache()
+    memory = LedgerMemory(kept, keeps=not no_cache)
     begins = ledger is not None and not ledger.exists()
     if ledger is not None:
         # A wrong one is told now, not after an hour of audits.
         open_ledger(ledger, file.alpha, memory, new=new_ledger)
+    summary = os.environ.get(SUMMARY_VARIABLE)
+    reports = Reports(junit, sarif, Path(summary) if summary else None)
     gate = Gate(
         file=file,
         access=Access.of(
@@ -139,10 +144,10 @@ def verify(
             root=root,
             trust_code=trust_code,
             device=choose_device(run.device),
-            outputs=(junit, sarif, summary_file(), *ledger_files(ledger)),
+            outputs=(*reports, *ledger_files(ledger)),
             trial_seconds=trial_seconds,
         ),
-        cache=Cache(None if no_cache else cache or default_cache()),
+        cache=Cache(None if no_cache else kept),
         seed=run.seed,
         resume=resume,
         max_minutes=max_minutes,
@@ -165,27 +170,32 @@ def verify(
         settled = decided(runs, file.alpha)
     else:
         settled = decided_by_ledger(ledger, memory, file.alpha, runs, new=new_ledger)
-    result = verify_result(
-        file,
-        runs,
-        settled,
-        GateOptions(allow_overclaimed=bool(allow), strict=strict),
-        seed=run.seed,
-        interrupted=interrupted,
-    )
-    saved = _save(result, measured(runs), run.out, gate.cache, junit=junit, sarif=sarif)
+    options = GateOptions(allow_overclaimed=bool(allow), strict=strict)
+    result = verify_result(file, runs, settled, options, seed=run.seed, interrupted=interrupted)
+    result = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
+    costs = measured(runs)
+    name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
+    folder = write_folder(result, run.out, name, files={MEASURED_FILE: json_text(costs)}, drawings=gate.cache.drawing)
+    reports.write(result, costs)
     cached = [run.placed.name for run in runs if run.cached]
     not_cached = {} if no_cache else {run.placed.name: run.unkept for run in runs if run.unkept}
-    output.result({**saved, "cached": cached, "not_cached": not_cached})
+    extra = {"measured": costs, "run": str(folder), "cached": cached, "not_cached": not_cached}
+    output.result({**result.to_json(), **extra})
     print_table(output.console, verdict_table(result.claims))
-    for entry, done in zip(result.claims, runs, strict=True):
-        print_sentence(output.console, entry, cached=done.cached, not_cached=not_cached.get(entry.name, ""))
+    for entry in result.claims:
+        text = Text(inert(f"{entry.name}: {entry.sentence}"))
+        text.stylize("bold", 0, len(inert(entry.name)))
+        if entry.name in cached:
+            text.append(" [from the cache]", style="dim")
+        if entry.name in not_cached:
+            text.append(inert(f" [not cached: {not_cached[entry.name]}]"), style="dim")
+        output.console.print(text)
     output.say(result.sentence)
     if result.noise is not None:
         output.say(result.noise.words or "")
     if begins:
         output.say(f"A new ledger begins in {ledger}: keep it as you keep the claims file.")
-    output.path(saved["run"])
+    output.path(folder)
     if interrupted:
         raise Interrupted("--no-cache kept nothing to go on from" if no_cache else f"the report is partial; {GO_ON}")
     if result.failed:
@@ -197,36 +207,22 @@ _CHANGE_NOTHING = ("--out", "--cache", "--junit", "--sarif", "--jobs", "--execut
 """Flags on which no number depends; all have a value."""
 
 
-def summary_file() -> Path | None:
-    """Return the file that GitHub shows on the page of the run; None elsewhere."""
-    named = os.environ.get(SUMMARY_VARIABLE)
-    return Path(named) if named else None
+class Reports(NamedTuple):
+    """Files that the verdicts are written to beside the run folder, None where not asked for."""
 
+    junit: Path | None
+    sarif: Path | None
+    summary: Path | None
+    """What GitHub shows on the page of the run."""
 
-def _save(
-    result: VerifyResult,
-    measured: Mapping[str, float],
-    out: Path,
-    cache: Cache,
-    *,
-    junit: Path | None,
-    sarif: Path | None,
-) -> dict[str, object]:
-    """Write the run folder, then JUnit, SARIF and the step summary; return what goes out as JSON.
-
-    `result` alone makes result.json; what was `measured` beside it, seconds and cache hits, has a file of its own.
-    """
-    stored = result.with_command_line(_command_line()).model_copy(update={"versions": versions()})
-    name = run_name("verify", Path(result.claims_file).stem, seed=result.seed)
-    folder = write_folder(stored, out, name, files={MEASURED_FILE: json_text(measured)}, drawings=cache.drawing)
-    summary = summary_file()
-    if junit is not None:
-        _write("--junit", junit, to_junit(stored, measured))
-    if sarif is not None:
-        _write("--sarif", sarif, to_sarif(stored))
-    if summary is not None:
-        _write(SUMMARY_VARIABLE, summary, to_summary(stored), append=True)
-    return {**stored.to_json(), "measured": dict(measured), "run": str(folder)}
+    def write(self, result: VerifyResult, measured: Mapping[str, float]) -> None:
+        """Write the files that are asked for."""
+        if self.junit is not None:
+            _write("--junit", self.junit, to_junit(result, measured))
+        if self.sarif is not None:
+            _write("--sarif", self.sarif, to_sarif(result))
+        if self.summary is not None:
+            _write(SUMMARY_VARIABLE, self.summary, to_summary(result), append=True)
 
 
 def _command_line() -> list[str]:
@@ -263,10 +259,9 @@ def live_status(output: Output, names: Sequence[str]) -> Iterator[Callable[[int,
         under_way: dict[int, TaskID] = {}
 
         def show(index: int, text: str) -> None:
-            ended = text in ("done", "from the cache") or text.startswith(("the budget", "the limit"))
-            if ended and index in under_way:
-                bars.remove_task(under_way.pop(index))
-            if ended:
+            if text in ("done", "from the cache") or text.startswith(("the budget", "the limit")):
+                if index in under_way:
+                    bars.remove_task(under_way.pop(index))
                 bars.advance(whole)
                 bars.update(whole, note=f"{bars.tasks[0].completed:.0f} of {len(names)} done")
             elif index in under_way:
@@ -295,14 +290,3 @@ def verdict_table(claims: Sequence[ClaimResult]) -> Table:
         verdict = Text(words + (" *" if entry.missing else ""), style=STYLES[entry.verdict])
         table.add_row(Text(inert(entry.name)), verdict, claimed, measured, proved, f"{entry.adjusted_p_value:.1g}")
     return table
-
-
-def print_sentence(console: Console, entry: ClaimResult, *, cached: bool, not_cached: str) -> None:
-    """Print what was found of one claim as a sentence, with whether it was `cached`, or why it could not be."""
-    text = Text(inert(f"{entry.name}: {entry.sentence}"))
-    text.stylize("bold", 0, len(inert(entry.name)))
-    if cached:
-        text.append(" [from the cache]", style="dim")
-    if not_cached:
-        text.append(inert(f" [not cached: {not_cached}]"), style="dim")
-    console.print(text)
