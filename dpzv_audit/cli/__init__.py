@@ -18,9 +18,6 @@ from dpzv_audit.errors import AuditError, InputError, Interrupted, one_line, out
 from dpzv_audit.signals import INTERRUPTED, exit_code, stoppable
 
 FAILED = 3
-# Threads of torch and BLAS in one process. The products here are small, more threads than idle cores make them many
-# times slower, and sums in another order change last digits: what uses more cores is `--jobs`.
-THREADS = "1"
 
 app = typer.Typer(
     name="dpzv-audit",
@@ -62,7 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
     Whatever goes wrong is one line on stderr; the traceback of an unexpected error goes to a log file
     (`dpzv_audit.cli.failures`). Sets `OMP_NUM_THREADS` to 1 where it is not set.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", THREADS)
+    # Threads of torch and BLAS in one process. The products here are small, more threads than idle cores make them many
+    # times slower, and sums in another order change last digits: what uses more cores is `--jobs`.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     spell_plainly(sys.stdout)
     with stoppable() as came, threads_watched() as raised:
         try:
@@ -127,9 +126,6 @@ def _told(error: BaseException) -> int:
     return code
 
 
-_KINDS = {"float": "a number", "int": "a whole number"}
-
-
 def _mistake(error: TyperException) -> str:
     """Return typer's message, with the value that was given where it leaves it out, and near flags alone suggested."""
     found: Any = error  # typer's classes declare neither of what follows
@@ -139,7 +135,7 @@ def _mistake(error: TyperException) -> str:
         return f"{error.message} Must be one of {', '.join(found.ctx.command.list_commands(found.ctx))}."
     cause: Any = error.__cause__
     details = cause.errors() if hasattr(cause, "errors") else []
-    kind = _KINDS.get(details[0]["type"].split("_")[0]) if details else None
-    if kind is None or not found.param.opts:
-        return error.format_message()
-    return f"{found.param.opts[-1]} is {details[0]['input']!r}, must be {kind}"
+    for kind, words in (("float", "a number"), ("int", "a whole number")):
+        if details and details[0]["type"].startswith(f"{kind}_") and found.param.opts:
+            return f"{found.param.opts[-1]} is {details[0]['input']!r}, must be {words}"
+    return error.format_message()

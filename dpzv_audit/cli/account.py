@@ -29,8 +29,8 @@ def account(
     ctx: typer.Context,
     of: ReleaseFlags,
     noise_multiplier: Positive | None = None,
-    neighbours: Literal[NeighbourRelation, "all"] | None = None,
     adversary: Literal[AdversaryName, "all"] | None = None,
+    neighbours: Literal[NeighbourRelation, "all"] | None = None,
     everything: Annotated[bool, "--all"] = False,
     also: list[str] | None = None,
     fast: bool = False,
@@ -114,10 +114,10 @@ def account(
 @takes
 def calibrate(
     *,
+    of: ReleaseFlags,
     adversary: AdversaryName = "client",
     neighbours: NeighbourRelation = "replace-label",
     solve: Literal["sigma", "rounds", "batch-size"] = "sigma",
-    of: ReleaseFlags,
     output: Output,
 ) -> None:
     """Find the noise, rounds or batch size that meet a target.

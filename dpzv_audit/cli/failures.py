@@ -58,19 +58,16 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 codecs.register_error(_HANDLER, _plain)
 
 
-_LONGEST_CAUSE = 200
-
-
 def log_folder() -> Path:
     """Return where logs are kept: dpzv-audit in XDG_STATE_HOME or ~/.local/state."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "dpzv-audit"
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "dpzv-audit"
 
 
 def say_unexpected(error: BaseException) -> None:
     """Write the traceback of `error` to a log file that its owner alone may read, and print one line on stderr."""
     cause = one_line(error)
-    cause = cause if len(cause) <= _LONGEST_CAUSE else f"{cause[: _LONGEST_CAUSE - 3]}..."
+    if len(cause) > 200:
+        cause = f"{cause[:197]}..."
     what = f"{type(error).__name__}: {cause}" if cause else type(error).__name__
     path = _logged("".join(traceback.format_exception(error)))
     where = "its traceback could not be written anywhere" if path is None else f"its traceback is in {path}"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 Command = Callable[..., None]
+Said = Mapping[str, tuple[str | None, str]]
+"""Metavar and help of options, by name."""
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")
 
 
@@ -55,14 +57,13 @@ def takes(command: Command) -> Command:
     return bundled
 
 
-def _of_fields(bundle: type, own: Mapping[str, tuple[str | None, str]]) -> list[inspect.Parameter]:
+def _of_fields(bundle: type, own: Said) -> list[inspect.Parameter]:
     hints = get_type_hints(bundle, include_extras=True)
     said = {name: words for kind in reversed(bundle.__mro__) for name, words in _described(kind.__doc__)[1].items()}
-    said |= own
-    return [_option(field.name, hints[field.name], field.default, said) for field in fields(bundle)]
+    return [_option(field.name, hints[field.name], field.default, {**said, **own}) for field in fields(bundle)]
 
 
-def _described(doc: str | None) -> tuple[str, dict[str, tuple[str | None, str]]]:
+def _described(doc: str | None) -> tuple[str, Said]:
     """Return a docstring without its options, and metavar and help of each option."""
     text, _, section = inspect.cleandoc(doc or "").partition("\nOptions:\n")
     entries = re.split(r"\n(?! {5})", section)
@@ -70,7 +71,7 @@ def _described(doc: str | None) -> tuple[str, dict[str, tuple[str | None, str]]]
     return text, {entry[1]: (entry[2], entry[3]) for entry in found if entry}
 
 
-def _option(name: str, hint: Any, default: object, said: Mapping[str, tuple[str | None, str]]) -> inspect.Parameter:
+def _option(name: str, hint: Any, default: object, said: Said) -> inspect.Parameter:
     """Return the parameter that typer makes an option of; one that typer knows already stays as it is."""
     kind, rules = _unpacked(hint)
     if kind is not typer.Context and not any(isinstance(rule, typer.models.ParameterInfo) for rule in rules):
@@ -121,7 +122,6 @@ Positive = Annotated[float, check_positive]
 Probability = Annotated[float, check_probability]
 Device = Literal["cpu", "cuda", "auto"]
 DEFAULT_DELTA = 1e-5
-DEFAULT_OUT = Path("dpzv-runs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class OutFlags:
     """
 
     seed: Whole = 0
-    out: Annotated[Path, _writable] = DEFAULT_OUT
+    out: Annotated[Path, _writable] = Path("dpzv-runs")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,14 +21,18 @@ _NO_FLAG = ("noise", "secret_batches")
 _KINDS = {name: kind for name, kind in get_type_hints(Release).items() if name not in _NO_FLAG}
 _Numbers: Any = make_dataclass(
     "_Numbers",
-    [(name, bool, False) if kind is bool else (name, kind | None, None) for name, kind in _KINDS.items()],
+    [
+        (name, bool, False) if kind is bool else (name, kind | None, None)
+        for name, kind in _KINDS.items()
+        if name not in TrainingFlags.__dataclass_fields__
+    ],
     frozen=True,
     kw_only=True,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseFlags(TrainingFlags, _Numbers):  # type: ignore[misc]
+class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
     """The numbers of a release, or the method whose release is meant; None or False where not given.
 
     Options:

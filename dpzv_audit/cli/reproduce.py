@@ -17,13 +17,11 @@ from dpzv_audit.errors import InputError
 from dpzv_audit.runs import run_name
 from dpzv_audit.store import hold
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Which table; see `dpzv-audit list tables`.")]
-
 
 @takes
 def reproduce(
     *,
-    name: NameArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which table; see `dpzv-audit list tables`.")],
     data_dir: Path | None = None,
     epochs: Count | None = None,
     seeds: Annotated[Count | None, "--trials"] = None,
@@ -50,28 +48,29 @@ def reproduce(
     from dpzv_audit.reproduce import reproduce as run_table
 
     table = with_rows(table_named(name), row or ())
-    where = choose_device(run.device)
-    kept = TableParts(run.out / "unfinished", resume=resume)
+    device = choose_device(run.device)
+    unfinished = run.out / "unfinished"
+    kept = TableParts(unfinished, resume=resume)
 
     @lru_cache(maxsize=4)
     def loaded(keywords: tuple[tuple[str, Any], ...]) -> VerticalDataset:
         return load(**dict(keywords), data_dir=data_dir)
 
-    count = table.seeds if seeds is None else seeds
+    count = seeds or table.seeds
     facts = {"table": name, "epochs": epochs, "seeds": count, "records": records, "seed": run.seed, "rows": row or []}
-    lock = run.out / "unfinished" / f"{run_key(facts)}.lock"
+    lock = unfinished / f"{run_key(facts)}.lock"
     with (
         _named_by_flag(records),
-        hold(lock, f"the unfinished {name} in {run.out / 'unfinished'}", cure="or give another --out DIR"),
+        hold(lock, f"the unfinished {name} in {unfinished}", cure="or give another --out DIR"),
     ):
         with output.progress() as reporter:
             setting = Setting(
                 load=lambda keywords: loaded(tuple(keywords.items())),
-                epochs=table.epochs if epochs is None else epochs,
+                epochs=epochs or table.epochs,
                 seeds=count,
                 records=records,
                 seed=run.seed,
-                device=where,
+                device=device,
                 kept=kept,
                 stage=reporter.stage,
             )

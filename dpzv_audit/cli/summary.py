@@ -64,12 +64,10 @@ _PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most"
 
 def planted_table(result: PlantedResult) -> Table:
     """Return what each planted mechanism got beside what it must get."""
-    kinds = dict.fromkeys(_PLANTED_COLUMNS, "name") | {"claim": "number", "at least": "number"}
     # The names of gaps, and of more than one verdict, fold.
-    kinds |= {"at most": "text", "must be": "text"}
-    del kinds["what is wrong"]
-    table = table_of(kinds, "Planted mechanisms", rule=True)
-    table.columns[list(kinds).index("at most")].justify = "right"
+    kinds = {"mechanism": "name", "claim": "number", "at least": "number", "at most": "text"}
+    table = table_of(kinds | {"verdict": "name", "must be": "text"}, "Planted mechanisms", rule=True)
+    table.columns[3].justify = "right"
     for row in result.rows:
         cells = _planted_cells(row)
         table.add_row(cells[0], *(cell.removeprefix("none: ") for cell in cells[2:]))
