@@ -179,31 +179,36 @@ def staleness_figure(distribution: Sequence[Ages]) -> str:
 
     Ages come in ranges that double, as the result has them.
     """
-    shares = {}
+    bars = {}
     for row in distribution:
         last = "" if row.first == row.last else f" to {row.last:.0f}"
-        shares[f"{row.first:.0f}{last}"] = row.share
-    if not shares:
+        bars[f"{row.first:.0f}{last}"] = row.share, _share(row.share)
+    if not bars:
         return ""
+    said = "; ".join(f"{label} {text}" for label, (_, text) in bars.items())
+    alt = f"Age of the rows that the server read, in rounds: {said}"
+    across = "share of the rows that the server read"
+    return bars_figure("figure-staleness", alt, bars, xlabel=across, ylabel="age in rounds")
+
+
+def bars_figure(
+    name: str, alt: str, bars: Mapping[str, tuple[float, str]], *, level: float | None = None, **names: str
+) -> str:
+    """Return values of at least 0 as bars from the left, each with its text, and one dashed `level`, as SVG."""
 
     def paint(axes: Axes) -> None:
-        places = range(len(shares))
-        axes.barh(places, [*shares.values()], height=0.62, color=ACCENT)
-        for place, share in enumerate(shares.values()):
-            axes.text(share + 0.012, place, _share(share), va="center", ha="left", color=INK)
-        axes.set_yticks(places, [*shares])
+        places, values = range(len(bars)), [value for value, _ in bars.values()]
+        axes.barh(places, values, height=0.62, color=ACCENT if level is None else MUTED)
+        if level is not None:
+            axes.axvline(level, color=ACCENT, linestyle="--", linewidth=1.4)
+        for place, (value, text) in enumerate(bars.values()):
+            axes.text(value + 0.012, place, text, va="center", ha="left", color=INK)
+        axes.set_yticks(places, [*bars])
         axes.set_xticks([])
         axes.spines["bottom"].set_visible(False)
-        axes.set(
-            xlim=(0, 1.12 * max(shares.values()) + 0.02),
-            ylim=(len(shares) - 0.4, -0.6),
-            xlabel="share of the rows that the server read",
-            ylabel="age in rounds",
-        )
+        axes.set(xlim=(0, 1.12 * max(values) + 0.02), ylim=(len(bars) - 0.4, -0.6), **names)
 
-    said = "; ".join(f"{label} {_share(share)}" for label, share in shares.items())
-    alt = f"Age of the rows that the server read, in rounds: {said}"
-    return svg.draw("figure-staleness", alt, 0.7 + 0.32 * len(shares), paint)
+    return svg.draw(name, alt, 0.7 + 0.32 * len(bars), paint)
 
 
 def _share(share: float) -> str:

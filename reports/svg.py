@@ -111,13 +111,17 @@ class Chart:
         chart.line("no information", [(0, 1), (1, 0)], color=MUTED, linewidth=0.8)
         return chart
 
-    def line(self, label: str, points: Sequence[tuple[float, ...]], **look: Any) -> None:
-        """Add a line through (place, value), with faint bars where the ends of each value's interval follow."""
-        xs, ys, *ends = zip(*points, strict=True)
+    def line(self, label: str, points: Sequence[tuple[float, ...]], *, upright: bool = False, **look: Any) -> None:
+        """Add a line through (place, value), with faint bars where the ends of each value's interval follow.
+
+        Where it is `upright`, places go down the figure, and values across.
+        """
+        places, values, *ends = zip(*points, strict=True)
+        name, along = ("hlines", (values, places)) if upright else ("vlines", (places, values))
         if ends:
             bars = {"color": look["color"], "linewidth": 4, "alpha": 0.35}
-            self.painters.append(lambda axes: axes.vlines(xs, *ends, **bars))
-        self.painters.append(lambda axes: axes.plot(xs, ys, label=label, **look))
+            self.painters.append(lambda axes: getattr(axes, name)(places, *ends, **bars))
+        self.painters.append(lambda axes: axes.plot(*along, label=label, **look))
 
     def band(self, label: str, places: Sequence[float], low: Sequence[float], high: Sequence[float]) -> None:
         """Add the area between two curves, below all lines."""
