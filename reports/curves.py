@@ -15,39 +15,31 @@ if TYPE_CHECKING:
 
 GRADIENTS = "gradient estimates by number of queries"
 """Name of the curve that `gradient_figure` draws."""
-_Point = tuple[float, ...]
+Point = tuple[float, ...]
 """Place, value, and the ends of the value's interval where it has one."""
-_Look = Mapping[str, Any]
-_LONGEST_LEVEL = 44
-_LINE = 0.18
-"""Height of a line of the legend of a matrix's figure, in inches."""
-_LEGEND_FROM, _LEGEND_ABOVE = 0.58, 0.7
-"""The corner of the trade-off figure that its legend takes: false positive rates from, false negative rates above."""
+Look = dict[str, Any]
 _CORNER = {"loc": "upper right", "bbox_to_anchor": None, "borderaxespad": 0.3}
 _ABOVE = {"bbox_to_anchor": (-0.14, 1.0), "ncols": 3, "columnspacing": 1.0, "handlelength": 2.0}
-_STRONG: _Look = {"color": ACCENT, "linewidth": 2.2}
-_TRADEOFFS: Mapping[str, _Look] = {
+_STRONG: Look = {"color": ACCENT, "linewidth": 2.2}
+_TRADEOFFS: dict[str, Look] = {
     "claimed": {"color": INK, "linestyle": DASHED},
     "recomputed": {"color": MUTED, "linestyle": DOTTED},
     "measured": _STRONG,
 }
-_ESTIMATORS: Mapping[str, _Look] = {
+_ESTIMATORS: dict[str, Look] = {
     "ridge": _STRONG,
     "ridge, without the noise": {"color": INK, "linestyle": LINES[1]},
     "ridge, directions unknown": {"color": MUTED, "linestyle": LINES[2]},
 }
-_CROSSES: _Look = {"color": INK, "linestyle": "", "marker": "x", "markersize": 7, "mew": 1.3}
-_DOTS = (*DASHES[1:], (0, (8, 3)))
 _COLOURS = (ACCENT, INK, MUTED)
-_MARKERS = "osD^vP*"
 
 
-def _known(points: Iterable[Sequence[float | None]]) -> list[_Point]:
+def _known(points: Iterable[Sequence[float | None]]) -> list[Point]:
     """Return the points of which every number is known."""
     return [tuple(value for value in point if value is not None) for point in points if None not in point]
 
 
-def _ends(lines: Mapping[str, Sequence[_Point]]) -> str:
+def _ends(lines: Mapping[str, Sequence[Point]]) -> str:
     """Return where lines begin and end, in words."""
     said = []
     for name, points in lines.items():
@@ -65,20 +57,22 @@ def tradeoff_figure(tradeoff: Tradeoff | None) -> str:
     """
     if tradeoff is None or not tradeoff.alpha or not tradeoff.curves:
         return ""
-    alpha, drawn = tradeoff.alpha, list(tradeoff.curves.values())
+    alpha, curves = tradeoff.alpha, tradeoff.curves
     low, high, confidence = tradeoff.empirical_low, tradeoff.empirical_high, tradeoff.confidence
+    drawn = list(curves.values())
     chart = Chart.of_tests()
-    for name, curve in tradeoff.curves.items():
+    for name, curve in curves.items():
         if name == "measured" and low and high:
-            chart.band("band" if confidence is None else f"{percent(confidence)} band", alpha, low, high)
+            label = "band" if confidence is None else f"{percent(confidence)} band"
+            chart.band(label, alpha, low, high)
             drawn.append(high)
         chart.line(name, [*zip(alpha, curve, strict=True)], **_TRADEOFFS[name])
     # A curve, or the band, runs through the upper right corner, where the legend stands otherwise.
-    corner = [i for i, rate in enumerate(alpha) if rate >= _LEGEND_FROM]
-    crowded = any(curve[i] >= _LEGEND_ABOVE for curve in drawn for i in corner)
-    alt = f"Trade-off curves. {_at_a_tenth(alpha, tradeoff.curves, ' the false negative rates are: ')}"
+    corner = [i for i, rate in enumerate(alpha) if rate >= 0.58]
+    crowded = any(curve[i] >= 0.7 for curve in drawn for i in corner)
+    alt = f"Trade-off curves. {_at_a_tenth(alpha, curves, ' the false negative rates are: ')}"
     legend = _ABOVE if crowded else _CORNER
-    return chart.draw("figure-tradeoff", alt, 5.1 if crowded else 4.7, **legend)
+    return chart.draw("tradeoff", alt, 5.1 if crowded else 4.7, **legend)
 
 
 def _at_a_tenth(alpha: Sequence[float], curves: Mapping[str, Sequence[float]], between: str) -> str:
@@ -100,10 +94,12 @@ def accuracy_figure(utility: Utility, method: str, *, by_bytes: bool = False) ->
         points = [((up + down) / 1e6, accuracy) for up, down, accuracy in sent]
     if len(points) < 2:
         return ""
-    controls = {control_label(key, control): control for key, control in utility.controls.items()}
-    marks = {label: mark(label, control) for label, control in controls.items()}
-    # A line of the legend has more room than a row of a plot.
-    levels = [replace(m, label=short(label, _LONGEST_LEVEL)) for label, m in marks.items() if m]
+    levels = []
+    for key, control in utility.controls.items():
+        label = control_label(key, control)
+        if found := mark(label, control):
+            # A line of the legend has more room than a row of a plot.
+            levels.append(replace(found, label=short(label, 44)))
     method = short(method or "test accuracy")
     across = "MB sent so far, up and down" if by_bytes else "epoch"
     chart = Chart(across, "test accuracy", "plain", bottom=0, top=1)
@@ -114,7 +110,7 @@ def accuracy_figure(utility: Utility, method: str, *, by_bytes: bool = False) ->
     first, last = (proportion(points[i][1], 3) for i in (0, -1))
     span = f"by {number(points[-1][0])} MB sent" if by_bytes else "over training"
     said = [f"Test accuracy of {method} from {first} to {last} {span}", alt_of(levels)]
-    name = "figure-bytes" if by_bytes else "figure-accuracy"
+    name = "bytes" if by_bytes else "accuracy"
     return chart.draw(name, "; ".join(filter(None, said)), 3.0 + 0.2 * len(levels))
 
 
@@ -123,7 +119,7 @@ def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
 
     The horizontal axis is logarithmic; the level line is the claim. Bounds that rest on an assumption are faint.
     """
-    lines: dict[str, list[_Point]] = {}
+    lines: dict[str, list[Point]] = {}
     for row in rows:
         lines.setdefault(clean(row.estimator), []).append((row.runs, row.epsilon_lower))
     assumed = {clean(row.estimator) for row in rows if row.assumes}
@@ -139,7 +135,7 @@ def runs_figure(rows: Sequence[BoundByRuns], claimed: float | None) -> str:
         label, colour = (f"{name} (assumes)", MUTED) if name in assumed else (name, ACCENT)
         chart.line(label, points, color=colour, linestyle=("-", *DASHES[1:])[index % len(DASHES)])
         said.append(f"{name} {number(points[-1][1])} from {number(points[-1][0])}")
-    return chart.draw("figure-runs", f"Certified epsilon by number of runs: {'; '.join(said)} runs", 3.2)
+    return chart.draw("runs", f"Certified epsilon by number of runs: {'; '.join(said)} runs", 3.2)
 
 
 def wealth_figure(wealth: Wealth | None) -> str:
@@ -148,18 +144,18 @@ def wealth_figure(wealth: Wealth | None) -> str:
     The level line is where the claim is refuted at the stated confidence, at whatever pair it is reached (auditing.md,
     `sequential`).
     """
-    points = [] if wealth is None else [*zip(wealth.pairs, wealth.log10_wealth, strict=False)]
-    if wealth is None or len(points) < 2:
+    if wealth is None or min(len(wealth.pairs), len(wealth.log10_wealth)) < 2:
         return ""
     at, against = wealth.refuted_at, number(wealth.epsilon)
     found = "never reached" if at is None else f"reached at pair {number(at)}"
     chart = Chart("pairs of runs, in the order of the runs", "log10 of the wealth")
     chart.level("refuted from here on", wealth.goal, color=INK, linestyle=DASHED)
+    points = [*zip(wealth.pairs, wealth.log10_wealth, strict=False)]
     chart.line(f"wealth against ε = {against}", points, color=ACCENT)
     if at is not None:
         chart.level(found, at, upright=True, color=MUTED, linestyle=DOTTED)
     subject = f"Wealth of the betting test against epsilon {against}"
-    return chart.draw("figure-wealth", f"{subject}: the level that refutes it is {found}", 3.2)
+    return chart.draw("wealth", f"{subject}: the level that refutes it is {found}", 3.2)
 
 
 def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
@@ -168,8 +164,8 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
     Of all estimators ridge, with and without the noise, and with directions that nobody told; crosses are what
     theory expects. The horizontal axis is logarithmic.
     """
-    lines: dict[str, list[_Point]] = {}
-    theory: list[_Point] = []
+    lines: dict[str, list[Point]] = {}
+    theory: list[Point] = []
     for name in _ESTIMATORS:
         found = [row for row in rows if row.get("estimator") == name]
         places = [within(row.get("queries"), 1.0, 1e12) for row in found]
@@ -191,9 +187,9 @@ def gradient_figure(rows: Sequence[Mapping[str, object]]) -> str:
         label = "ridge, with the noise" if name == "ridge" and both else name
         chart.line(label, points, marker="o", markersize=4.5, **_ESTIMATORS[name])
     if theory:
-        chart.line("expected by theory", theory, **_CROSSES)
+        chart.line("expected by theory", theory, color=INK, linestyle="", marker="x", markersize=7, mew=1.3)
     alt = f"Cosine of estimated with true gradients by number of queries: {_ends(lines)}"
-    return chart.draw("figure-gradients", alt, 3.1 + 0.2 * len(lines))
+    return chart.draw("gradients", alt, 3.1 + 0.2 * len(lines))
 
 
 def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: str, strong: str = "") -> str:
@@ -202,8 +198,8 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
     Both axes are logarithmic; points at epsilon 0 are not drawn. `strong` names the line to stress; "" where no line
     has two points. `subject` says in words what was accounted for.
     """
-    shown = {name: [(t, e) for t, e in points if e > 0.0] for name, points in lines.items()}
-    shown = {name: points for name, points in shown.items() if len(points) > 1}
+    drawn = {name: [point for point in points if point[1] > 0.0] for name, points in lines.items()}
+    shown = {name: points for name, points in drawn.items() if len(points) > 1}
     if not shown:
         return ""
     chart = Chart("rounds, all clients together", "ε", "loglog")
@@ -212,20 +208,17 @@ def rounds_figure(lines: Mapping[str, Sequence[tuple[int, float]]], *, subject: 
     last = "; ".join(f"{name} {upper_bound(points[-1][1])}" for name, points in shown.items())
     end = max(points[-1][0] for points in shown.values())
     alt = clean(f"Upper bounds on epsilon against rounds, {subject}. After {end:,} rounds: {last}")
-    return chart.draw("figure-epsilon-rounds", alt, 3.2 + 0.2 * len(shown), handlelength=3.2)
+    return chart.draw("epsilon-rounds", alt, 3.2 + 0.2 * len(shown), handlelength=3.2)
 
 
-def _bound_look(index: int, strong: bool) -> _Look:
+def _bound_look(index: int, strong: bool) -> Look:
     """Return the look of a line: solid in the accent colour where stressed, one of several dashes otherwise."""
-    return _STRONG if strong else {"color": INK, "linewidth": 1.6, "linestyle": _DOTS[index % len(_DOTS)]}
+    dots = (*DASHES[1:], (0, (8, 3)))
+    return _STRONG if strong else {"color": INK, "linewidth": 1.6, "linestyle": dots[index % len(dots)]}
 
 
 def curves_figure(
-    alpha: Sequence[float],
-    curves: Mapping[str, Sequence[float]],
-    *,
-    subject: str,
-    strong: str = "",
+    alpha: Sequence[float], curves: Mapping[str, Sequence[float]], *, subject: str, strong: str = ""
 ) -> str:
     """Return trade-off curves over false positive rates `alpha` in [0, 1], one a name of `curves`, as SVG.
 
@@ -237,7 +230,7 @@ def curves_figure(
     for index, (name, values) in enumerate(curves.items()):
         chart.line(name, [*zip(alpha, values, strict=True)], **_bound_look(index, name == strong))
     alt = f"Trade-off curves, {subject}. {_at_a_tenth(alpha, curves, ': ')}"
-    return chart.draw("figure-curves", alt, 4.7 + 0.2 * len(curves), handlelength=3.2)
+    return chart.draw("curves", alt, 4.7 + 0.2 * len(curves), handlelength=3.2)
 
 
 def method_of(cell: Cell) -> str:
@@ -252,16 +245,16 @@ def epsilon_figures(cells: Sequence[Cell]) -> dict[str, str]:
         if cell.state == "measured":
             name = f"{clean(cell.attack)}-{clean(cell.adversary)}"
             measured.setdefault(name, []).append(cell)
-    figures = {name: _epsilon_figure(name, found) for name, found in measured.items()}
-    return {name: drawing for name, drawing in figures.items() if drawing}
+    figures = ((name, _epsilon_figure(name, found)) for name, found in measured.items())
+    return {name: drawing for name, drawing in figures if drawing}
 
 
-def _curves_by_method(cells: Sequence[Cell]) -> Mapping[str, Sequence[_Point]]:
+def _curves_by_method(cells: Sequence[Cell]) -> dict[str, list[Point]]:
     """Return (epsilon, success, low, high) by method.
 
     Curves of one channel of noise that no eye tells apart (0.005) are drawn as the first of them.
     """
-    found: dict[str, list[_Point]] = {}
+    found: dict[str, list[Point]] = {}
     for cell in cells:
         # Over trainings where there are enough of them, else by the records of these.
         ends = (cell.low, cell.high) if cell.over_low is None else (cell.over_low, cell.over_high)
@@ -270,12 +263,11 @@ def _curves_by_method(cells: Sequence[Cell]) -> Mapping[str, Sequence[_Point]]:
     alike: dict[tuple[object, ...], list[str]] = {}
     for name, points in found.items():
         points.sort()
-        looks = ((x, round(y, 2)) for x, y, *_ in points)
-        alike.setdefault((name.partition(" + ")[2], *looks), []).append(name)
+        method, *noise = name.partition(" + ")
+        alike.setdefault((*noise, *((x, round(y, 2)) for x, y, *_ in points)), []).append(method)
     curves = {}
-    for (noise, *_), names in alike.items():
-        methods = ", ".join(name.partition(" + ")[0] for name in names)
-        curves[f"{methods} + {noise}" if noise else methods] = found[names[0]]
+    for (plus, noise, *_), methods in alike.items():
+        curves[f"{', '.join(methods)}{plus}{noise}"] = found[f"{methods[0]}{plus}{noise}"]
     return curves
 
 
@@ -290,19 +282,18 @@ def _epsilon_figure(name: str, cells: Sequence[Cell]) -> str:
     for index, (method, points) in enumerate(curves.items()):
         turn, colour = divmod(index, len(_COLOURS))
         look = {"color": _COLOURS[colour], "linestyle": LINES[turn % len(LINES)], "linewidth": 1.6}
-        chart.line(method, points, marker=_MARKERS[index % len(_MARKERS)], markersize=4.5, **look)
+        chart.line(method, points, marker="osD^vP*"[index % 7], markersize=4.5, **look)
     alike: dict[float, list[str]] = {}
     for cell in cells:
         if cell.epsilon is None and cell.success is not None:
             alike.setdefault(round(cell.success, 2), []).append(method_of(cell))
             alt += f"; {method_of(cell)} without noise {proportion(cell.success, 3)}"
     for index, (value, methods) in enumerate(alike.items()):
-        dashes = LINES[1 + index % (len(LINES) - 1)]
-        label = f"no noise: {short(', '.join(methods), 60)}"
-        chart.level(label, value, color=MUTED, linestyle=dashes, linewidth=1.0)
+        look = {"color": MUTED, "linestyle": LINES[1 + index % (len(LINES) - 1)], "linewidth": 1.0}
+        chart.level(f"no noise: {short(', '.join(methods), 60)}", value, **look)
     chance = max((cell.reference for cell in cells if cell.reference is not None), default=None)
     if chance is not None:
         chart.level("without an attack", chance, color=INK, linestyle=(0, (1, 2.5)), linewidth=1.0)
         alt += f"; without an attack {proportion(chance, 3)}"
     entries = len(curves) + len(alike) + (chance is not None)
-    return chart.draw(f"figure-{name}", alt, 2.9 + _LINE * entries, handlelength=3.4, fontsize=9)
+    return chart.draw(name, alt, 2.9 + 0.18 * entries, handlelength=3.4, fontsize=9)

@@ -135,7 +135,7 @@ def success_figure(
             axes.plot(row.value, index, "o", color=colour, markersize=7, clip_on=False)
 
     height = 0.66 + 0.5 * len(rows) + (0.18 if "\n" in across else 0.0)
-    return svg.draw("figure-success", f"Attack success: {alt_of(rows)}", height, paint)
+    return svg.draw("success", f"Attack success: {alt_of(rows)}", height, paint)
 
 
 def epsilon_figure(claimed: float | None, lower: float | None, upper: float | None) -> str:
@@ -171,7 +171,7 @@ def epsilon_figure(claimed: float | None, lower: float | None, upper: float | No
 
     said = "; ".join(f"{label} {text}" for label, (_, text) in rows.items())
     alt = f"What is known about epsilon: {said}"
-    return svg.draw("figure-epsilon", alt, 0.66 + 0.5 * len(rows), paint)
+    return svg.draw("epsilon", alt, 0.66 + 0.5 * len(rows), paint)
 
 
 def staleness_figure(distribution: Sequence[Ages]) -> str:
@@ -188,7 +188,7 @@ def staleness_figure(distribution: Sequence[Ages]) -> str:
     said = "; ".join(f"{label} {text}" for label, (_, text) in bars.items())
     alt = f"Age of the rows that the server read, in rounds: {said}"
     across = "share of the rows that the server read"
-    return bars_figure("figure-staleness", alt, bars, xlabel=across, ylabel="age in rounds")
+    return bars_figure("staleness", alt, bars, xlabel=across, ylabel="age in rounds")
 
 
 def bars_figure(
@@ -252,7 +252,7 @@ def records_figure(found: Reconstructions) -> str:
 
     inches = WIDTH * (len(rows) * pitch - 0.4 * line) / (1.02 * across)
     alt = f"{count} records, row by row: " + "; ".join(what for what, _ in rows)
-    return svg.draw("figure-records", alt, inches + 0.1, paint)
+    return svg.draw("records", alt, inches + 0.1, paint)
 
 
 def _bars(record: Sequence[float], width: int, left: float, top: float) -> Iterator[tuple[int, _Bar]]:

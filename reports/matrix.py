@@ -96,7 +96,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
     alt = f"Damage of attacks on methods; the worst: {'; '.join(said)}"
     # Columns are named along a slope below the map: the longest name sets its room.
     room = max(0.7, 0.062 * max(map(len, across)))
-    return svg.draw("figure-matrix", alt, 0.6 + room + (0.2 if turned else 0.24) * len(rows), paint)
+    return svg.draw("matrix", alt, 0.6 + room + (0.2 if turned else 0.24) * len(rows), paint)
 
 
 def _paint_cell(axes: Axes, x: int, y: int, cell: Cell, size: float) -> None:

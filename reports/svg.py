@@ -73,9 +73,7 @@ def _dark_rules() -> str:
 
 def _own_ids(tag: str, name: str) -> str:
     """Return one tag with every id in it prefixed by `name`, in the reader's fonts, not matplotlib's."""
-    tag = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', tag)
-    tag = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", tag)
-    tag = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', tag)
+    tag = re.sub(r'(\bid="|url\(#|href="#)', rf"\1{name}-", tag)
     return re.sub(r"font-family: [^;\"]*", f"font-family: {_FONT}", tag)
 
 
@@ -84,11 +82,9 @@ def _tidy(source: str, name: str, alt: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", source[source.index("<svg") :], flags=re.DOTALL)
     body = body.replace(' target="_blank"', "")
     body = re.sub(r"<[^>]+>", lambda found: _own_ids(found.group(), name), body)
-    label = html.escape(clean(alt), quote=True)
-    opening = f'<svg class="dpzv-figure" role="img" aria-label="{label}" '
-    body = opening + body.removeprefix("<svg ")
-    head, _, rest = body.partition(">\n")
-    return f"{head}>\n<style>{_dark_rules()}</style>\n{rest}".strip() + "\n"
+    head, _, rest = body.removeprefix("<svg ").partition(">\n")
+    opening = f'<svg class="dpzv-figure" role="img" aria-label="{html.escape(clean(alt))}" {head}>'
+    return f"{opening}\n<style>{_dark_rules()}</style>\n{rest.rstrip()}\n"
 
 
 class Chart:
@@ -180,8 +176,9 @@ def draw(name: str, alt: str, height: float, paint: Callable[[Axes], None]) -> s
     """Return the SVG that `paint` draws on one pair of axes, `WIDTH` by `height` inches.
 
     The same call gives the same bytes. Text stays text in the reader's own fonts, the background is
-    transparent, and `alt` is the drawing's accessible name. `name` prefixes every id in it.
+    transparent, and `alt` is the drawing's accessible name. `figure-NAME` prefixes every id in it.
     """
+    name = f"figure-{name}"
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -40,9 +40,8 @@ LINE_LIMIT = 1 << 20
 CHUNK = 8192
 ADVICE = "use a sample of its rows, or fewer columns"
 LARGEST = float(np.finfo(np.float32).max)
-NO_NUMBER = "is no number, must be one such as 1000 or -1.5e3"
-TOO_LARGE = f"is too large, must be at most {LARGEST:.2g} over the scale of its column"
-_WORDS = "‹categories› is for columns of words, ‹drop› leaves one out"
+Groups = Sequence[Sequence[str]]
+"""Names of the columns that each client holds."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +65,16 @@ class Number:
             plain = together.isascii() and "_" not in together
             values = np.array([float(cell if plain else "") for cell in cells])
         except ValueError:
-            raise ValueError(self._advised(NO_NUMBER, _WORDS)) from None
+            advice = "; ‹categories› is for columns of words, ‹drop› leaves one out" if self.own else ""
+            raise ValueError(f"is no number, must be one such as 1000 or -1.5e3{advice}") from None
         if np.isnan(values).any() or "inf" in together.lower():
             raise ValueError("is no finite number")
         with np.errstate(over="ignore"):  # what overflows is refused
             values /= self.scale
         if (np.abs(values) > LARGEST).any():
-            raise ValueError(self._advised(TOO_LARGE, "‹scales› gives it"))
-        encoded: FloatArray = values.astype(np.float32)[:, None]
-        return encoded
-
-    def _advised(self, wrong: str, advice: str) -> str:
-        return f"{wrong}; {advice}" if self.own else wrong
+            advice = "; ‹scales› gives it" if self.own else ""
+            raise ValueError(f"is too large, must be at most {LARGEST:.2g} over the scale of its column{advice}")
+        return values.astype(np.float32)[:, None]
 
 
 @dataclass(frozen=True)
@@ -110,12 +107,11 @@ class Hashed:
 
     def encode(self, cells: Sequence[str]) -> FloatArray:
         """Return the one-hots of the buckets of `cells`, (n, width)."""
-        places = {cell: self._bucket(cell) for cell in set(cells)}  # most cells of a chunk repeat
+        places = {}
+        for cell in set(cells):  # most cells of a chunk repeat
+            key = f"{self.name}\0{cell}".encode("utf-8", "surrogatepass")
+            places[cell] = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") % self.width
         return _one_hots([places[cell] for cell in cells], self.width)
-
-    def _bucket(self, cell: str) -> int:
-        digest = hashlib.blake2b(f"{self.name}\0{cell}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        return int.from_bytes(digest, "big") % self.width
 
 
 def _one_hots(places: Sequence[int], width: int) -> FloatArray:
@@ -124,6 +120,9 @@ def _one_hots(places: Sequence[int], width: int) -> FloatArray:
     found[np.arange(len(places)), places] = 1.0
     return found[:, :width]
 
+
+Line = tuple[int, list[str]]
+"""Number and cells."""
 
 Column = Number | Category | Hashed
 """How cells of one column become `width` features each; `encode` raises `ValueError`, with a reason, where not."""
@@ -153,7 +152,7 @@ class Table:
     """Label cells as they stand."""
     lines: tuple[int, ...]
 
-    def records(self, groups: Sequence[Sequence[str]], classes: Mapping[str, int]) -> Records:
+    def records(self, groups: Groups, classes: Mapping[str, int]) -> Records:
         """Return a block for each group of columns, (N, sum of their widths), and the class of each row.
 
         Raises `InputError` naming the line whose label has no class.
@@ -161,7 +160,7 @@ class Table:
         found = [classes.get(cell, -1) for cell in self.labels]
         if -1 in found:
             row = found.index(-1)
-            label, right = self.labels[row][:40], ", ".join(repr(name) for name in list(classes)[:20])
+            label, right = self.labels[row][:40], ", ".join(map(repr, [*classes][:20]))
             raise InputError(f"{self.path}: line {self.lines[row]} has label {label!r}, must be one of {right}")
         blocks = (np.ascontiguousarray(np.hstack([self.blocks[name] for name in group])) for group in groups)
         return Records(tuple(blocks), np.array(found, dtype=np.int64))
@@ -211,17 +210,17 @@ def _check_features(rows: int, width: int, free: int | None) -> None:
         raise ValueError(f"{found}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free; {ADVICE}")
 
 
-def column_runs(names: Sequence[str], clients: int) -> tuple[tuple[str, ...], ...]:
+def column_runs(names: Sequence[str], clients: int) -> Groups:
     """Cut `names` into `clients` runs whose lengths differ by one at most, the longer ones first.
 
     Raises `InputError` unless there is a column for each client.
     """
     if check_count("clients", clients) > len(names):
         raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
-    return tuple(tuple(names[place] for place in run) for run in np.array_split(np.arange(len(names)), clients))
+    return tuple(tuple(map(str, run)) for run in np.array_split(names, clients))
 
 
-def _encoded(column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> FloatArray:
+def _encoded(column: Column, place: int, chunk: list[Line]) -> FloatArray:
     with suppress(ValueError):
         return column.encode([row[place] for _, row in chunk])
     for line, row in chunk:
@@ -232,7 +231,7 @@ def _encoded(column: Column, place: int, chunk: list[tuple[int, list[str]]]) -> 
     raise AssertionError(f"column {column.name!r} refuses cells together that it takes one by one")
 
 
-def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, layout: Layout) -> Iterator[Line]:
     """Yield (0, column names), then (line number, cells) of each row, as many cells as names."""
     with reading(path), io.TextIOWrapper(open_plain(path), encoding="utf-8-sig", newline="") as file:
         lines = bounded_lines(file, LINE_LIMIT, "characters")
@@ -293,13 +292,11 @@ class PublishedTable:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that are features, in the files' order."""
-        used = (name for name in self.layout.names or () if name in self.scales or name in self.values)
-        return tuple(
-            Number(name, self.scales[name]) if name in self.scales else Category(name, self.values[name])
-            for name in used
-        )
+        known: dict[str, Column] = {name: Number(name, scale) for name, scale in self.scales.items()}
+        known |= {name: Category(name, values) for name, values in self.values.items()}
+        return tuple(known[name] for name in self.layout.names or () if name in known)
 
-    def read(self, path: Path, groups: Sequence[Sequence[str]]) -> Records:
+    def read(self, path: Path, groups: Groups) -> Records:
         """Return the rows of `path`, a block for each of `groups`; raises what `read_table` raises."""
         return read_table(path, self.layout, self.columns, self.label).records(groups, self.classes)
 
@@ -311,25 +308,24 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
     do, or those of the published sample. Raises `InputError` naming the file, the line and the column for whatever is
     malformed, and for files that have not the published rows of each class.
     """
-    groups: Sequence[Sequence[str]] = list(table.groups.values())
+    groups: Groups = list(table.groups.values())
     held = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.groups.items())
     if request.partition == "columns":
         groups = column_runs([column.name for column in table.columns], request.clients)
         held = "; ".join(map(", ".join, groups))
-    parts = []
+    parts, sample = [], table.sample
     for name, rows in table.rows.items():
-        if (name == table.sample) != (subset and bool(table.sample)):
+        if (name == sample) != (subset and bool(sample)):
             continue
         path = request.find(name)
-        records = table.read(path, groups)
-        found = np.bincount(records.labels, minlength=2).tolist()
-        if found != list(rows) and not (subset and not table.sample):
-            hint = f"it must be the original {name}" if table.sample else "give ‹subset› to use what is there"
+        parts.append(table.read(path, groups))
+        found = np.bincount(parts[-1].labels, minlength=2).tolist()
+        if found != list(rows) and (sample or not subset):
+            hint = f"it must be the original {name}" if sample else "give ‹subset› to use what is there"
             raise InputError(f"{path}: has {found} rows by class, the original has {list(rows)}; {hint}")
-        parts.append(records)
     total = sum(map(len, parts))
-    right = sum(sum(rows) for name, rows in table.rows.items() if name != table.sample)
-    of_sample = "the source's sample of " if table.sample else ""
+    right = sum(sum(rows) for name, rows in table.rows.items() if name != sample)
+    of_sample = "the source's sample of " if sample else ""
     note = () if total == right else (f"a subset: {of_sample}{total:,} of {right:,} rows",)
     train, test = parts if len(parts) == 2 else request.split(parts[0])
     return request.dataset(train, test, held, notes=(*table.notes, *note))
@@ -337,7 +333,6 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
 
 SPLIT_SEED = 1
 MOST_CLASSES = 1_000
-_SEPARATORS = (",", ";", "\t", "|")
 
 
 def load_csv(
@@ -345,7 +340,7 @@ def load_csv(
     *,
     label: str,
     clients: int | None = None,
-    groups: Sequence[Sequence[str]] | None = None,
+    groups: Groups | None = None,
     categories: Sequence[str] = (),
     buckets: int = 16,
     scales: Mapping[str, float] | None = None,
@@ -377,7 +372,7 @@ def load_csv(
             found = "is no file" if source.exists() else "no such file"
             raise InputError(f"{source}: {found}; must be a CSV file whose first line names its columns")
     names = next(_rows(first, layout))[1]
-    for mark in _SEPARATORS:
+    for mark in ",;\t|":
         if len(names) == 1 and mark in names[0] and mark != separator:
             raise InputError(f"but line 1 of {first} is cut into columns by {mark!r}", "separator", separator)
     scales = scales or {}
@@ -392,11 +387,12 @@ def load_csv(
         raise InputError(f"{first}: has no column but {', '.join(names)}, must have at least one feature")
     for name in categories:
         if name in scales:
-            both = f": column {name!r} is in categories and in scales, must be in one of them ({first})"
-            raise InputError(both, "scales")
-    columns: list[Column] = [
-        Hashed(name, buckets) if name in categories else Number(name, scales.get(name, 1.0), own=True) for name in known
-    ]
+            rule = f": column {name!r} is in categories and in scales, must be in one of them ({first})"
+            raise InputError(rule, "scales")
+    columns: list[Column] = []
+    for name in known:
+        number = Number(name, scales.get(name, 1.0), own=True)
+        columns.append(Hashed(name, buckets) if name in categories else number)
     held = _groups(first, known, clients, groups)
     tables = [read_table(source, layout, columns, label) for source in sources]
     for table in tables:
@@ -407,42 +403,39 @@ def load_csv(
     parts = [table.records(held, numbers) for table in tables]
     train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=SPLIT_SEED)
     plain = ", ".join(name for name in known if name not in categories and name not in scales)
+    names_of = zip(("csv", "test"), sources, strict=False)
+    digests = {f"{part}/{file.name}": file_digest(file) for part, file in names_of}
     return VerticalDataset(
         name=f"csv:{first.name}",
         train=train,
         test=rest,
         classes=len(numbers),
         partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
-        digests={
-            f"{part}/{file.name}": file_digest(file) for part, file in zip(("csv", "test"), sources, strict=False)
-        },
+        digests=digests,
         notes=(f"used as they are, for want of a scaling constant: {plain}",) if plain else (),
         fitted=() if classes is not None else (f"the set of classes was read off the label column {label!r}",),
     )
 
 
-def _groups(
-    path: Path, known: list[str], clients: int | None, groups: Sequence[Sequence[str]] | None
-) -> tuple[tuple[str, ...], ...]:
+def _groups(path: Path, known: list[str], clients: int | None, groups: Groups | None) -> Groups:
     if groups is None:
         return column_runs(known, 2 if clients is None else clients)
-    chosen = tuple(tuple(group) for group in groups)
-    if clients is not None and check_count("clients", clients) != len(chosen):
-        raise InputError(f"must be {len(chosen)}, the number of groups", "clients", clients)
-    listed = [name for group in chosen for name in group]
+    if clients is not None and check_count("clients", clients) != len(groups):
+        raise InputError(f"must be {len(groups)}, the number of groups", "clients", clients)
+    listed = [name for group in groups for name in group]
     for name in listed:
         if name not in known:
             raise unknown_name("groups", name, known, f" of {path}")
-    twice = next((name for name in listed if listed.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f": column {twice!r} is in several groups, must be in one ({path})", "groups")
-    missing = next((name for name in known if name not in listed), None)
-    if missing is not None:
-        right = "must be in one (‹groups›) or left out (‹drop›)"
-        raise InputError(f": column {missing!r} is in no client's group, {right} ({path})", "groups")
-    if not all(chosen):
+    for name in listed:
+        if listed.count(name) > 1:
+            raise InputError(f": column {name!r} is in several groups, must be in one ({path})", "groups")
+    for name in known:
+        if name not in listed:
+            right = "must be in one (‹groups›) or left out (‹drop›)"
+            raise InputError(f": column {name!r} is in no client's group, {right} ({path})", "groups")
+    if not all(groups):
         raise InputError("a group is empty, must hold at least one column")
-    return chosen
+    return groups
 
 
 def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str] | None) -> dict[str, int]:
@@ -453,8 +446,8 @@ def _classes(path: Path, label: str, cells: Sequence[str], classes: Sequence[str
         except ValueError:
             names.sort()
     if not 2 <= len(set(names)) == len(names) <= MOST_CLASSES:
-        values = "1 distinct value" if len(set(names)) == 1 else f"{len(set(names))} distinct values"
-        found = f"{path}: label column {label!r} has {values}"
+        count = len(set(names))
+        found = f"{path}: label column {label!r} has {count} distinct {'value' if count == 1 else 'values'}"
         raise InputError(f"{found}, must have 2 to {MOST_CLASSES}, one a class")
     return {name: number for number, name in enumerate(names)}
 
@@ -470,12 +463,8 @@ def read_breast_cancer(request: DataRequest) -> VerticalDataset:
     source = np.ascontiguousarray(bunch.data, dtype=np.float64)
     labels = np.ascontiguousarray(bunch.target, dtype=np.int64)
     scales = declared("breast-cancer", "scales", tuple[float, ...])
-    blocks = equal_runs((source / np.array(scales)).astype(np.float32), request.clients)
-    return request.dataset(
-        *request.split(Records(blocks, labels)),
-        held=f"{30 // request.clients} of the 30 columns each",
-        digests={
-            "breast-cancer/data": array_digest(source),
-            "breast-cancer/target": array_digest(labels.astype(np.uint8)),
-        },
-    )
+    blocks = equal_runs((source / scales).astype(np.float32), request.clients)
+    train, test = request.split(Records(blocks, labels))
+    digests = {"data": array_digest(source), "target": array_digest(labels.astype(np.uint8))}
+    digests = {f"breast-cancer/{name}": digest for name, digest in digests.items()}
+    return request.dataset(train, test, f"{30 // request.clients} of the 30 columns each", digests=digests)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dpzv_audit.errors import InputError, check_count
 
+Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
 TokenArray = npt.NDArray[np.int64]
 FeatureArray = FloatArray | TokenArray
@@ -83,9 +84,10 @@ class VerticalDataset:
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
-        if self.shapes != tuple(block.shape[1:] for block in self.test.features):
+        train, test = self.train.features, self.test.features
+        if [block.shape[1:] for block in train] != [block.shape[1:] for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
-        if [block.dtype for block in self.train.features] != [block.dtype for block in self.test.features]:
+        if [block.dtype for block in train] != [block.dtype for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in type, must be the same")
         self._check_tokens()
         for part, records in (("train", self.train), ("test", self.test)):
@@ -95,7 +97,8 @@ class VerticalDataset:
                 raise InputError(f"{found}, must lie in 0 .. {self.classes - 1}")
 
     def _check_tokens(self) -> None:
-        blocks = [b for part in (self.train, self.test) for b in part.features if b.dtype == np.int64]
+        every = (*self.train.features, *self.test.features)
+        blocks = [block for block in every if block.dtype == np.int64]
         if bool(blocks) != (self.vocabulary is not None):
             right = "must be None where no block is int64 and a number of token ids where one is"
             raise InputError(f"{self.name}: vocabulary is {self.vocabulary}, {right}")
@@ -139,21 +142,22 @@ class VerticalDataset:
         return None
 
 
-def check_array(name: str, array: npt.NDArray[Any], *dtypes: type[np.generic]) -> None:
+def check_array(name: str, array: Array, *dtypes: type[np.generic]) -> None:
     """Raise `InputError` naming `name` unless `array` is a C-contiguous array of one of `dtypes`."""
     if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f" is {found}, must be an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}", name)
+        right = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
+        raise InputError(f" is {found}, must be an array of {right}", name)
     if not array.flags.c_contiguous:
         raise InputError(f"{name} is not C-contiguous, must be (numpy.ascontiguousarray makes it so)")
 
 
-def array_digest(array: npt.NDArray[Any]) -> str:
+def array_digest(array: Array) -> str:
     """Return the SHA-256 of the bytes of `array`, in hexadecimal digits."""
     return hashlib.sha256(array.tobytes()).hexdigest()
 
 
-Blocks = tuple[npt.NDArray[Any], ...]
+Blocks = tuple[Array, ...]
 
 
 def split_evenly(length: int, parts: int, *, name: str, of: str) -> int:
@@ -165,7 +169,7 @@ def split_evenly(length: int, parts: int, *, name: str, of: str) -> int:
     return length // parts
 
 
-def patches(images: npt.NDArray[Any], *, rows: int = 2, columns: int = 2) -> Blocks:
+def patches(images: Array, *, rows: int = 2, columns: int = 2) -> Blocks:
     """Cut images (N, H, W) or (N, C, H, W) into a grid of rows x columns patches, row by row.
 
     Each patch is (N, C, H / rows, W / columns), C = 1 where the images have no channel axis; `rows` divide H, and
@@ -176,7 +180,7 @@ def patches(images: npt.NDArray[Any], *, rows: int = 2, columns: int = 2) -> Blo
     return tuple(np.ascontiguousarray(patch) for band in bands for patch in np.split(band, columns, axis=3))
 
 
-def equal_runs(records: npt.NDArray[Any], clients: int) -> Blocks:
+def equal_runs(records: Array, clients: int) -> Blocks:
     """Flatten each record of (N, ...) and cut it into `clients` equal runs: blocks of (N, d / clients).
 
     `clients` divide the d features. Two runs are the halves of paper 003 (392 pixels each on MNIST).
@@ -185,7 +189,7 @@ def equal_runs(records: npt.NDArray[Any], clients: int) -> Blocks:
     return tuple(map(np.ascontiguousarray, np.split(flat, clients, axis=1)))
 
 
-def scaled(blocks: Blocks, divisor: float) -> tuple[npt.NDArray[np.float32], ...]:
+def scaled(blocks: Blocks, divisor: float) -> tuple[FloatArray, ...]:
     """Return the blocks divided by the public constant `divisor`, in float32.
 
     A constant known beforehand: preprocessing that looked at the data would leak from it unaccounted.
@@ -193,13 +197,11 @@ def scaled(blocks: Blocks, divisor: float) -> tuple[npt.NDArray[np.float32], ...
     return tuple(np.divide(block, np.float32(divisor), dtype=np.float32) for block in blocks)
 
 
-Indices = npt.NDArray[np.int64]
-
 BATCH = 64
 """Train parts are whole batches of this size where they can be, so that no batch of an epoch is short."""
 
 
-def fixed_order(count: int, *, seed: int) -> Indices:
+def fixed_order(count: int, *, seed: int) -> LabelArray:
     """Return the fixed permutation of 0 .. count - 1 that `seed`, a constant of the data set, names.
 
     The rank of Philox's raw 64-bit words: bit streams keep their values across numpy versions, which
@@ -209,7 +211,7 @@ def fixed_order(count: int, *, seed: int) -> Indices:
     return np.argsort(words, kind="stable").astype(np.int64)
 
 
-def fixed_split(count: int, *, seed: int) -> tuple[Indices, Indices]:
+def fixed_split(count: int, *, seed: int) -> tuple[LabelArray, LabelArray]:
     """Return the indices of the train and of the test records, disjoint, together 0 .. count - 1 in a fixed order.
 
     At most four fifths train, in whole batches of 64 where there are 80 records or more. Which side a record
@@ -218,8 +220,8 @@ def fixed_split(count: int, *, seed: int) -> tuple[Indices, Indices]:
     """
     if count < 2:
         raise InputError(f"there are {count} records, must be at least 2 for a train and a test part")
-    train = max(1, count * 4 // 5)
-    train = train - train % BATCH if train >= BATCH else train
+    train = count * 4 // 5
+    train -= train % BATCH if train >= BATCH else 0
     order = fixed_order(count, seed=seed)
     return order[:train], order[train:]
 
@@ -230,7 +232,7 @@ def split_records(records: Records, *, seed: int) -> tuple[Records, Records]:
     return take(records, train), take(records, test)
 
 
-def take(records: Records, rows: Indices) -> Records:
+def take(records: Records, rows: LabelArray) -> Records:
     """Return the records at the places `rows`, in that order."""
     return Records(tuple(block[rows] for block in records.features), records.labels[rows])
 

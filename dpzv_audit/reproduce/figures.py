@@ -63,7 +63,7 @@ def line_figure(result: Row, chart: Chart, lines: Mapping[str, Points], subject:
         look = {"color": _COLOURS[index % 3], "linestyle": dashes, "linewidth": 1.5, "marker": marker}
         chart.line(f"{label}  {points[-1][1]:.1f}", points, markersize=4, **look)
     ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in drawn.items())
-    return chart.draw(_name(result), f"{subject}. At the right end: {ends}", 2.8 + 0.2 * len(drawn))
+    return chart.draw(result["table"], f"{subject}. At the right end: {ends}", 2.8 + 0.2 * len(drawn))
 
 
 def interval_figure(result: Row, rows: Mapping[str, Mapping[str, Row]], subject: str) -> str:
@@ -91,7 +91,7 @@ def interval_figure(result: Row, rows: Mapping[str, Mapping[str, Row]], subject:
         said.append(f"{label}: {', '.join(values)}")
     alt = f"{subject}. Chance is {chance:.3f}. {'; '.join(said)}"
     legend = {"ncols": len(names), "columnspacing": 0.8, "handlelength": 1.0, "handletextpad": 0.4}
-    return chart.draw(_name(result), alt, 0.5 * len(rows) + 1.0, **legend)
+    return chart.draw(result["table"], alt, 0.5 * len(rows) + 1.0, **legend)
 
 
 def both_adversaries(result: Row) -> str:
@@ -119,7 +119,7 @@ def memory_bars(result: Row) -> str:
     said = "; ".join(f"{label} {peak:.2f}" for label, peak in peaks.items())
     alt = f"Peak memory of a training round as a multiple of the client's ResNet-18. {said}"
     bars = {label: (peak, f" {peak:.2f}") for label, peak in peaks.items()}
-    return bars_figure(_name(result), alt, bars, level=1.0, xlabel="peak of a round / client model")
+    return bars_figure(result["table"], alt, bars, level=1.0, xlabel="peak of a round / client model")
 
 
 def tried_settings(result: Row) -> str:
@@ -137,8 +137,4 @@ def tried_settings(result: Row) -> str:
         label = f"{row['label']}, best {shown(row['validation'], '.1p')}"
         chart.line(label, points, color=colour, linestyle="", marker="os^xD"[index % 5], markersize=5)
     words = "; ".join(f"{row['label']} at best {shown(row['validation'], '.1p')}" for row in result["rows"])
-    return chart.draw(_name(result), f"Held-out accuracy of every setting tried, by its rounds: {words}", 4.4)
-
-
-def _name(result: Row) -> str:
-    return f"figure-{result['table']}"
+    return chart.draw(result["table"], f"Held-out accuracy of every setting tried, by its rounds: {words}", 4.4)
