@@ -263,12 +263,10 @@ def _curves_by_method(cells: Sequence[Cell]) -> dict[str, list[Point]]:
     alike: dict[tuple[object, ...], list[str]] = {}
     for name, points in found.items():
         points.sort()
-        method, *noise = name.partition(" + ")
-        alike.setdefault((*noise, *((x, round(y, 2)) for x, y, *_ in points)), []).append(method)
-    curves = {}
-    for (plus, noise, *_), methods in alike.items():
-        curves[f"{', '.join(methods)}{plus}{noise}"] = found[f"{methods[0]}{plus}{noise}"]
-    return curves
+        method, plus, noise = name.partition(" + ")
+        looks = ((x, round(y, 2)) for x, y, *_ in points)
+        alike.setdefault((plus + noise, *looks), []).append(method)
+    return {f"{', '.join(methods)}{noise}": found[f"{methods[0]}{noise}"] for (noise, *_), methods in alike.items()}
 
 
 def _epsilon_figure(name: str, cells: Sequence[Cell]) -> str:

@@ -20,14 +20,7 @@ import numpy.typing as npt
 
 from dpzv_audit.data.files import TarLimits, inflated, read_bounded, read_tar_members
 from dpzv_audit.data.spec import DataRequest, Source, declared
-from dpzv_audit.data.vertical import (
-    Records,
-    VerticalDataset,
-    array_digest,
-    equal_runs,
-    patches,
-    scaled,
-)
+from dpzv_audit.data.vertical import LabelArray, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
 from dpzv_audit.errors import InputError
 
 GZIP_MARK = b"\x1f\x8b"
@@ -77,14 +70,12 @@ class IdxFiles(NamedTuple):
 
 def declared_idx_files(name: str) -> IdxFiles:
     """Return the files of the data set `name` as `sets/NAME.toml` declares them."""
-    remote = declared(name, "source", Source).remote
+    found = []
     plain = declared(name, "md5_plain", tuple[str, ...]) or (None,) * len(SHAPES)
-    return IdxFiles(
-        *(
-            IdxFile(name=file.name.removesuffix(".gz"), shape=shape, md5_gzip=file.digest, md5_plain=md5, url=file.url)
-            for file, shape, md5 in zip(remote, SHAPES, plain, strict=True)
-        )
-    )
+    for file, shape, md5 in zip(declared(name, "source", Source).remote, SHAPES, plain, strict=True):
+        stem = file.name.removesuffix(".gz")
+        found.append(IdxFile(name=stem, shape=shape, md5_gzip=file.digest, md5_plain=md5, url=file.url))
+    return IdxFiles(*found)
 
 
 def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
@@ -93,21 +84,21 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     "strips" are of 28 / clients rows, blocks (N, 1, 28 / clients, 28); "runs" are equal runs of the flattened image,
     blocks (N, 784 / clients). Raises `InputError` for a missing folder or file, and for one that is not the original.
     """
-    count, strips = request.clients, request.partition == "strips"
-    if not any((request.folder / f"{file.name}{end}").is_file() for file in files for end in (".gz", "")):
-        raise request.spec.missing(request.folder / f"{files.train_images.name}.gz")
+    count, strips, folder = request.clients, request.partition == "strips", request.folder
+    if not any((folder / f"{file.name}{end}").is_file() for file in files for end in (".gz", "")):
+        raise request.spec.missing(folder / f"{files.train_images.name}.gz")
 
-    def records(images: IdxFile, labels: IdxFile) -> Records:
-        values, pixels = (read_idx(request.found(find_idx(request.folder, file)), file) for file in (labels, images))
-        blocks = patches(pixels, rows=count, columns=1) if strips else equal_runs(pixels, count)
-        return Records(scaled(blocks, PIXEL_MAXIMUM), values.astype(np.int64))
+    def records(*pair: IdxFile) -> Records:
+        labels, images = (read_idx(request.found(find_idx(folder, file)), file) for file in reversed(pair))
+        blocks = patches(images, rows=count, columns=1) if strips else equal_runs(images, count)
+        return Records(scaled(blocks, PIXEL_MAXIMUM), labels.astype(np.int64))
 
     height, width = files.train_images.shape[1:]
-    of_rows = f"{height // count} of the {height} image rows each"
+    all_of, what = (height, "image rows") if strips else (height * width, "flattened pixels")
     return request.dataset(
-        records(files.train_images, files.train_labels),
-        records(files.test_images, files.test_labels),
-        held=of_rows if strips else f"{height * width // count} of the {height * width} flattened pixels each",
+        records(*files[:2]),
+        records(*files[2:]),
+        held=f"{all_of // count} of the {all_of} {what} each",
         columns=width,  # a run of whole rows is a picture; one that ends within a row is not
     )
 
@@ -131,12 +122,11 @@ def read_idx(path: Path, expected: IdxFile) -> npt.NDArray[np.uint8]:
 
 def find_idx(folder: Path, expected: IdxFile) -> Path:
     """Return the path of `expected` in `folder`, gzipped before plain; `InputError` if there is neither."""
-    for path in (folder / f"{expected.name}.gz", folder / expected.name):
-        if path.is_file():
-            return path
-    found = f"{folder / expected.name}.gz: no such file (nor without .gz)"
+    packed, plain = folder / f"{expected.name}.gz", folder / expected.name
+    if packed.is_file() or plain.is_file():
+        return packed if packed.is_file() else plain
     source = f" (download it from {expected.url})" if expected.url else ""
-    raise InputError(f"{found}; put the original {expected.name}.gz there{source}")
+    raise InputError(f"{packed}: no such file (nor without .gz); put the original {packed.name} there{source}")
 
 
 def _checked(stored: bytes, expected: IdxFile) -> bytes:
@@ -147,20 +137,21 @@ def _checked(stored: bytes, expected: IdxFile) -> bytes:
             content, md5 = inflated(stored, expected.size, kind="gzip"), expected.md5_gzip
         except ValueError as error:
             raise ValueError(f"{error}, must unpack to {expected.size} bytes") from error
-    right = expected.header
+    right, size = expected.header, len(content)
     header = content[: len(right)]
-    if len(header) >= 4 and header[:4] != right[:4]:
+    if size >= 4 and header[:4] != right[:4]:
         raise ValueError(f"magic number is 0x{header[:4].hex()}, must be 0x{right[:4].hex()}")
-    if len(header) == len(right) and header != right:
+    if size >= len(right) and header != right:
         there, wanted = (" x ".join(map(str, np.frombuffer(sizes, ">u4", offset=4))) for sizes in (header, right))
         raise ValueError(f"dimensions are {there}, must be {wanted}")
-    if len(content) < expected.size:
-        raise ValueError(f"is truncated: {len(content)} bytes, must be {expected.size}")
-    if len(content) > expected.size:
+    if size < expected.size:
+        raise ValueError(f"is truncated: {size} bytes, must be {expected.size}")
+    if size > expected.size:
         raise ValueError(f"goes on after its last record, must have {expected.size} bytes")
     if md5 is None:
         raise ValueError("is unpacked, and only the gzipped file has a published md5")
-    if (digest := hashlib.md5(stored, usedforsecurity=False).hexdigest()) != md5:
+    digest = hashlib.md5(stored, usedforsecurity=False).hexdigest()
+    if digest != md5:
         raise ValueError(f"md5 is {digest}, must be {md5}")
     return content
 
@@ -189,15 +180,18 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
         "halves": (1, 2, "32 rows x 16 columns each, left and right"),
         "patches": (side, side, f"{side} x {side} of {32 // side} x {32 // side} pixels each"),
     }[request.partition]
-    parsed = {name: _parsed(name, content) for name, content in _contents(request, rows, subset=subset).items()}
-    parts = {"train": [parsed[name] for name in TRAIN_BATCHES if name in parsed], "test": [parsed[TEST_BATCH]]}
+    contents = _contents(request, rows, subset=subset)
+    parts: dict[str, list[Labelled]] = {"train": [], "test": []}
+    for name in BATCHES:
+        if name in contents:
+            parts["test" if name == TEST_BATCH else "train"].append(_parsed(name, contents[name]))
     for part, batches in parts.items():
         counts = np.bincount(np.concatenate([labels for labels, _ in batches]), minlength=CLASSES)
         right = rows // CLASSES * (len(TRAIN_BATCHES) if part == "train" else 1)
         if not subset and (counts != right).any():
             found = f"cifar10: {part} has {counts.min()} to {counts.max()} records a class"
-            again = f"download {request.spec.remote[0].url} again"
-            raise InputError(f"{found}, the original has {right} of each; {again}")
+            url = request.spec.remote[0].url
+            raise InputError(f"{found}, the original has {right} of each; download {url} again")
 
     def records(batches: list[Labelled]) -> Records:
         # divided before joining: the bytes of one batch at a time are in memory beside the result
@@ -209,7 +203,7 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     return request.dataset(records(parts["train"]), records(parts["test"]), held, complete=complete)
 
 
-Labelled = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]
+Labelled = tuple[LabelArray, npt.NDArray[np.uint8]]
 """Labels (N,) and images (N, 3, 32, 32)."""
 
 
@@ -226,9 +220,8 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
         absent = next(name for name in BATCHES if name not in there)
         missing = request.spec.missing(request.folder / absent)
         raise missing if subset or not there else missing.placed("", "; or give ‹subset› to use what is there")
-    paths = [request.find(name) for name in there]
-    contents = {path.name: read_bounded(path, size) for path in paths}
-    for path, content in zip(paths, contents.values(), strict=True):
+    contents = {name: read_bounded(request.find(name), size) for name in there}
+    for path, content in zip(request.read, contents.values(), strict=True):
         found = len(content)
         if subset and (not found or found % ROW_BYTES):
             raise InputError(f"{path}: is truncated: {found} bytes, must be whole rows of {ROW_BYTES} bytes")
@@ -270,8 +263,7 @@ def read_digits(request: DataRequest) -> VerticalDataset:
 
     bunch: Any = datasets.load_digits()
     columns = 8 // request.clients
-    images = np.ascontiguousarray(bunch.images.astype(np.uint8))
-    labels = np.ascontiguousarray(bunch.target.astype(np.int64))
+    images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
     blocks = scaled(patches(images, rows=1, columns=request.clients), DIGIT_MAXIMUM)
     flat = tuple(block.reshape(len(images), -1) for block in blocks)
     return request.dataset(

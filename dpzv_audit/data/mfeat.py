@@ -13,14 +13,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpzv_audit.data.files import inflated, read_bounded, reading
 from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.vertical import Array, FloatArray, LabelArray, Records, VerticalDataset
 from dpzv_audit.errors import InputError
 
 MFEAT_FILE = "HW.mat"
@@ -38,7 +36,7 @@ class FeatureSet:
     repeat: int = 1
 
     @property
-    def divisors(self) -> npt.NDArray[np.float64]:
+    def divisors(self) -> Array:
         """What each column is divided by."""
         return np.tile(self.scales, self.repeat)
 
@@ -64,13 +62,12 @@ def read_mfeat(request: DataRequest) -> VerticalDataset:
     )
 
 
-def scaled_view(view: npt.NDArray[np.float64], kind: FeatureSet) -> npt.NDArray[np.float32]:
+def scaled_view(view: Array, kind: FeatureSet) -> FloatArray:
     """Return a view (N, columns) divided by its constants, in float32."""
-    scaled: npt.NDArray[np.float32] = (view / kind.divisors).astype(np.float32)
-    return scaled
+    return np.divide(view, kind.divisors).astype(np.float32)
 
 
-def _read(path: Path) -> tuple[list[npt.NDArray[np.float64]], npt.NDArray[np.int64]]:
+def _read(path: Path) -> tuple[list[Array], LabelArray]:
     variables = read_mat5(path, ("X", "Y"), FILE_LIMIT)
     cells, labels = variables["X"], variables["Y"].ravel()
     if cells.dtype != object or cells.size != len(VIEWS):
@@ -83,10 +80,10 @@ def _read(path: Path) -> tuple[list[npt.NDArray[np.float64]], npt.NDArray[np.int
         if not np.isfinite(view).all():
             raise InputError(f"{path}: view {kind.name!r} holds nan or inf, must hold finite numbers")
         views.append(view.astype(np.float64))
-    expected = np.repeat(np.arange(1, CLASSES + 1), RECORDS // CLASSES)
-    if labels.shape != expected.shape or (labels != expected).any():
+    digits = np.repeat(np.arange(CLASSES), RECORDS // CLASSES)
+    if not np.array_equal(labels, digits + 1):
         raise InputError(f"{path}: Y must be 1 .. 10, 200 records of each in order (digit = Y - 1)")
-    return views, (expected - 1).astype(np.int64)
+    return views, digits
 
 
 HEADER_BYTES = 128
@@ -100,8 +97,8 @@ NUMBER_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "
 """Types of data elements as numpy's: numbers may be stored in a smaller type than that of their class."""
 
 
-def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, npt.NDArray[Any]]:
-    """Return the variables `names` of `path`: numeric arrays of the stored type, or object arrays (cells) of such.
+def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, Array]:
+    """Return the variables of `path`, `names` among them: numeric arrays of the stored type, or cells (objects) of such.
 
     `limit` bounds the bytes of the file, its unpacked bytes, and the entries of any array. Raises `InputError`
     naming the file for anything that is missing, truncated, corrupted, too large, or neither numbers nor cells.
@@ -111,15 +108,15 @@ def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, npt.N
         for name in names:
             if name not in found:
                 raise ValueError(f"has no variable {name!r}; must have {', '.join(names)}")
-    return {name: found[name] for name in names}
+    return found
 
 
-def _variables(content: bytes, limit: int) -> dict[str, npt.NDArray[Any]]:
+def _variables(content: bytes, limit: int) -> dict[str, Array]:
     """Return all variables by name; here and below `ValueError` says what is wrong with the file."""
     if len(content) < HEADER_BYTES or content[124:128] != b"\x00\x01IM":
         raise ValueError("is no MATLAB 5 file (little-endian), must be one")
     left = limit
-    found: dict[str, npt.NDArray[Any]] = {}
+    found: dict[str, Array] = {}
     for kind, element in _elements(content[HEADER_BYTES:]):
         if kind == COMPRESSED:
             unpacked = inflated(element, left)
@@ -132,12 +129,12 @@ def _variables(content: bytes, limit: int) -> dict[str, npt.NDArray[Any]]:
             kind, element = inner[0]
         if kind != MATRIX:
             raise ValueError(f"has an element of type {kind}, must have matrices only")
-        name, array = _matrix(element, limit, depth=0)
+        name, array = _matrix(element, limit)
         found[name] = array
     return found
 
 
-def _matrix(data: bytes, limit: int, *, depth: int) -> tuple[str, npt.NDArray[Any]]:
+def _matrix(data: bytes, limit: int, *, depth: int = 0) -> tuple[str, Array]:
     """Return the name and the array of a matrix's elements."""
     parts = _elements(data)
     flags_kind, flags = next(parts, (0, b""))
@@ -164,7 +161,7 @@ def _matrix(data: bytes, limit: int, *, depth: int) -> tuple[str, npt.NDArray[An
     return name.decode("latin-1"), _numbers(rest, shape, complex_ones=bool(flags[1] & COMPLEX))
 
 
-def _numbers(parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_ones: bool) -> npt.NDArray[Any]:
+def _numbers(parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_ones: bool) -> Array:
     entries = math.prod(shape)
     if complex_ones or len(parts) > 1:
         raise ValueError("has an array of complex numbers, must have real ones only")
@@ -173,8 +170,8 @@ def _numbers(parts: list[tuple[int, bytes]], shape: tuple[int, ...], *, complex_
         raise ValueError(f"has an array of {entries} numbers of type {kind}, must be a type of numbers")
     dtype = np.dtype(NUMBER_TYPES[kind])
     if len(data) != entries * dtype.itemsize:
-        found = f"has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
-        raise ValueError(f"{found}, must be the original file")
+        found = f"{len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes"
+        raise ValueError(f"has {found}, must be the original file")
     return np.frombuffer(data, dtype=dtype).reshape(shape, order="F")
 
 

@@ -22,7 +22,15 @@ import numpy.typing as npt
 
 from dpzv_audit.data.files import read_bounded, reading
 from dpzv_audit.data.spec import DataRequest, declared
-from dpzv_audit.data.vertical import Blocks, Records, VerticalDataset, fixed_order, split_evenly
+from dpzv_audit.data.vertical import (
+    Blocks,
+    FloatArray,
+    LabelArray,
+    Records,
+    VerticalDataset,
+    fixed_order,
+    split_evenly,
+)
 from dpzv_audit.errors import InputError, check_count
 from dpzv_audit.npy import read_npz
 
@@ -30,7 +38,7 @@ LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 """Weights of red, green and blue in a grey value (ITU-R BT.601)."""
 
 COLOURS = ("rgb", "grey")
-PIXEL_MAXIMUM = np.float32(255.0)
+Pixels = npt.NDArray[np.uint8]
 
 
 def check_look(colour: str, size: int, original: int) -> None:
@@ -40,7 +48,7 @@ def check_look(colour: str, size: int, original: int) -> None:
     split_evenly(original, size, name="size", of="pixels of the images' side")
 
 
-def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.NDArray[np.float32]:
+def prepared(images: Pixels, *, colour: str, size: int) -> FloatArray:
     """Return images (..., H, H, 3) as float32 (..., C, size, size) in [0, 1], C = 3 for "rgb" and 1 for "grey".
 
     A pixel of the result is the mean over a box of H / size x H / size pixels, for a `size` that divides H. Each image
@@ -49,12 +57,12 @@ def prepared(images: npt.NDArray[np.uint8], *, colour: str, size: int) -> npt.ND
     *lead, side, _, channels = images.shape
     box = side // size
     boxes = images.reshape(*lead, size, box, size, box, channels)
-    means = boxes.mean(axis=(-4, -2), dtype=np.float32) / PIXEL_MAXIMUM
+    means = boxes.mean(axis=(-4, -2), dtype=np.float32) / np.float32(255.0)
     coloured = means if colour == "rgb" else (means * LUMA).sum(axis=-1, keepdims=True)
     return np.ascontiguousarray(np.moveaxis(coloured, -1, -3))
 
 
-def view_blocks(views: npt.NDArray[np.float32], clients: int, *, turned: bool = False) -> Blocks:
+def view_blocks(views: FloatArray, clients: int, *, turned: bool = False) -> Blocks:
     """Cut (N, V, C, S, S) over `clients`, which divide V: V / clients neighbouring views each, as channels of an image.
 
     Blocks are (N, C V / clients, S, S); with as many clients as views, one view for each. Where `turned`, an object of
@@ -97,12 +105,12 @@ def read_modelnet40(
     absent = [kind for kind in classes if not (folder / kind).is_dir()]
     if len(absent) == len(classes):
         raise request.spec.missing(folder / absent[0])
-    present = len(classes) - len(absent)
+    present = f"{len(classes) - len(absent)} of"
     if absent and not subset:
-        found = f"{folder}: has {present} of modelnet40's {len(classes)} class folders, not {absent[0]}"
+        found = f"{folder}: has {present} modelnet40's {len(classes)} class folders, not {absent[0]}"
         raise InputError(f"{found}; give ‹subset› to use what is there")
     data = load_views(folder, name="modelnet40", clients=request.clients, colour=colour, size=size, classes=classes)
-    return replace(data, notes=(f"a subset: {present} of {len(classes)} classes",) if absent else ())
+    return replace(data, notes=(f"a subset: {present} {len(classes)} classes",) if absent else ())
 
 
 def load_views(
@@ -136,10 +144,10 @@ def load_views(
     check_look(colour, size, side)
     digest = hashlib.sha256()
 
-    def records(train: bool) -> Records:
-        chosen = [shape for shape in shapes if shape.train == train]
+    def records(part: str) -> Records:
+        chosen = [shape for shape in shapes if shape.train == (part == "train")]
         if not chosen:
-            raise InputError(f"{folder}: has no {'train' if train else 'test'} shapes, must have at least one")
+            raise InputError(f"{folder}: has no {part} shapes, must have at least one")
         values = np.empty((len(chosen), views, 3 if colour == "rgb" else 1, size, size), dtype=np.float32)
         for row, shape in enumerate(chosen):
             for view, path in enumerate(shape.files):
@@ -154,8 +162,8 @@ def load_views(
 
     return VerticalDataset(
         name=name,
-        train=records(True),
-        test=records(False),
+        train=records("train"),
+        test=records("test"),
         classes=len(names),
         partition=f"{count} clients, views: {each} of {views} views each, {colour}, {size} x {size} pixels",
         digests={f"{name}/images": digest.hexdigest()},
@@ -171,13 +179,12 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
         if place.name not in classes:
             raise InputError(f"{place}: is no class, must be one of {', '.join(classes)}")
         label = classes.index(place.name)
-        parts = {part: place / part for part in ("train", "test") if (place / part).is_dir()}
-        groups = parts.items() if parts else [("", place)]
-        for part, inner in groups:
+        parts = [place / part for part in ("train", "test") if (place / part).is_dir()]
+        for inner in parts or [place]:
             for name, files in _grouped(_listed(inner), views).items():
                 # 51 of 256: a fifth
                 tested = hashlib.sha256(f"{place.name}/{name}".encode()).digest()[0] < 51
-                train = part == "train" if part else not tested
+                train = inner.name == "train" if parts else not tested
                 shapes.append(Shape(label, train, name, files))
                 budget -= len(files)
         if budget < 0:
@@ -185,7 +192,7 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
     return shapes
 
 
-def decode_image(path: Path, content: bytes) -> npt.NDArray[np.uint8]:
+def decode_image(path: Path, content: bytes) -> Pixels:
     """Return a square PNG or JPEG image as uint8 (H, H, 3); `InputError` naming `path` if it is none.
 
     Its size is read from its header and bounded before any pixel is unpacked.
@@ -226,24 +233,22 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
         match = VIEW_NAME.fullmatch(path.name)
         if match is None or not path.is_file():
             raise InputError(f"{path}: does not belong here, must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg")
-        ring = found.setdefault(match["shape"], {})
-        if int(match["view"]) in ring:
-            raise InputError(f"{path}: is a second file for view {int(match['view'])} of {match['shape']!r}")
-        ring[int(match["view"])] = path
+        shape, view = match["shape"], int(match["view"])
+        ring = found.setdefault(shape, {})
+        if view in ring:
+            raise InputError(f"{path}: is a second file for view {view} of {shape!r}")
+        ring[view] = path
     for shape, ring in found.items():
         if len(ring) != views:
             first = next(iter(ring.values()))
             raise InputError(f"{first}: shape {shape!r} has {len(ring)} views, must have {views}")
-    return {shape: tuple(ring[view] for view in sorted(ring)) for shape, ring in found.items()}
+    return {shape: tuple(path for _, path in sorted(ring.items())) for shape, ring in found.items()}
 
 
 ETH80_FILE = "eth80_16views_64x64.npz"
 OBJECTS, VIEWS, SIDE, CLASSES = 80, 16, 64, 8
-OBJECTS_A_CLASS = OBJECTS // CLASSES
 TRAIN_A_CLASS = 8
 """Of the 10 objects of a class, 8 train: 64 objects, a whole batch; 16 remain for the test."""
-
-SPLIT_SEED = 80
 
 
 def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -> VerticalDataset:
@@ -260,27 +265,24 @@ def read_eth80(request: DataRequest, *, colour: str = "rgb", size: int = SIDE) -
     views = prepared(images, colour=colour, size=size)
     train, test = object_split(labels)
 
-    def records(objects: npt.NDArray[np.int64]) -> Records:
+    def records(objects: LabelArray) -> Records:
         blocks = view_blocks(views[objects], count, turned=turned)
         return Records(blocks, np.repeat(labels[objects], each if turned else 1))
 
     held = f"one view each, {each} turns an object" if turned else f"{each} of the 16 ring views each"
-    return request.dataset(
-        records(train),
-        records(test),
-        held=f"{held}, {colour}, {size} x {size} pixels; split by object",
-    )
+    held = f"{held}, {colour}, {size} x {size} pixels; split by object"
+    return request.dataset(records(train), records(test), held)
 
 
-def object_split(labels: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def object_split(labels: LabelArray) -> tuple[LabelArray, LabelArray]:
     """Return the fixed train (8 a class) and test objects (2 a class) as positions in the file."""
-    order = fixed_order(OBJECTS, seed=SPLIT_SEED)
+    order = fixed_order(OBJECTS, seed=80)
     # an object's rank among those of its class, in the fixed order
     rank = np.array([np.count_nonzero(labels[order[:place]] == labels[o]) for place, o in enumerate(order)])
     return order[rank < TRAIN_A_CLASS], order[rank >= TRAIN_A_CLASS]
 
 
-def _read(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def _read(path: Path) -> tuple[Pixels, LabelArray]:
     right = {"images": ("u", 1, (OBJECTS, VIEWS, SIDE, SIDE, 3)), "labels": ("i", 8, (OBJECTS,))}
     with reading(path):
         arrays = read_npz(path, {key: math.prod(shape) * size for key, (_, size, shape) in right.items()})
@@ -291,6 +293,6 @@ def _read(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
                 raise ValueError(f"{found}, must be {shape} of kind {kind!r}, {size} bytes each")
         labels = arrays["labels"].astype(np.int64)
         counts = [int(np.count_nonzero(labels == value)) for value in range(CLASSES)]
-        if counts != [OBJECTS_A_CLASS] * CLASSES:
-            raise ValueError(f"labels 0 .. {CLASSES - 1} have {counts} objects, must have {OBJECTS_A_CLASS} each")
+        if counts != [10] * CLASSES:
+            raise ValueError(f"labels 0 .. {CLASSES - 1} have {counts} objects, must have 10 each")
     return arrays["images"], labels

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pkgutil import resolve_name
-from typing import Any
 
-from dpzv_audit.errors import InputError, unknown_name
+from dpzv_audit.errors import InputError, check_names
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.reproduce import attacks, memory, search, training
 from dpzv_audit.reproduce.table import Item, PaperTable, Row, Setting, TableParts
@@ -52,8 +51,8 @@ def _item(kind: type[Item], each: Row, row: Row, paper: Row) -> Item:
 
     What is no field of the kind is a tag.
     """
-    found: dict[str, Any] = {**each, **row}
-    options: dict[str, Any] = {}
+    found = {**each, **row}
+    options: dict[str, object] = {}
     for name in (*each.get("settings", ()), *row.get("settings", ())):
         options |= paper["settings"][name]
     found["options"] = options | found.get("options", {})
@@ -62,10 +61,12 @@ def _item(kind: type[Item], each: Row, row: Row, paper: Row) -> Item:
     if "tried" in found:
         own = found["trainer"]
         found["trainer"] = search.Federated(**own) if "method" in own else search.FrozenClients(**own)
-        found["tried"] = tuple(dict(zip(found["names"], values, strict=True)) for values in found["tried"])
-    read = {"settings", "names", *(field.name for field in fields(kind))}
-    tags = {name: value for name, value in found.items() if name not in read}
-    return kind(**{name: value for name, value in found.items() if name in read - {"settings", "names"}}, tags=tags)
+        names = found.pop("names")
+        found["tried"] = tuple(dict(zip(names, values, strict=True)) for values in found["tried"])
+    found.pop("settings", None)
+    own = {field.name for field in fields(kind)}
+    tags = {name: found.pop(name) for name in [*found] if name not in own}
+    return kind(**found, tags=tags)
 
 
 TABLES = {entry["name"]: _table(entry, data(file)) for file in FILES for entry in data(file)["table"]}
@@ -73,8 +74,7 @@ TABLES = {entry["name"]: _table(entry, data(file)) for file in FILES for entry i
 
 def table_named(name: str) -> PaperTable:
     """Return the table called `name`; `InputError` suggesting the nearest known one otherwise."""
-    if name not in TABLES:
-        raise unknown_name("table", name, TABLES)
+    check_names("table", [name], TABLES)
     return TABLES[name]
 
 
@@ -134,13 +134,9 @@ def reproduce(table: PaperTable, setting: Setting) -> Row:
 
 def to_markdown(table: PaperTable, result: Row) -> str:
     """Return the reproduced `table` as Markdown: ours beside theirs."""
-    rows, count = result["rows"], result["seeds"]
+    rows = result["rows"]
     return page(
         table=table,
         result=result,
-        seeds=f"{count} {'seed' if count == 1 else 'seeds'}",
-        records=None if result["records"] is None else f"{result['records']:,}",
         lines=[[filled(cell, {**DERIVED, **row, "row": row}) for _, cell in table.columns] for row in rows],
-        remark=table.remark(rows) if table.remark is not None else "",
-        skipped=result.get("skipped", {}),
     )

@@ -29,14 +29,16 @@ FALSE_ALARM = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked(Item):
-    """An `attack` on labels that `adversary` mounts on trainings, and what was published for it."""
+    """An `attack` on labels that `adversary` mounts on trainings, and what was published for it.
+
+    `controls` says whether the trainings stand beside both frozen-client controls.
+    """
 
     attack: str
     adversary: str = "client"
     attack_options: Row
     paper: str = "-"
     controls: bool = False
-    """Whether the trainings stand beside both frozen-client controls."""
 
     def run(self, setting: Setting) -> Row:
         """Attack `setting.seeds` trainings, and as many whose labels were dealt at random.
@@ -48,30 +50,22 @@ class Attacked(Item):
             InputError: The attack does not apply.
         """
         method, config, dataset = self.start(setting)
-        facts = {
-            "attack": self.attack,
-            "adversary": self.adversary,
-            "method": method.name,
-            "config": config.model_dump(mode="json"),
-            "options": self.attack_options,
-        }
 
         def compute(_: object) -> Row:
             rounds = config.epochs * (len(dataset.train) // config.batch_size)
-            outcome = attack_named(self.attack).mount(
-                AttackSetting(
-                    method=method,
-                    config=config,
-                    dataset=dataset,
-                    adversary=self.adversary,
-                    trials=setting.seeds,
-                    seed=setting.seed,
-                    device=setting.device,
-                    with_positive=False,
-                    progress=continuous(setting.stage(self.label, 2 * rounds)),
-                    options=dict(self.attack_options),
-                )
+            asked = AttackSetting(
+                method=method,
+                config=config,
+                dataset=dataset,
+                adversary=self.adversary,
+                trials=setting.seeds,
+                seed=setting.seed,
+                device=setting.device,
+                with_positive=False,
+                progress=continuous(setting.stage(self.label, 2 * rounds)),
+                options=dict(self.attack_options),
             )
+            outcome = attack_named(self.attack).mount(asked)
             deployment = Deployment(records=len(dataset.train), clients=dataset.clients, seed=setting.seed)
             noised = outcome.plan or next(iter(method.releases(config, deployment)), None)
             measured = ("success", "baselines", "controls", "measures", "by_trial")
@@ -93,7 +87,15 @@ class Attacked(Item):
             "dataset": dataset.name,
             "notes": list(dataset.notes),
             "paper": self.paper,
-            **setting.part(dataset, compute, **facts),
+            **setting.part(
+                dataset,
+                compute,
+                attack=self.attack,
+                adversary=self.adversary,
+                method=method.name,
+                config=config.model_dump(mode="json"),
+                options=self.attack_options,
+            ),
             **(controls_part(setting, config, dataset, self.passes) if self.controls else {}),
         }
 
@@ -108,8 +110,11 @@ def control_text(rows: Sequence[Row], *, by_table: bool) -> str:
 
     The level is said to be that of the whole table, or to be the same as the one before.
     """
-    p_values = [row["controls"]["shuffled_labels"].get("p_value") for row in rows]
-    broken = [row for row, p in zip(rows, p_values, strict=True) if p is not None and p < FALSE_ALARM / len(rows)]
+    broken = []
+    for row in rows:
+        p_value = row["controls"]["shuffled_labels"].get("p_value")
+        if p_value is not None and p_value < FALSE_ALARM / len(rows):
+            broken.append(row)
     return say("control", rows=rows, broken=broken, by_table=by_table, rate=FALSE_ALARM)
 
 
@@ -121,11 +126,11 @@ def verdicts(rows: Sequence[Row]) -> str:
     """Return what the rows say of gradients, of noise on embeddings and of scalars, as a sentence."""
     said = []
     for noised in (False, True):
-        found = [row for row in rows if row["answers"] == EXACT and row["embedding_noise"] is noised]
-        said += [say("gradients", rows=found, noised=noised)] if found else []
+        if found := [row for row in rows if row["answers"] == EXACT and row["embedding_noise"] is noised]:
+            said.append(say("gradients", rows=found, noised=noised))
     for adversary in ("eavesdropper", "client"):
-        found = [row for row in rows if row["answers"] == SCALARS and row["adversary"] == adversary]
-        said += [_scalars(found, adversary)] if found else []
+        if found := [row for row in rows if row["answers"] == SCALARS and row["adversary"] == adversary]:
+            said.append(_scalars(found, adversary))
     return "; ".join([*said, control_text(rows, by_table=False)])
 
 
@@ -147,16 +152,11 @@ CONFIDENCE = 0.95
 
 def gains(row: Row, confidence: float = CONFIDENCE) -> dict[str, Interval]:
     """Return by how much the trained bottom model is ahead of each baseline: by records, and seed by seed."""
-    rates = row["by_trial"]
-    return {
-        name: rates_difference(
-            interval_of(row["success"]),
-            interval_of(row["baselines"][name]),
-            (rates["success"], rates[name]),
-            confidence,
-        )
-        for name in (RAW, UNTRAINED)
-    }
+    success, rates, found = interval_of(row["success"]), row["by_trial"], {}
+    for name in (RAW, UNTRAINED):
+        baseline = interval_of(row["baselines"][name])
+        found[name] = rates_difference(success, baseline, (rates["success"], rates[name]), confidence)
+    return found
 
 
 def verdict(rows: Sequence[Row]) -> str:

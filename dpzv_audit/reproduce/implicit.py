@@ -63,7 +63,7 @@ class ImplicitNoise(Item):
         def compute(checkpoints: FileCheckpoints | None) -> Row:
             measures = _Measures(config, data, setting.seed, checkpoints, kept)
             train(
-                method_named("czofo"),
+                method_named(self.method),
                 data,
                 config,
                 seed=setting.seed,
@@ -118,8 +118,7 @@ class _Measures:
 
     def _measured(self, run: Run) -> Row:
         estimates = self._estimates(run)
-        norm = float(torch.linalg.vector_norm(estimates, dim=2).max())
-        return {"norm": norm, "variance": float(estimates.var(0).mean())}
+        return {"norm": float(estimates.norm(dim=2).max()), "variance": float(estimates.var(0).mean())}
 
     def _estimates(self, run: Run) -> torch.Tensor:
         """Estimates (`REPEATS`, B, width) of dL/dh_1 for the first B training records by eq. 2, the model frozen."""
@@ -136,13 +135,12 @@ class _Measures:
             return cross_entropy(logits, labels.repeat(1, len(points))).view(len(points), records).sum(1)
 
         own = rows[:, fed.slots[0]].flatten()
-        found = []
+        found, shape = [], (config.directions, records, width)
         for _ in range(REPEATS):
-            shape = (config.directions, records, width)
             draws = torch.randn(shape, generator=generator, dtype=fed.dtype, device=fed.device)
             if config.direction != "gaussian":
                 radius = 1.0 if config.direction == "unit-sphere" else math.sqrt(width)
-                draws *= radius / torch.linalg.vector_norm(draws, dim=2, keepdim=True)
+                draws *= radius / draws.norm(dim=2, keepdim=True)
             phi = dimension_factor(config.direction, width)
             estimate = forward_difference(batch_losses, own, draws.flatten(1), mu=config.smoothing, phi=phi)
             found.append(estimate.view(records, width))

@@ -27,9 +27,6 @@ from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Run
 from mechanisms.methods import method_named
 
-BATCH_SIZE = 8
-IMAGE_SIZE = 32
-
 
 class LiveBytes(TorchDispatchMode):
     """Bytes of the storages that operations inside it made and that still live, and their peak."""
@@ -60,11 +57,9 @@ class LiveBytes(TorchDispatchMode):
 def random_images(records: int, size: int) -> VerticalDataset:
     """Random colour images of `size` x `size` for one client: memory does not depend on what is in them."""
     generator = np.random.default_rng(0)
-
-    def part(n: int) -> Records:
-        return Records((generator.random((n, 3, size, size), dtype=np.float32),), generator.integers(10, size=n))
-
-    return VerticalDataset("images", part(records), part(4), 10, "one client", {})
+    images = generator.random((records, 3, size, size), dtype=np.float32)
+    part = Records((images,), generator.integers(10, size=records))
+    return VerticalDataset("images", part, part, 10, "one client", {})
 
 
 def peak_of_a_round(make: Callable[[], Run]) -> int:
@@ -79,10 +74,9 @@ def peak_of_a_round(make: Callable[[], Run]) -> int:
         live.peak = live.now
         tracemalloc.reset_peak()
         run.step()
-    python = int(tracemalloc.get_traced_memory()[1])
+    python = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    total: int = live.peak + python
-    return total
+    return int(live.peak + python)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +84,8 @@ class PeakMemory(Item):
     """A bar of the figure: a method with `options`, and what the paper says of it in words."""
 
     paper: str
-    batch_size: int = BATCH_SIZE
-    image_size: int = IMAGE_SIZE
+    batch_size: int = 8
+    image_size: int = 32
 
     @property
     def settings(self) -> dict[str, object]:
@@ -106,12 +100,12 @@ class PeakMemory(Item):
 
     @torch.no_grad()
     def measured(self, device: str = "cpu") -> Row:
-        """Megabytes of the peak of a round on `device`, of the model and of the activations of one batch."""
+        """Return the megabytes of the peak of a round on `device`, of the model and of the activations of one batch."""
         dataset = random_images(2 * self.batch_size, self.image_size)
         data = TrainingData.of(dataset, dtype=torch.float32, device=device)
+        method = method_named(self.method)
 
         def make() -> Run:
-            method = method_named(self.method)
             return method.start(data, method.configure(**self.settings), RunContext(seed=0, device=device))
 
         client = make().federation.clients[0]

@@ -58,22 +58,18 @@ class Searched(Item):
             def compute(_: object) -> Row:
                 context = RunContext(seed=setting.seed, replicas=(number,), device=setting.device)
                 correct, own = trainer.train(used, options, context)
-                return {"accuracy": float(correct.mean()), "right": int(correct.sum()), "records": len(correct), **own}
+                right, records = int(correct.sum()), len(correct)
+                return {"accuracy": right / records, "right": right, "records": records, **own}
 
-            return alone.part(
-                dataset,
-                compute,
-                trainer=type(trainer).__name__,
-                claim=to_jsonable(trainer),
-                options=options,
-                part="search" if replica is None else "whole",
-                replica=number,
-            )
+            part = "search" if replica is None else "whole"
+            claim = {"trainer": type(trainer).__name__, "claim": to_jsonable(trainer)}
+            return alone.part(dataset, compute, **claim, options=options, part=part, replica=number)
 
         tried = distinct(capped(options, setting.epochs) for options in self.tried)
-        settings = counted(tried, setting.stage(f"{self.label}: settings", len(tried)))
-        outcomes = [trained(options) for options in settings]
-        best, chosen = max(zip(outcomes, tried, strict=True), key=lambda found: found[0]["accuracy"])
+        done = setting.stage(f"{self.label}: settings", len(tried))
+        outcomes = [{"options": options, **trained(options)} for options in counted(tried, done)]
+        best = max(outcomes, key=lambda outcome: float(outcome["accuracy"]))
+        chosen = best["options"]
         further = trainer.variants(chosen)
         done = setting.stage(f"{self.label}: the chosen setting", setting.seeds + len(further))
         variants = {name: trained(options)["accuracy"] for name, options in counted(further.items(), done)}
@@ -83,7 +79,7 @@ class Searched(Item):
         correct = np.array([np.arange(run["records"]) < run["right"] for run in finals])
         return {
             **self.tags,
-            "tried": [{"options": options, **outcome} for options, outcome in zip(tried, outcomes, strict=True)],
+            "tried": outcomes,
             "chosen": chosen,
             "validation": best["accuracy"],
             "variants": variants,
@@ -119,10 +115,13 @@ def capped(options: Row, epochs: int) -> Row:
     return {key: min(value, epochs) if key in ("epochs", "steps") else value for key, value in options.items()}
 
 
-def distinct(settings: Iterable[Row]) -> Sequence[Row]:
+def distinct(settings: Iterable[Row]) -> list[Row]:
     """Return `settings`, each once, in order: a cap on their length may have made some the same."""
-    found = list(settings)
-    return [options for place, options in enumerate(found) if options not in found[:place]]
+    found: list[Row] = []
+    for options in settings:
+        if options not in found:
+            found.append(options)
+    return found
 
 
 def deployed(data: TrainingData, seed: int) -> Deployment:
@@ -132,9 +131,6 @@ def deployed(data: TrainingData, seed: int) -> Deployment:
 
 AUDIT_RUNS = 8000
 """Simulated runs in each world of the audit that gives the lower bound."""
-
-_NEXT_TO_NOTHING = 1e-9
-"""Noise of `noiseless` trainings where a method must have some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +182,11 @@ class Federated:
         if share is not None:
             values |= self._budget(values, share, deployment)
         if noiseless:
-            values |= {"sigma": 0.0}
+            values["sigma"] = 0.0
             if share is not None:
-                values["server_noise_multiplier"] = _NEXT_TO_NOTHING
-        return noised(method_named(self.method), method_named(self.method).configure(**values))
+                values["server_noise_multiplier"] = 1e-9  # the method must have some
+        method = method_named(self.method)
+        return noised(method, method.configure(**values))
 
     def _budget(self, values: Row, share: float, deployment: Deployment) -> dict[str, float]:
         """Noise of both channels: mu_scalars^2 = `share` mu^2 and mu_server^2 = (1 - `share`) mu^2."""
@@ -207,10 +204,9 @@ class Federated:
 
     def train(self, data: TrainingData, options: Row, context: RunContext) -> tuple[np.ndarray, Row]:
         """Return which test records are right, booleans (n,), and facts about the training: plain JSON values."""
-        method, deployment = method_named(self.method), deployed(data, context.seed)
+        method, deployment, seed = method_named(self.method), deployed(data, context.seed), context.seed
         config = self.config(options, deployment)
-        replicas, device = context.replicas, context.device
-        trained = train(method, data, config, seed=context.seed, replicas=replicas, device=device)
+        trained = train(method, data, config, seed=seed, replicas=context.replicas, device=context.device)
         the_plan = method.scalar_plan(config, deployment)
         return trained.correct[0], {
             "rounds": trained.rounds,
@@ -261,12 +257,13 @@ def of_kind(rows: Sequence[Row], kind: str) -> list[Row]:
 
 def who_wins(rows: Sequence[Row]) -> str:
     """Return the page's first paragraph: sound DPZV against the control, then what the paper's noise is worth."""
-    sound = max(of_kind(rows, "sound"), key=lambda row: float(row["validation"]), default=None)
+    others = of_kind(rows, "sound")
+    sound = max(others, key=lambda row: float(row["validation"]), default=None)
     control = next(iter(of_kind(rows, "control")), None)
     side = None
     if sound is not None and control is not None:
         side = compared(interval_of(sound["accuracy"]), interval_of(control["accuracy"])).side
-    others = [row for row in of_kind(rows, "sound") if row is not sound]
+    others = [row for row in others if row is not sound]
     claimed = of_kind(rows, "claimed")
     return say("who_wins", sound=sound, others=others, control=control, side=side, claimed=claimed)
 

@@ -20,6 +20,7 @@ T = TypeVar("T")
 Row = Mapping[str, Any]
 """A row of a result: plain JSON values by name."""
 Stage = Callable[[str, int], Callable[[int], None]]
+Compute = Callable[[FileCheckpoints | None], Row]
 
 
 def no_stage(name: str, total: int) -> Callable[[int], None]:
@@ -46,7 +47,7 @@ class TableParts:
         self._resume = resume
         self._parts: dict[str, Row] = {}
 
-    def part(self, facts: Row, compute: Callable[[FileCheckpoints | None], Row]) -> Row:
+    def part(self, facts: Row, compute: Compute) -> Row:
         """Return the part that follows from `facts`, by `compute` where it is not kept; plain JSON values.
 
         Raises:
@@ -66,13 +67,11 @@ class TableParts:
         with suppress(OSError):  # not there, or not empty
             self._folder.rmdir()
 
-    def _kept(self, folder: Path, key: str, compute: Callable[[FileCheckpoints | None], Row]) -> Row:
+    def _kept(self, folder: Path, key: str, compute: Compute) -> Row:
         store, name = Store(folder), f"{key}.json"
-        if self._resume:
-            cure = "remove it, or start without ‹resume›, which replaces it"
-            found = store.read(name, dict, cure=cure)
-            if found is not None:
-                return found
+        cure = "remove it, or start without ‹resume›, which replaces it"
+        if self._resume and (found := store.read(name, dict, cure=cure)) is not None:
+            return found
         checkpoints = FileCheckpoints(folder, key, resume=self._resume)
         part = compute(checkpoints)
         store.write(name, part, cure="make room and go on with ‹resume›")
@@ -109,7 +108,7 @@ class Setting:
         whole = self.load(keywords)
         return whole if self.records is None else sample_of_training(whole, self.records)
 
-    def part(self, dataset: VerticalDataset, compute: Callable[[FileCheckpoints | None], Row], **facts: object) -> Row:
+    def part(self, dataset: VerticalDataset, compute: Compute, **facts: object) -> Row:
         """Return the part that follows from `facts`, the data and the seeds, by `compute` where it is not kept."""
         public = {
             "dataset": dataset.name,
@@ -125,18 +124,23 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One row: what is computed, and what the paper prints for it."""
+    """One row: what is computed, and what the paper prints for it.
+
+    Args:
+        label: Name of the row, unique in its table.
+        method: Name of the method, with its `options`.
+        options: See `method`.
+        dataset: Keywords of `dpzv_audit.data.load`.
+        passes: Epochs of this tool (D/B rounds in all) in one of the table's.
+        tags: What else stands in the row for its columns and figure: plain JSON values.
+    """
 
     label: str
-    """Name of the row, unique in its table."""
     method: str = ""
     options: Row = field(default_factory=dict)
     dataset: Row = field(default_factory=dict)
-    """Keywords of `dpzv_audit.data.load`."""
     passes: int = 1
-    """Epochs of this tool (D/B rounds in all) in one of the table's."""
     tags: Row = field(default_factory=dict)
-    """What else stands in the row for its columns and figure: plain JSON values."""
 
     def run(self, setting: Setting) -> Row:
         """Compute the row as plain JSON values, with the paper's, but for its label."""
@@ -150,29 +154,37 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """A table or figure of a paper."""
+    """A table or figure of a paper.
+
+    Args:
+        name: Its name on the command line, with a line about it (`summary`) and the paper (`source`).
+        summary: See `name`.
+        source: See `name`.
+        items: Its rows.
+        columns: Heading and template of each column.
+        about: What the numbers are, in words, below the title.
+        epochs: Epochs that the paper trains for; 0 where nothing is trained.
+        epochs_of: Whose epochs these are, for a sentence.
+        seeds: Trainings of a row where the user does not say.
+        notes: Sentences below the table.
+        remark: Says what the rows together say, as a sentence; empty where there is nothing to say.
+        lead: The same as the page's first paragraph: for a question of our own, no table of a paper.
+        figure: Draws the whole result as SVG.
+    """
 
     name: str
     summary: str
     source: str
     items: tuple[Item, ...]
     columns: tuple[tuple[str, str], ...]
-    """Heading and template of each."""
     about: str
-    """What the numbers are, in words, below the title."""
     epochs: int = 100
-    """Epochs that the paper trains for; 0 where nothing is trained."""
     epochs_of: str = "the paper's"
-    """Whose epochs these are, for a sentence."""
     seeds: int = 3
-    """Trainings a row where the user does not say."""
     notes: tuple[str, ...] = ()
     remark: Callable[[Sequence[Row]], str] | None = None
-    """What the rows together say, as a sentence; empty where there is nothing to say."""
     lead: Callable[[Sequence[Row]], str] | None = None
-    """What the rows together say, as the page's first paragraph: for a question of our own, no table of a paper."""
     figure: Callable[[Row], str] | None = None
-    """Draws the whole result as SVG."""
 
 
 def interval_of(found: Row) -> Interval:

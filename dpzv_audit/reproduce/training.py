@@ -31,12 +31,15 @@ TARGET = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Item):
-    """A training of `method` with `options` on `dataset`, and what the paper prints for it."""
+    """A training of `method` with `options` on `dataset`, and what the paper prints for it.
+
+    Args:
+        accuracy: Test accuracy in the paper in percent, None where it prints none.
+        cost: Message cost in the paper, as printed.
+    """
 
     accuracy: float | None = None
-    """Test accuracy in the paper in percent, None where it prints none."""
     cost: str = ""
-    """Message cost in the paper, as printed."""
 
     def run(self, setting: Setting) -> Row:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""
@@ -72,18 +75,18 @@ def training_part(trained: TrainedStack, passes: int) -> Row:
 
     Costs are those of the whole run, without the one table of embeddings that asynchronous methods start with.
     """
-    several = len(trained.accuracy) > 1
+    by_seed, table = trained.accuracy.tolist(), trained.ledger.bytes_up.get("table", 0)
     return {
         "accuracy": to_jsonable(shared_rate(trained.correct)),
-        "by_seed": [float(a) for a in trained.accuracy],
-        "standard_deviation": float(np.std(trained.accuracy, ddof=1)) if several else None,
+        "by_seed": by_seed,
+        "standard_deviation": float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else None,
         "history": [
             {"epoch": epoch / passes, "accuracy": accuracy, "loss": loss if math.isfinite(loss) else None}
             for epoch, accuracy, loss in trained.history
         ],
-        "megabytes_up": (trained.ledger.up - trained.ledger.bytes_up.get("table", 0)) / MEGABYTE,
+        "megabytes_up": (trained.ledger.up - table) / MEGABYTE,
         "megabytes_down": trained.ledger.down / MEGABYTE,
-        "megabytes_table": trained.ledger.bytes_up.get("table", 0) / MEGABYTE,
+        "megabytes_table": table / MEGABYTE,
         "rounds": trained.rounds,
     }
 
@@ -111,11 +114,8 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
     def compute(_: Any) -> Row:
         context = RunContext(seed=setting.seed, replicas=range(setting.seeds), device=setting.device)
         frozen = frozen_clients(data, config, context, rate=rate)
-        return {
-            **to_jsonable(shared_rate(frozen.correct)),
-            "server_rate": rate,
-            "train_accuracy": frozen.train_accuracy,
-        }
+        found = {"server_rate": rate, "train_accuracy": frozen.train_accuracy}
+        return {**to_jsonable(shared_rate(frozen.correct)), **found}
 
     return setting.part(dataset, compute, frozen=server, rate=rate)
 
@@ -133,8 +133,7 @@ def epochs_to_target(row: Row) -> float | None:
 
 def megabytes_per_epoch(row: Row) -> float:
     """Return the messages of one epoch in both directions, the first table of embeddings apart."""
-    total: float = row["megabytes_up"] + row["megabytes_down"]
-    return total / float(row["history"][-1]["epoch"])
+    return float((row["megabytes_up"] + row["megabytes_down"]) / row["history"][-1]["epoch"])
 
 
 def megabytes_to_target(row: Row) -> str:
@@ -142,4 +141,4 @@ def megabytes_to_target(row: Row) -> str:
     reached = epochs_to_target(row)
     if reached is None:
         return say("target_not_reached", best=max(point["accuracy"] for point in row["history"]))
-    return f"{reached / row['history'][-1]['epoch'] * (row['megabytes_up'] + row['megabytes_down']):.1f}"
+    return f"{reached * megabytes_per_epoch(row):.1f}"

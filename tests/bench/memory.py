@@ -12,7 +12,7 @@ from dataclasses import replace
 from ratios import Row
 
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown
-from dpzv_audit.reproduce.memory import BATCH_SIZE, IMAGE_SIZE, PeakMemory
+from dpzv_audit.reproduce.memory import PeakMemory
 
 FIGURE_4 = TABLES["dpzv-figure4-memory"]
 PROMISED = 1.3
@@ -21,7 +21,7 @@ PROMISED = 1.3
 
 def rows(*, quick: bool = False, device: str = "cpu") -> Iterator[Row]:
     """The peak of a client's round over its model and the activations of a batch, by method."""
-    for bar in bars(BATCH_SIZE, 16 if quick else IMAGE_SIZE):
+    for bar in bars(PeakMemory.batch_size, 16 if quick else PeakMemory.image_size):
         found = bar.measured(device)
         model, activations = found["model_megabytes"], found["activations_megabytes"]
         yield Row(
@@ -42,8 +42,8 @@ def bars(batch: int, size: int) -> tuple[PeakMemory, ...]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch-size", type=int, default=BATCH_SIZE)
-    parser.add_argument("--size", type=int, default=IMAGE_SIZE, help="rows and columns of an image")
+    parser.add_argument("--batch-size", type=int, default=PeakMemory.batch_size)
+    parser.add_argument("--size", type=int, default=PeakMemory.image_size, help="rows and columns of an image")
     arguments = parser.parse_args()
     batch, size = arguments.batch_size, arguments.size
     about = f"One client with a ResNet-18, batches of {batch} images of {size} x {size}, no momentum."
