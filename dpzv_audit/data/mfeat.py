@@ -98,7 +98,7 @@ NUMBER_TYPES = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "
 
 
 def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, Array]:
-    """Return the variables of `path`, `names` among them: numeric arrays of the stored type, or cells (objects) of such.
+    """Return the variables of `path`, `names` among them: arrays of the stored type, or cells (objects) of such.
 
     `limit` bounds the bytes of the file, its unpacked bytes, and the entries of any array. Raises `InputError`
     naming the file for anything that is missing, truncated, corrupted, too large, or neither numbers nor cells.
