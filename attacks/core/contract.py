@@ -17,7 +17,15 @@ from torch import Tensor
 
 from attacks.core.controls import reaches
 from dpzv_audit.data.vertical import VerticalDataset
-from dpzv_audit.errors import InputError, NotFinite, check_probability, unknown_name
+from dpzv_audit.errors import (
+    InputError,
+    NotFinite,
+    check_count,
+    check_names,
+    check_positive,
+    check_probability,
+    unknown_name,
+)
 from dpzv_audit.findings import Control, Interval
 from dpzv_audit.halving import as_share, in_pieces
 from mechanisms import METHODS, MethodSpec, TrainingConfig, train
@@ -45,6 +53,8 @@ class AttackSetting:
     `trials` trainings run as replicas of one stack; `queries` is how often a curious client asks about each batch of
     its first pass; `options` are the attack's own, by the names in its `AttackSpec.options`. Without `with_positive`
     the positive control, which is the same whatever the method, is left out (a matrix runs it once per attack).
+    `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
+    None where nothing is known.
     """
 
     method: MethodSpec
@@ -60,6 +70,17 @@ class AttackSetting:
     options: Mapping[str, Any] = field(default_factory=dict)
     with_positive: bool = True
     progress: Progress | None = None
+    first: int = 0
+    at_once: int | None = None
+
+    @property
+    def replicas(self) -> range:
+        """Return the numbers of the trainings as replicas."""
+        return range(self.first, self.first + self.trials)
+
+    def of_control(self, at_once: int | None) -> AttackSetting:
+        """Return the setting of a control, whose trainings must not share the luck of those that are attacked."""
+        return replace(self, first=self.trials, at_once=at_once)
 
     @property
     def looks(self) -> Adversary:
@@ -74,9 +95,12 @@ class AttackSetting:
 
     def plan(self, behaviours: Mapping[int, Behaviour] | None = None) -> Plan | None:
         """Return schedule and noise of the scalars where some clients deviate; None for methods without scalars."""
-        records, clients = len(self.dataset.train), self.dataset.clients
-        repeats = repeats_of(behaviours or {})
-        deployment = Deployment(records=records, clients=clients, seed=self.seed, repeats=repeats)
+        deployment = Deployment(
+            records=len(self.dataset.train),
+            clients=self.dataset.clients,
+            seed=self.seed,
+            repeats=repeats_of(behaviours or {}),
+        )
         return self.method.plan(self.config, deployment)
 
     def data(self, labels: np.ndarray | None = None) -> TrainingData:
@@ -85,19 +109,14 @@ class AttackSetting:
 
     def train(self, data: TrainingData, replicas: Sequence[int], **options: Any) -> TrainedStack:
         """Return the `replicas`, trained on `data` as one stack with further `options` of `mechanisms.train`."""
-        own: dict[str, Any] = {"seed": self.seed, "device": self.device}
-        return train(self.method, data, self.config, replicas=replicas, **own, **options)
+        return train(self.method, data, self.config, replicas=replicas, seed=self.seed, device=self.device, **options)
 
-    def in_stacks(
-        self, work: StackWork[T], count: int, rounds: int, *, at_once: int | None = None, whole: bool = False
-    ) -> tuple[list[T], int | None]:
-        """Do `work` for all of `count` trainings at once or, where memory runs out, for ever fewer at a time.
+    def in_stacks(self, work: StackWork[T], rounds: int, *, whole: bool = False) -> tuple[list[T], int | None]:
+        """Do `work` for all `trials` at once or, where memory runs out, for ever fewer at a time.
 
         Args:
             work: Gets the places of the trainings of a stack, and what hears of its progress, 0 to `rounds`.
-            count: How many trainings there are.
             rounds: Rounds that the work on a stack counts.
-            at_once: How many at a time are known to fit, None where nothing is known.
             whole: Whether they must be one stack, whatever memory there is.
 
         Returns:
@@ -105,13 +124,13 @@ class AttackSetting:
         """
 
         def piece(first: int, last: int) -> T:
-            progress = as_share(self.progress, (first, last), of=count, rounds=rounds)
+            progress = as_share(self.progress, (first, last), of=self.trials, rounds=rounds)
             progress(0)
             return work(slice(first, last), progress)
 
         if whole:
-            return [piece(0, count)], None
-        found = list(in_pieces(piece, 0, count, at_once))
+            return [piece(0, self.trials)], None
+        found = list(in_pieces(piece, 0, self.trials, self.at_once))
         return [one for one, _ in found], found[-1][1]
 
     def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> AttackSetting:
@@ -428,12 +447,12 @@ class AttackSpec:
             if key not in self.options:
                 raise unknown_name(f"option of {self.name}", key, self.options)
             what, default = f"option {key} of {self.name}", self.options[key]
-            wanted = (int, float) if isinstance(default, float) else type(default)
-            if not isinstance(value, wanted) or isinstance(value, bool) is not isinstance(default, bool):
-                right = "a number" if isinstance(default, float) else f"as {default!r}"
-                raise InputError(f"must be {right}", what, value)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
-                raise InputError("must be above 0", what, value)
-            if isinstance(value, str) and value not in self.choices.get(key, (value,)):
-                raise unknown_name(what, value, self.choices[key])
+            if isinstance(default, float):
+                check_positive(what, value)
+            elif type(value) is not type(default):
+                raise InputError(f"must be as {default!r}", what, value)
+            elif isinstance(default, str):
+                check_names(what, [value], self.choices.get(key, [value]))
+            elif not isinstance(default, bool):
+                check_count(what, value)
         return {**self.options, **setting.options}

@@ -40,9 +40,9 @@ def auc_interval(scores: ArrayLike, positive: ArrayLike, confidence: float = 0.9
     Raises:
         InputError: shapes that differ, or a trial with one kind only; `NotFinite` for a score that is not finite.
     """
-    areas, truth = trial_areas(scores, positive), np.asarray(positive, bool)
+    truth = np.asarray(positive, bool)
     fewer = int(np.minimum(truth.sum(1), (~truth).sum(1)).min())
-    return areas_interval(areas, fewer, truth.size, confidence)
+    return areas_interval(trial_areas(scores, truth), fewer, truth.size, confidence)
 
 
 def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
@@ -58,17 +58,13 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
         raise NotFinite("scores holds a number that is not finite; every score must be")
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial, must hold both kinds")
-    return np.array([float(roc_auc_score(t, v)) for t, v in zip(truth, values, strict=True)])
+    return np.array([roc_auc_score(*pair) for pair in zip(truth, values, strict=True)])
 
 
 def _check_alike(what: str, found: NDArray[Any], truth: NDArray[Any]) -> None:
     """Raise `InputError` where an attack's answer is not of the truth's shape: numpy might stretch it to that."""
     if found.shape != truth.shape:
         raise InputError(f"{what} has shape {found.shape}, must be {truth.shape} as what is true")
-
-
-# Limits of the share of records (trials, n) of a kind whose score is above a threshold.
-ShareLimits = Callable[[Booleans, float], Limits]
 
 
 def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str, Interval]:
@@ -81,55 +77,45 @@ def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str,
     is certain to be high enough: the lower limit is 0.
     """
     outside = np.sort(scores[~members])[::-1]
+    thresholds = np.unique(outside)[::-1].tolist()
     half = 1.0 - (1.0 - confidence) / 2.0
 
     def by_records(kind: Booleans, threshold: float) -> Limits:
-        return rate_limits(int((scores[kind] > threshold).sum()), int(kind.sum()), half)
+        return rate_limits((scores[kind] > threshold).sum(), kind.sum(), half)
 
     def by_trainings(kind: Booleans, threshold: float) -> Limits:
         return betting_limits(_shares_above(scores, kind, threshold), half)
 
+    def around(limits: Callable[[Booleans, float], Limits]) -> Limits:
+        """Return the limits of `value` at the largest and the least threshold whose false positives may be `rate`."""
+        # The further down, the more lies above: the first place that may be at `rate`, and the first that exceeds it.
+        first = bisect_left(thresholds, True, key=lambda threshold: limits(~members, threshold)[1] >= rate)
+        beyond = bisect_left(thresholds, True, key=lambda threshold: limits(~members, threshold)[0] > rate)
+        low, high = 0.0, 1.0
+        if first > 0:
+            low, _ = limits(members, thresholds[first - 1])
+        if beyond < len(thresholds):
+            _, high = limits(members, thresholds[beyond])
+        return min(low, value), max(high, value)
+
     found = {}
     for rate in LOW_RATES:
         threshold = outside[int(rate * outside.size)]
-        value = float((scores > threshold)[members].mean())
-        limits = _around_threshold(members, outside, rate, value, by_records)
+        value = (scores > threshold)[members].mean()
         over = over_trainings(_shares_above(scores, members, threshold), confidence)
         if over.low is not None:
-            low, high = _around_threshold(members, outside, rate, value, by_trainings)
+            low, high = around(by_trainings)
             over = replace(over, low=low, high=high)
         name = f"true positive rate at {100 * rate:g}% false positives"
-        found[name] = _interval(value, limits, int(members.sum()), confidence, over)
+        found[name] = _interval(value, around(by_records), members.sum(), confidence, over)
     return found
-
-
-def _around_threshold(members: Booleans, outside: Floats, rate: float, value: float, limits: ShareLimits) -> Limits:
-    """Limits of the true positive rate where the false positive rate is `rate`, about the `value` that was found.
-
-    They are those at the largest and the least threshold at which the false positive rate may be `rate`; `outside` is
-    the scores of non-members.
-    """
-    thresholds = np.unique(outside)[::-1]
-
-    def of_others(place: int) -> Limits:
-        return limits(~members, float(thresholds[place]))
-
-    # The further down, the more lies above: the first place whose rate may be `rate`, and the first that exceeds it.
-    places = range(thresholds.size)
-    first = bisect_left(places, True, key=lambda place: of_others(place)[1] >= rate)
-    beyond = bisect_left(places, True, key=lambda place: of_others(place)[0] > rate)
-    low, high = 0.0, 1.0
-    if first > 0:
-        low, _ = limits(members, float(thresholds[first - 1]))
-    if beyond < thresholds.size:
-        _, high = limits(members, float(thresholds[beyond]))
-    return min(low, value), max(high, value)
 
 
 def _shares_above(scores: Floats, kind: Booleans, threshold: float) -> Floats:
     """Share of the records of a `kind` (trials, n) whose score is above `threshold`, of each trial that has any."""
     counts = kind.sum(1)
-    return np.asarray(((scores > threshold) & kind).sum(1)[counts > 0] / counts[counts > 0])
+    some = counts > 0
+    return np.asarray(((scores > threshold) & kind).sum(1)[some] / counts[some])
 
 
 def majority_baseline(labels: ArrayLike, classes: int) -> float:
@@ -154,12 +140,11 @@ def cosine_similarity(estimate: Floats, truth: Floats) -> Floats:
     gradient of zero norm raises `InputError`, as do shapes that differ.
     """
     _check_alike("estimate", estimate, truth)
-    lengths, norms = np.linalg.norm(estimate, axis=-1), np.linalg.norm(truth, axis=-1)
+    lengths, norms = (np.linalg.norm(vectors, axis=-1) for vectors in (estimate, truth))
     if np.any(norms == 0):
         raise InputError("truth holds a gradient of norm 0, which has no direction; leave such records out")
-    inner = (estimate * truth).sum(axis=-1)
-    cosine = inner / (np.where(lengths == 0, 1.0, lengths) * norms)
-    return np.asarray(np.clip(cosine, -1.0, 1.0))
+    lengths[lengths == 0] = 1.0
+    return np.asarray(((estimate * truth).sum(axis=-1) / (lengths * norms)).clip(-1.0, 1.0))
 
 
 def relative_error(estimate: Floats, truth: Floats) -> Floats:
@@ -188,8 +173,8 @@ def _wealth(values: Floats, mean: float) -> float:
     if mean <= 0.0:
         return np.inf if (values > 0.0).any() else 0.0
     growth = np.log1p(_FRACTIONS[:, None] * (values / mean - 1.0)).sum(1)
-    most = float(growth.max())
-    return most + float(np.log(np.exp(growth - most).mean()))
+    most = growth.max()
+    return float(most + np.log(np.exp(growth - most).mean()))
 
 
 def betting_limits(values: ArrayLike, confidence: float = 0.95) -> Limits:
@@ -198,7 +183,7 @@ def betting_limits(values: ArrayLike, confidence: float = 0.95) -> Limits:
     Raises:
         InputError: values outside [0, 1], or none of them.
     """
-    x, goal = _bounded(values), float(np.log(2.0 / (1.0 - confidence)))
+    x, goal = _bounded(values), np.log(2.0 / (1.0 - confidence))
     return _lower_limit(x, goal), 1.0 - _lower_limit(1.0 - x, goal)
 
 
@@ -214,7 +199,7 @@ def _lower_limit(values: Floats, goal: float) -> float:
 
     Their wealth falls from an assumed mean of 0 to the observed one, where it is 1 at most.
     """
-    mean = float(values.mean())
+    mean = values.mean()
     if mean <= _LEAST_MEAN or _wealth(values, _LEAST_MEAN) < goal:
         return 0.0
     return float(brentq(lambda assumed: _wealth(values, assumed) - goal, _LEAST_MEAN, mean, xtol=1e-12))
@@ -229,8 +214,9 @@ def over_trainings(values: ArrayLike, confidence: float = 0.95, *, least: float 
     found = OverTrainings(count=x.size, least=float(x.min()), most=float(x.max()))
     if x.size < LEAST_TRAININGS:
         return found
-    low, high = (least + (1.0 - least) * end for end in betting_limits((x - least) / (1.0 - least), confidence))
-    return replace(found, low=low, high=high)
+    width = 1.0 - least
+    low, high = betting_limits((x - least) / width, confidence)
+    return replace(found, low=least + width * low, high=least + width * high)
 
 
 def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:
@@ -247,8 +233,8 @@ def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:
 
 
 def _interval(value: float, limits: Limits, n: int, confidence: float, over: OverTrainings | None = None) -> Interval:
-    low, high = limits
-    return Interval(value=value, low=low, high=high, n=n, confidence=confidence, over_trainings=over)
+    low, high = map(float, limits)
+    return Interval(value=float(value), low=low, high=high, n=int(n), confidence=confidence, over_trainings=over)
 
 
 def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -262,8 +248,8 @@ def rate_interval(correct: ArrayLike, confidence: float = 0.95) -> Interval:
         InputError: another shape.
     """
     outcomes = _outcomes(correct)
-    hits, n = int(outcomes.sum()), outcomes.size
-    over = None if outcomes.shape[1] == 1 else over_trainings(outcomes.mean(1), confidence)
+    hits, n = outcomes.sum(), outcomes.size
+    over = over_trainings(outcomes.mean(1), confidence) if outcomes.shape[1] > 1 else None
     return _interval(hits / n, rate_limits(hits, n, confidence), n, confidence, over)
 
 
@@ -276,7 +262,7 @@ def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
         InputError: another shape.
     """
     outcomes = _outcomes(correct)
-    hits, (trainings, records) = int(outcomes.sum()), outcomes.shape
+    hits, (trainings, records) = outcomes.sum(), outcomes.shape
     limits = rate_limits(hits / trainings, records, confidence)
     over = over_trainings(outcomes.mean(1), confidence)
     return _interval(hits / outcomes.size, limits, records, confidence, over)
@@ -295,12 +281,11 @@ def counts_interval(hits: ArrayLike, sizes: ArrayLike, confidence: float = 0.95)
     By records it is Clopper-Pearson's interval of as many records as the trainings have where all have equally many,
     and of K times the fewest that one has where they differ (the count rounded outwards).
     """
-    of = np.asarray(sizes, np.float64)
-    rates = np.asarray(hits, np.float64) / of
-    n = int(of.size * of.min())
-    mean = float(rates.mean())
+    of = np.asarray(sizes)
+    rates = np.asarray(hits) / of
+    n, mean = of.size * of.min(), rates.mean()
     limits = rate_limits(mean * n, n, confidence)
-    return _interval(mean, limits, int(of.sum()), confidence, over_trainings(rates, confidence))
+    return _interval(mean, limits, of.sum(), confidence, over_trainings(rates, confidence))
 
 
 def areas_interval(areas: ArrayLike, fewer: int, n: int, confidence: float = 0.95) -> Interval:
@@ -311,7 +296,7 @@ def areas_interval(areas: ArrayLike, fewer: int, n: int, confidence: float = 0.9
     Chernoff's bound for so many holds for it (Hoeffding, JASA 1963, section 5), whatever the scores' laws.
     """
     x = _bounded(areas)
-    mean, goal = float(x.mean()), float(np.log(2.0 / (1.0 - confidence))) / (x.size * fewer)
+    mean, goal = x.mean(), np.log(2.0 / (1.0 - confidence)) / (x.size * fewer)
     limits = _chernoff(mean, goal, 0.0), _chernoff(mean, goal, 1.0)
     return _interval(mean, limits, n, confidence, over_trainings(x, confidence))
 
@@ -321,7 +306,7 @@ def _chernoff(mean: float, goal: float, end: float) -> float:
 
     def beyond(rate: float) -> float:
         entropy = xlogy(mean, mean) - xlogy(mean, rate) + xlogy(1 - mean, 1 - mean) - xlogy(1 - mean, 1 - rate)
-        return float(entropy) - goal
+        return float(entropy - goal)
 
     last = abs(end - _LEAST_MEAN)
     if abs(mean - end) <= _LEAST_MEAN or beyond(last) < 0.0:
@@ -339,7 +324,7 @@ def cosine_interval(cosines: ArrayLike, confidence: float = 0.95) -> Interval:
         raise NotFinite("cosines holds one that is no number; every one must be")
     low, high = betting_limits(0.5 * (found.ravel() + 1.0), confidence)
     over = over_trainings(found.mean(1), confidence, least=-1.0)
-    return _interval(float(found.mean()), (2.0 * low - 1.0, 2.0 * high - 1.0), found.size, confidence, over)
+    return _interval(found.mean(), (2.0 * low - 1.0, 2.0 * high - 1.0), found.size, confidence, over)
 
 
 def rates_difference(
@@ -351,7 +336,7 @@ def rates_difference(
     however the two depend on each other. `over_trainings` is about the differences of `by_training`, two rates (K,)
     of each training.
     """
-    ours, theirs = (np.asarray(rates, np.float64) for rates in by_training)
+    ours, theirs = map(np.asarray, by_training)
     half = 0.5 * (1.0 + confidence)
     low, high = rate_limits(first.value * first.n, first.n, half)
     least, most = rate_limits(second.value * second.n, second.n, half)
@@ -370,6 +355,6 @@ def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
         raise InputError(f"values has shape {found.shape}, must be (clusters,), two at least")
     if not np.isfinite(found).all():
         raise NotFinite("values holds a number that is not finite; every one must be")
-    quantile = float(stdtrit(found.size - 1, (1.0 + confidence) / 2.0))
-    mean, half = float(found.mean()), quantile * float(found.std(ddof=1)) / float(np.sqrt(found.size))
+    mean = found.mean()
+    half = stdtrit(found.size - 1, (1.0 + confidence) / 2.0) * found.std(ddof=1) / np.sqrt(found.size)
     return _interval(mean, (mean - half, mean + half), n, confidence)

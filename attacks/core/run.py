@@ -47,11 +47,11 @@ class AttackedRun:
     trained: TrainedStack
     plan: Plan | None
     repeats: int
-    watched: tuple[Any, ...] = ()
-    at_once: int | None = None
+    watched: tuple[Any, ...]
+    at_once: int | None
 
 
-def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None, replicas: Sequence[int]) -> Knowledge:
+def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None) -> Knowledge:
     """Return the public parameters of trainings; `plan` is that of the scalars, None for methods without."""
     records = len(setting.dataset.train)
     return Knowledge(
@@ -61,7 +61,7 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
         records=records,
         batches=setting.config.steps_per_pass(records),
         sigma=plan.sigma if plan else 0.0,
-        replicas=tuple(replicas),
+        replicas=tuple(setting.replicas),
         seed=setting.seed,
         queries=setting.queries,
         options=spec.own_options(setting),
@@ -81,9 +81,7 @@ def attacked_run(
     *,
     labels: np.ndarray | None = None,
     granted: FewLabels | None = None,
-    first_replica: int = 0,
     watch: Callable[[Tensor], Watcher] | None = None,
-    at_once: int | None = None,
 ) -> AttackedRun:
     """Train `setting.trials` replicas with the adversary in place, in ever smaller stacks where memory runs out.
 
@@ -94,10 +92,8 @@ def attacked_run(
         setting: What is attacked, and how.
         labels: (trials, N) training labels in place of the true ones: labels permuted before training.
         granted: Labels that the threat model grants; by default drawn from those that are trained on.
-        first_replica: Number of the first replica: an attack and its control must not share their luck.
         watch: Makes one more observer of a stack, which keeps the truth for scoring, of the labels (N,) or (K, N) that
             it trains on.
-        at_once: How many trainings at a time are known to fit into memory, None where nothing is known.
 
     Raises:
         InputError: The configuration does not fit the attack or the data; `DoesNotApply` where a class has fewer
@@ -112,39 +108,38 @@ def attacked_run(
     check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
     attacked = (ADVERSARY_CLIENT,) if looks.clients or setting.method.downlink == "gradient" else None
-    replicas = range(first_replica, first_replica + setting.trials)
+    replicas = setting.replicas
     behaviours = spec.behave(setting, replicas)
     plan = _plan(setting, behaviours)
-    options = spec.own_options(setting)
+    public = public_knowledge(spec, setting, plan)
     if spec.few_labels and granted is None:
-        granted = few_labels(data.labels, setting, options["labels_per_class"], replicas)
+        granted = few_labels(data.labels, setting, public.options["labels_per_class"])
 
     def part(places: slice, progress: Progress) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
         recorder, log = ViewRecorder(looks, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
         some = data.of_replicas(places.start, places.stop)
-        watching = None if watch is None else watch(some.labels)
+        watching = watch(some.labels) if watch else None
         trained = setting.train(
             some,
             replicas[places],
             behaviours=spec.behave(setting, replicas[places]),
-            observers=(recorder, log) if watching is None else (recorder, log, watching),
+            observers=(recorder, log, watching) if watching else (recorder, log),
             progress=progress,
         )
-        if watching is not None:
+        if watching:
             watching.finish()
         return (recorder.view, log, trained), watching
 
     # What adversaries see of batches that differ in size cannot be put side by side.
-    alone = config.sampler == "poisson"
-    found, fitted = setting.in_stacks(part, setting.trials, rounds, at_once=at_once, whole=alone)
+    found, at_once = setting.in_stacks(part, rounds, whole=config.sampler == "poisson")
     view, log, trained = joined([parts for parts, _ in found])
     known = replace(
-        public_knowledge(spec, setting, plan, replicas),
+        public,
         rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
         share_of_ones=float((dataset.train.labels == 1).mean()),
-        own=own_party(data, setting, trained, replicas) if looks.clients else None,
+        own=own_party(data, setting, trained) if looks.clients else None,
         few=granted,
-        some=some_features(data, setting, options["known_records"]) if setting.adversary == "server" else None,
+        some=some_features(data, setting, public.options["known_records"]) if setting.adversary == "server" else None,
     )
     return AttackedRun(
         view=view,
@@ -154,7 +149,7 @@ def attacked_run(
         plan=plan,
         repeats=repeats_of(behaviours).get(ADVERSARY_CLIENT, 1),
         watched=tuple(watching for _, watching in found),
-        at_once=fitted,
+        at_once=at_once,
     )
 
 
@@ -172,12 +167,12 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
     return found
 
 
-def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack, replicas: Sequence[int]) -> OwnParty:
+def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack) -> OwnParty:
     """Return what the adversary's client owns: its block of features and its model, before and after training."""
     place = ADVERSARY_CLIENT - 1
     model = architectures_of(data, setting.config)[0][place]
-    evaluator = evaluator_for(model, stack=len(replicas), device=setting.device)
-    context = RunContext(seed=setting.seed, replicas=replicas, device=setting.device)
+    evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
+    context = RunContext(seed=setting.seed, replicas=setting.replicas, device=setting.device)
     streams = context.streams(dtype_of(setting.config))
     start = partial(
         ParameterStack.initial, evaluator.layout, party=ADVERSARY_CLIENT, given=pretrained(model), **streams
@@ -185,28 +180,25 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack,
     return OwnParty(data.features[place], data.test_features[place], evaluator, trained.clients[place], start)
 
 
-def few_labels(labels: Tensor, setting: AttackSetting, per_class: int, replicas: Sequence[int]) -> FewLabels:
+def few_labels(labels: Tensor, setting: AttackSetting, per_class: int) -> FewLabels:
     """`per_class` records of each class of the labels that were trained on, drawn anew for each replica.
 
     Raises:
         DoesNotApply: A class has fewer records than that.
     """
-    rows = labels.cpu().numpy()
-    rows = np.broadcast_to(rows, (len(replicas), rows.shape[-1]))
-    classes = range(setting.dataset.classes)
-    least = int(np.bincount(rows[0], minlength=len(classes)).min())
+    rows = labels.expand(setting.trials, -1).to(setting.device)
+    least = int(torch.bincount(rows[0], minlength=setting.dataset.classes).min())
     if per_class > least:
         raise DoesNotApply(
-            f"option labels_per_class is {per_class}, must be at most {least}: a class has no more records"
+            f"must be at most {least}: a class has no more records", "option labels_per_class", per_class
         )
     drawn = []
-    for row, replica in zip(rows, replicas, strict=True):
+    for row, replica in zip(rows.cpu().numpy(), setting.replicas, strict=True):
         generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
-        of_classes = [generator.choice(np.flatnonzero(row == c), per_class, replace=False) for c in classes]
-        drawn.append(np.concatenate(of_classes))
-    ids = np.stack(drawn)
-    of = np.take_along_axis(rows, ids, axis=1)
-    return FewLabels(torch.from_numpy(ids).to(setting.device), torch.from_numpy(of).to(setting.device))
+        for c in range(setting.dataset.classes):
+            drawn.append(generator.choice(np.flatnonzero(row == c), per_class, replace=False))
+    ids = torch.from_numpy(np.stack(drawn)).view(setting.trials, -1).to(setting.device)
+    return FewLabels(ids, rows.gather(1, ids))
 
 
 def some_features(data: TrainingData, setting: AttackSetting, count: int) -> SomeFeatures:

@@ -144,7 +144,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     order = stream(setting.seed, Purpose.CONTROL, 0, crc32(setting.method.name.encode())).permutation(len(truth))
     block: np.ndarray = np.ascontiguousarray(train.features[0][order])
     moved = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
-    control_run = attacked_run(spec, replace(setting, dataset=moved), first_replica=setting.trials, at_once=run.at_once)
+    control_run = attacked_run(spec, replace(setting.of_control(run.at_once), dataset=moved))
     of_moved: Reconstruction = spec.infer(control_run.view, control_run.known)
     shares, _ = _shares(of_moved, truth)
     control = at_chance(

@@ -79,9 +79,7 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     run = attacked_run(spec, setting, watch=watch)
     estimates: GradientEstimates = spec.infer(run.view, run.known)
     permuted = permuted_labels(setting, range(setting.trials))
-    control_run = attacked_run(
-        spec, setting, labels=permuted, first_replica=setting.trials, watch=watch, at_once=run.at_once
-    )
+    control_run = attacked_run(spec, setting.of_control(run.at_once), labels=permuted, watch=watch)
     shuffled: GradientEstimates = spec.infer(control_run.view, control_run.known)
     labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
     of_true_labels = torch.cat([truth.label_parts(labels) for truth in control_run.watched], 1)[: len(shuffled.best)]
@@ -96,9 +94,8 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     # The same training without the noise, where there was any.
     if run.known.sigma > 0.0:
         config = setting.config.model_copy(update={"sigma": 0.0})
-        quiet = attacked_run(
-            spec, replace(setting, config=config, progress=None), watch=watch, at_once=control_run.at_once
-        )
+        without = replace(setting, config=config, progress=None, at_once=control_run.at_once)
+        quiet = attacked_run(spec, without, watch=watch)
         noiseless = curve(spec.infer(quiet.view, quiet.known), quiet, confidence)
         rows += [{**row, "estimator": NOISELESS} for row in noiseless if row["estimator"] == KNOWN]
     return AttackOutcome(
@@ -248,9 +245,6 @@ class GradientTruth:
             if self._seen % self.repeats == 0:
                 self._keep(message.ids)
             self._seen += 1
-
-    def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
-        """Ignore what parties know by themselves."""
 
     def finish(self) -> None:
         """Let go of the table of outputs, which is larger than the gradients worked out from it."""

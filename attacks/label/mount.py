@@ -11,7 +11,6 @@ whatever features say: what follows from them alone certifies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,12 +74,9 @@ def _attacked(spec: AttackSpec, setting: AttackSetting) -> tuple[_Scored, _Score
     Returns guesses of the attack, of its control, and of those with less to go by; and what the outcome says beside.
     """
     run = attacked_run(spec, setting)
-    per_class = spec.own_options(setting)["labels_per_class"] if spec.few_labels else None
-    first = setting.trials
-    coins = label_coins(setting, replicas=range(first, 2 * first), granted_per_class=per_class)
-    again = attacked_run(
-        spec, setting, labels=coins.labels, granted=coins.granted, first_replica=first, at_once=run.at_once
-    )
+    other = setting.of_control(run.at_once)
+    coins = label_coins(other, spec.own_options(setting)["labels_per_class"] if spec.few_labels else None)
+    again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
     found, control = (_Scored.of(spec.infer(one.view, one.known), one) for one in (run, again))
     less = {name: _Scored.of(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
     game, no_game = guess_coins(control.guesses, coins)
@@ -234,12 +230,11 @@ class LabelCoins:
         return np.asarray(np.take_along_axis(self.candidates, self.coins[:, :, None], 2)[:, :, 0])
 
 
-def label_coins(setting: AttackSetting, *, replicas: Sequence[int], granted_per_class: int | None) -> LabelCoins:
+def label_coins(setting: AttackSetting, granted_per_class: int | None = None) -> LabelCoins:
     """Candidates and coins of `setting.trials` trainings, each from a stream of its own.
 
     Args:
-        setting: What is attacked; its training labels are permuted.
-        replicas: Numbers of the replicas, by which granted records are drawn.
+        setting: What is attacked; its training labels are permuted, and granted records drawn by its replicas.
         granted_per_class: Labels of each class that the adversary is granted; None for none.
 
     Raises:
@@ -257,7 +252,7 @@ def label_coins(setting: AttackSetting, *, replicas: Sequence[int], granted_per_
     few = None
     if granted_per_class is not None:
         first = torch.from_numpy(np.ascontiguousarray(pairs[:, :, 0]))
-        few = few_labels(first, setting, granted_per_class, replicas)
+        few = few_labels(first, setting, granted_per_class)
         ids = few.ids.cpu().numpy()
         np.put_along_axis(plays, ids, False, axis=1)
         np.put_along_axis(flips, ids, 0, axis=1)

@@ -173,8 +173,8 @@ def labels_under(given: AllButOne, which: int | np.ndarray) -> np.ndarray:
 def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, ask which label can have led to what was released, and do the same on coins of their own."""
     check_count("trials", setting.trials)
-    run = _play(spec, setting, first=0)
-    control = _play(spec, setting, first=setting.trials, at_once=run.at_once)
+    run = _play(spec, setting)
+    control = _play(spec, setting.of_control(run.at_once))
     right, unrelated = run.right(run.coins), control.right(run.coins)
     controls = {
         "other_coins": at_chance(
@@ -218,7 +218,7 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
     """Return a positive control: whole steps of noise on a sum whose records were not rounded, which betrays it."""
     planted = replace(spec.positive.setting(setting), progress=None)
     config = planted.config.model_copy(update={"dtype": "float64"})
-    found = _play(spec, replace(planted, config=config), first=0, planted=True)
+    found = _play(spec, replace(planted, config=config), planted=True)
     return reaches(
         rate_interval(found.right(found.coins), setting.confidence),
         what="noise in whole steps on sums of records that are not: must be 1",
@@ -226,10 +226,10 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
     )
 
 
-def _deal(setting: AttackSetting, replicas: range) -> tuple[AllButOne, np.ndarray]:
+def _deal(setting: AttackSetting) -> tuple[AllButOne, np.ndarray]:
     """Return a record of each training, its own label beside another, and the coin that picks one of them."""
     truth, classes = setting.dataset.train.labels, setting.dataset.classes
-    generators = [stream(setting.seed, Purpose.ATTACK, replica, _COIN) for replica in replicas]
+    generators = [stream(setting.seed, Purpose.ATTACK, replica, _COIN) for replica in setting.replicas]
     records = np.array([int(g.integers(len(truth))) for g in generators])
     steps = np.array([int(g.integers(1, classes)) for g in generators])
     coins = np.array([int(g.integers(2)) for g in generators])
@@ -237,17 +237,16 @@ def _deal(setting: AttackSetting, replicas: range) -> tuple[AllButOne, np.ndarra
     return AllButOne(setting.dataset, records, np.stack((own, (own + steps) % classes), 1)), coins
 
 
-def _play(
-    spec: AttackSpec, setting: AttackSetting, *, first: int, at_once: int | None = None, planted: bool = False
-) -> _Played:
-    """Train and attack `setting.trials` replicas from number `first` on, in ever smaller stacks where memory runs out.
+def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) -> _Played:
+    """Train and attack the replicas of a setting, in ever smaller stacks where memory runs out.
 
     A stack is played again as it was trained, replica by replica in the same places: matrix products of another shape
     may round otherwise.
     """
     plan, rounds = granted(setting.plan(), "scalars of DPZV"), setting.rounds
-    replicas = range(first, first + setting.trials)
-    given, coins = _deal(setting, replicas)
+    replicas = setting.replicas
+    given, coins = _deal(setting)
+    public = public_knowledge(spec, setting, plan)
 
     def part(places: slice, progress: Progress) -> tuple[np.ndarray, list[TrainedStack]]:
         recorder = ViewRecorder(setting.looks, kinds=("scalar",))
@@ -263,10 +262,10 @@ def _play(
             own = replace(own, unit=_round_too_late(setting, data, replicas[places], recorder, plan))
         else:
             trained.append(setting.train(data, replicas[places], observers=(recorder,), progress=progress))
-        known = replace(public_knowledge(spec, setting, plan, replicas[places]), but_one=own)
+        known = replace(public, replicas=tuple(replicas[places]), but_one=own)
         return spec.infer(recorder.view, known), trained
 
-    found, fitted = setting.in_stacks(part, setting.trials, 3 * rounds, at_once=at_once)
+    found, fitted = setting.in_stacks(part, 3 * rounds)
     possible = np.concatenate([one for one, _ in found])
     ties = np.array([int(stream(setting.seed, Purpose.ATTACK, k, _TIE).integers(2)) for k in replicas])
     guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)

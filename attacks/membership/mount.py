@@ -55,7 +55,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     members = run.members[:targets]
     one = replace(setting, dataset=trained_on(pool, coins[0]))
     plan = one.plan()
-    public = public_knowledge(spec, one, plan, range(targets))
+    public = public_knowledge(spec, one, plan)
     # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
     view = View(setting.looks)
 
@@ -216,7 +216,7 @@ def train_all(
         replicas = range(places.start, places.stop)
         return train_on_coins(pool, replace(setting, progress=progress), coins[places], replicas=replicas)
 
-    runs, at_once = setting.in_stacks(part, len(coins), rounds_of(setting.config, coins.shape[1]))
+    runs, at_once = replace(setting, trials=len(coins)).in_stacks(part, rounds_of(setting.config, coins.shape[1]))
     run = joined(runs)
     return replace(run, trained=only(run.trained, kept)), at_once
 

@@ -32,7 +32,7 @@ setting = partial(small_setting, attack_named("label_direct"))
 
 def known_of(of, client, queries=1):
     """What one client of 48 records knows beside its view."""
-    public = public_knowledge(attack_named("label_direct"), replace(of, queries=queries), None, ())
+    public = public_knowledge(attack_named("label_direct"), replace(of, queries=queries), None)
     return replace(public, client=client)
 
 

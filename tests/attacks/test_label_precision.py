@@ -176,7 +176,7 @@ def test_an_attack_that_peeks_at_the_coins_fails_its_negative_control():
         nonlocal coins
         if known.replicas[0] == 0:
             setting = small_setting(SPEC, "dpzv-sound", options={"sigma": 0.3}, trials=64)
-            coins = precision._deal(setting, range(64))[1]
+            coins = precision._deal(setting)[1]
         return np.eye(2, dtype=bool)[coins]
 
     outcome = played(spec=replace(SPEC, infer=peeking), trials=64, epochs=1)

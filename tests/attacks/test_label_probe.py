@@ -89,7 +89,11 @@ def test_a_probe_moves_one_record_along_one_class():
         ("dpzv", {"options": {"sampler": "poisson"}}, "sampler is 'poisson', must be shuffled"),
         ("dpzv", {"options": {"epochs": 1}}, "fewer than the 4 probes of one record"),
         ("dpzv", {"options_of_attack": {"records": 9}}, "records is 9, must be at most the batch size of 8"),
-        ("dpzv", {"options_of_attack": {"repeats": 0}}, "option repeats of label_probe is 0, must be above 0"),
+        (
+            "dpzv",
+            {"options_of_attack": {"repeats": 0}},
+            "repeats of label_probe is 0, must be a whole number",
+        ),
         ("dpzv", {"options_of_attack": {"repeat": 1}}, "did you mean 'repeats'"),
         ("dpzv", {"options_of_attack": {"repeats": "two"}}, "option repeats of label_probe is 'two', must be as 1"),
         ("dpzv", {"adversary": "client"}, "label_probe is mounted by malicious-client"),
