@@ -11,7 +11,7 @@ whatever features say: what follows from them alone certifies nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,44 +44,29 @@ MOST_CLASSES = 20
 _LARGEST = 1e100
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """Guesses of an attacked run beside the ids (answers, K, B) of what was guessed: those that the attack names, else
-    those of the answers that it read."""
-
-    guesses: LabelGuesses
-    ids: Tensor
-
-    @classmethod
-    def of(cls, guesses: LabelGuesses, run: AttackedRun) -> _Scored:
-        if guesses.ids is not None:
-            return cls(guesses, guesses.ids)
-        return cls(guesses, run.log.stacked()[:: run.repeats][: len(guesses.labels)])
-
-    def right(self, labels: np.ndarray) -> np.ndarray:
-        """Return whether each guess is right, booleans (K, guesses)."""
-        return correctness(self.guesses, self.ids, labels)
-
-    def binary(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return scores (K, guesses) for class 1, and which records are of it."""
-        scores = granted(self.guesses.scores, "scores of binary labels")
-        return _by_replica(scores[..., 1]), _by_replica(_truth(self.ids, labels)) == 1
-
-
-def _attacked(spec: AttackSpec, setting: AttackSetting) -> tuple[_Scored, _Scored, dict[str, _Scored], dict[str, Any]]:
+def _attacked(
+    spec: AttackSpec, setting: AttackSetting
+) -> tuple[LabelGuesses, LabelGuesses, dict[str, LabelGuesses], dict[str, Any]]:
     """Train and infer, and do the same with labels dealt by coins.
 
     Returns guesses of the attack, of its control, and of those with less to go by; and what the outcome says beside.
     """
     run = attacked_run(spec, setting)
     other = setting.of_control(run.at_once)
-    coins = label_coins(other, spec.own_options(setting)["labels_per_class"] if spec.few_labels else None)
+    coins = label_coins(other, run.known.options["labels_per_class"] if spec.few_labels else None)
     again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
-    found, control = (_Scored.of(spec.infer(one.view, one.known), one) for one in (run, again))
-    less = {name: _Scored.of(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
-    game, no_game = guess_coins(control.guesses, coins)
+    found, control = (spec.infer(one.view, one.known) for one in (run, again))
+    less = {name: _placed(guesses, run) for name, guesses in spec.baselines(run.view, run.known).items()}
+    game, no_game = guess_coins(control, coins)
     facts = {"trained": run.trained, "plan": run.plan, "game": game, "no_game": no_game, "at_once": again.at_once}
-    return found, control, less, facts
+    return _placed(found, run), _placed(control, again), less, facts
+
+
+def _placed(guesses: LabelGuesses, run: AttackedRun) -> LabelGuesses:
+    """Return guesses with the ids (answers, K, B) of what was guessed: by default those of the answers of the run."""
+    if guesses.ids is not None:
+        return guesses
+    return replace(guesses, ids=run.log.stacked()[:: run.repeats][: len(guesses.labels)])
 
 
 def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -92,15 +77,15 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     labels, classes, confidence = setting.dataset.train.labels, setting.dataset.classes, setting.confidence
     found, control, less, facts = _attacked(spec, setting)
     guessed = {"success": found, "shuffled_labels": control, **less}
-    right = {name: one.right(labels) for name, one in guessed.items()}
+    right = {name: correctness(guesses, labels) for name, guesses in guessed.items()}
     blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
     return AttackOutcome(
         success=rate_interval(right["success"], confidence),
         baselines={**blind, **{name: rate_interval(right[name], confidence) for name in less}},
         controls={"shuffled_labels": _rates_at_chance(setting, control)},
         chance=max(blind.values()),
-        measures=label_measures(found.guesses, found.ids, setting),
-        by_trial={name: tuple(map(float, one.mean(1))) for name, one in right.items()},
+        measures=label_measures(found, setting),
+        by_trial={name: tuple(one.mean(1).tolist()) for name, one in right.items()},
         **facts,
     )
 
@@ -109,71 +94,69 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Do the same for two classes, where success is the area under the ROC curve of the raw scores: chance is 0.5."""
     labels, confidence = setting.dataset.train.labels, setting.confidence
     found, control, less, facts = _attacked(spec, setting)
-    baselines: dict[str, float | Interval] = {"a constant score": 0.5}
-    if spec.unsupervised:
-        of_features = auc_interval(*control.binary(labels), confidence)
-        baselines["features alone, trained on permuted labels"] = of_features
-    for name, one in less.items():
-        baselines[name] = auc_interval(*one.binary(labels), confidence)
+    compared = {"features alone, trained on permuted labels": control} if spec.unsupervised else {}
+    areas = {
+        name: auc_interval(*_binary(guesses, labels), confidence) for name, guesses in {**compared, **less}.items()
+    }
     # A share of the training labels themselves, about which nothing is uncertain.
     majority = majority_baseline(labels, 2)
     guessing = Interval(value=majority, low=majority, high=majority, n=len(labels), confidence=confidence)
+    scored = _binary(found, labels)
     return AttackOutcome(
-        success=auc_interval(*found.binary(labels), confidence),
-        baselines=baselines,
+        success=auc_interval(*scored, confidence),
+        baselines={"a constant score": 0.5, **areas},
         controls={"shuffled_labels": _areas_at_chance(spec, setting, control)},
         metric="area under the ROC curve",
         chance=0.5,
         measures={
-            "labels found": rate_interval(found.right(labels), confidence),
+            "labels found": rate_interval(correctness(found, labels), confidence),
             "labels found by guessing the majority": guessing,
-            **low_rates(*found.binary(labels), confidence),
+            **low_rates(*scored, confidence),
         },
         **facts,
     )
 
 
-def _rates_at_chance(setting: AttackSetting, control: _Scored) -> Control:
+def _rates_at_chance(setting: AttackSetting, control: LabelGuesses) -> Control:
     """Return the control of guesses: by bets over trainings, or of few trainings by the names of the classes."""
     labels, classes = setting.dataset.train.labels, setting.dataset.classes
-    right, expected = control.right(labels), blind_success(control.guesses, labels, classes)
-    test: ChanceTest | None = None
+    right, expected = correctness(control, labels), blind_success(control, labels, classes)
+    test = None
     if len(right) < ENOUGH_TO_BET:
-        truth = _by_replica(_truth(control.ids, labels))
-        test = by_names(_by_replica(control.guesses.labels), truth, classes)
+        test = by_names(_by_replica(control.labels), _by_replica(_truth(control, labels)), classes)
     found = rate_interval(right, setting.confidence)
     return at_chance(found, what=SHUFFLED, expected=expected, test=test or by_bets(right.mean(1), expected))
 
 
-def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: _Scored) -> Control:
+def _areas_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGuesses) -> Control:
     """Return the control of scores: by bets, or where features alone may tell labels by another order of them."""
     test: ChanceTest | None
     if spec.unsupervised:
         # One permutation per trial: trials that shared one would share its luck.
-        scored = control.binary(permuted_labels(setting, range(setting.trials, 2 * setting.trials)))
+        scored = _binary(control, permuted_labels(setting, setting.of_control(None).replicas))
         test, what = by_order(*scored), AGAIN
     else:
-        scored = control.binary(setting.dataset.train.labels)
+        scored = _binary(control, setting.dataset.train.labels)
         test, what = by_bets(trial_areas(*scored), 0.5), SHUFFLED
     return at_chance(auc_interval(*scored, setting.confidence), what=what, expected=0.5, test=test)
 
 
-def correctness(guesses: LabelGuesses, ids: Tensor, labels: np.ndarray) -> np.ndarray:
-    """Return whether each guess is right, booleans (K, guesses): for scoring alone.
-
-    Args:
-        guesses: What an attack returned.
-        ids: True ids (answers, K, B) of the places that were guessed.
-        labels: True labels, (N,).
-    """
-    return _by_replica(guesses.labels == _truth(ids, labels))
+def correctness(guesses: LabelGuesses, labels: np.ndarray) -> np.ndarray:
+    """Return whether each of `guesses`, with ids, is right, booleans (K, guesses), of true `labels` (N,)."""
+    return _by_replica(guesses.labels == _truth(guesses, labels))
 
 
-def label_measures(guesses: LabelGuesses, ids: Tensor, setting: AttackSetting) -> dict[str, Interval]:
+def _binary(guesses: LabelGuesses, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores (K, guesses) for class 1, and which records are of it."""
+    scores = granted(guesses.scores, "scores of binary labels")
+    return _by_replica(scores[..., 1]), _by_replica(_truth(guesses, labels)) == 1
+
+
+def label_measures(guesses: LabelGuesses, setting: AttackSetting) -> dict[str, Interval]:
     """Return recall of each class, and where the attack gives scores top-3 success and success on held-out records."""
     dataset, confidence = setting.dataset, setting.confidence
-    labels = _truth(ids, dataset.train.labels)
-    truth, right = _by_replica(labels), correctness(guesses, ids, dataset.train.labels)
+    labels = _truth(guesses, dataset.train.labels)
+    truth, right = _by_replica(labels), correctness(guesses, dataset.train.labels)
     found: dict[str, Interval] = {}
     if guesses.scores is not None and dataset.classes > TOP:
         # Of equal scores the first class goes first, as it does in the guess: who is right is among the likeliest.
@@ -181,13 +164,14 @@ def label_measures(guesses: LabelGuesses, ids: Tensor, setting: AttackSetting) -
         among = (likeliest == labels.unsqueeze(3)).any(3)
         found[f"label among the {TOP} likeliest"] = rate_interval(_by_replica(among), confidence)
     if guesses.held_out is not None:
-        wanted = torch.from_numpy(dataset.test.labels).to(guesses.held_out.device)
-        held_out = (guesses.held_out.argmax(2) == wanted).cpu().numpy()
+        held_out = guesses.held_out.argmax(2).cpu().numpy() == dataset.test.labels
         found["held-out records"] = shared_rate(held_out, confidence)
     for c in range(dataset.classes) if dataset.classes <= MOST_CLASSES else ():
-        hits, sizes = (right & (truth == c)).sum(1), (truth == c).sum(1)
-        if sizes.any():
-            found[f"recall of class {c}"] = counts_interval(hits[sizes > 0], sizes[sizes > 0], confidence)
+        sizes = (truth == c).sum(1)
+        some = sizes > 0
+        if some.any():
+            hits = (right & (truth == c)).sum(1)
+            found[f"recall of class {c}"] = counts_interval(hits[some], sizes[some], confidence)
     return found
 
 
@@ -200,10 +184,11 @@ def blind_success(guesses: LabelGuesses, labels: np.ndarray, classes: int) -> fl
     return float((guessed * np.bincount(labels, minlength=classes) / len(labels)).sum())
 
 
-def _truth(ids: Tensor, labels: np.ndarray) -> Tensor:
-    """Labels (answers, K, B) of `ids`, of `labels` (N,) or one row a replica (K, N)."""
+def _truth(guesses: LabelGuesses, labels: np.ndarray) -> Tensor:
+    """Labels (answers, K, B) of what was guessed, of `labels` (N,) or one row a replica (K, N)."""
+    ids = granted(guesses.ids, "ids")
     rows = torch.from_numpy(labels).to(ids.device)
-    return rows[ids] if rows.dim() == 1 else rows.expand(len(ids), -1, -1).gather(2, ids)
+    return rows.expand(*ids.shape[:2], -1).gather(2, ids)
 
 
 def _by_replica(values: Tensor) -> np.ndarray:
@@ -248,11 +233,11 @@ def label_coins(setting: AttackSetting, granted_per_class: int | None = None) ->
         pairs[trial, :, 0] = generator.permutation(true)
         pairs[trial, :, 1] = generator.permutation(true)
         flips[trial] = generator.integers(2, size=len(true))
-    plays = pairs[:, :, 0] != pairs[:, :, 1]
+    first, second = pairs[:, :, 0], pairs[:, :, 1]
+    plays = first != second
     few = None
     if granted_per_class is not None:
-        first = torch.from_numpy(np.ascontiguousarray(pairs[:, :, 0]))
-        few = few_labels(first, setting, granted_per_class)
+        few = few_labels(torch.from_numpy(first), setting, granted_per_class)
         ids = few.ids.cpu().numpy()
         np.put_along_axis(plays, ids, False, axis=1)
         np.put_along_axis(flips, ids, 0, axis=1)
@@ -269,27 +254,27 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
         return None, NO_IDS
     ids = _by_replica(guesses.ids)
     rows = np.arange(len(ids))[:, None]
-    total, guessed = np.zeros(coins.coins.shape), np.zeros(coins.coins.shape, bool)
+    total, guessed = np.zeros(coins.coins.shape), np.zeros_like(coins.plays)
     np.add.at(total, (rows, ids), _evidence(guesses, coins.candidates[rows, ids]))
     guessed[rows, ids] = True
     known = guessed & coins.plays
-    scores, second = total[known], coins.coins[known] == 1
+    scores = total[known]
     words = (
         f"{len(scores):,} labels of {len(ids):,} trainings, each one of two by a fair coin; a score is how much "
         "likelier the second is. Nothing is assumed of how scores of one training depend on each other"
     )
-    game = CoinGame.of(scores, second, "replace-label", words)
+    game = CoinGame.of(scores, coins.coins[known] == 1, "replace-label", words)
     return game, "" if game else NO_COINS
 
 
 def _evidence(guesses: LabelGuesses, pairs: np.ndarray) -> np.ndarray:
     """Evidence (K, guesses) for the second of `pairs` (K, guesses, 2) against the first."""
     if guesses.scores is None:
-        named = _by_replica(guesses.labels)
-        return np.asarray((named == pairs[..., 1]).astype(np.float64) - (named == pairs[..., 0]))
-    of = guesses.scores.transpose(0, 1).flatten(1, 2)
-    both = of.gather(2, torch.from_numpy(pairs).to(of.device)).double().cpu().numpy()
+        both = (_by_replica(guesses.labels)[..., None] == pairs).astype(float)
+    else:
+        of = guesses.scores.transpose(0, 1).flatten(1, 2)
+        both = of.gather(2, torch.from_numpy(pairs).to(of.device)).double().cpu().numpy()
     # What a model that diverged says of a record is no evidence.
     with np.errstate(invalid="ignore"):
-        difference: np.ndarray = np.nan_to_num(both[..., 1] - both[..., 0], nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
-    return difference
+        difference = both[..., 1] - both[..., 0]
+    return np.asarray(np.nan_to_num(difference, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,39 +30,36 @@ def check_dataset(spec: DataSpec, *, data_dir: Path | None = None, **options: An
     """
     check_words(spec)
     require(bool(spec.partitions), spec, "must say at least one partition")
-    sources = spec.sources(data_dir)
-    for path in sources:
+    for path in spec.sources(data_dir):
         require(path.exists(), spec, f"says that its numbers come from {path}, which is not there")
     require(bool(spec.digest(data_dir)), spec, "digest must not be empty: the cache could not tell when it changes")
-    first, again = (spec.load(data_dir=data_dir, **options) for _ in range(2))
+    load = partial(spec.load, data_dir=data_dir)
+    first, again = load(**options), load(**options)
     require(first.fingerprint == again.fingerprint, spec, "two loads differ: reading must draw nothing at random")
     require(len(np.unique(first.train.labels)) > 1, spec, "training labels are all of one class: nothing can be learnt")
     require(bool(first.digests), spec, "digests of the data set must name the sources that were read")
     for name, way in spec.partitions.items():
-        cut = spec.load(data_dir=data_dir, partition=name, **options)
+        cut = load(partition=name, **options)
         require(cut.clients == way.clients, spec, f"{name} makes {cut.clients} clients, says {way.clients}")
-        parts = ((cut.train, first.train), (cut.test, first.test))
-        same = all(_labels_stay(one.labels, other.labels) for one, other in parts)
-        rule = "a partition deals features out, of a record to as many records as of any other"
-        require(same, spec, f"{name} changes labels or their order: {rule}")
-    _refuses(spec, data_dir, "clients 0", clients=0)
-    _refuses(spec, data_dir, "an unknown partition", partition="no such partition")
-    _refuses(spec, data_dir, "an unknown option", no_such_option=1)
+        for dealt, whole in ((cut.train.labels, first.train.labels), (cut.test.labels, first.test.labels)):
+            same = np.array_equal(dealt, np.repeat(whole, max(1, len(dealt) // len(whole))))
+            rule = "each record must become as many, in their order"
+            require(same, spec, f"{name} changes labels or their order: {rule}")
+    refuses(spec, "clients 0", lambda: load(clients=0))
+    refuses(spec, "an unknown partition", lambda: load(partition="no such partition"))
+    refuses(spec, "an unknown option", lambda: load(no_such_option=1))
 
 
-def _labels_stay(dealt: np.ndarray, labels: np.ndarray) -> bool:
-    """Return whether `dealt` are `labels`, in their order, each as often as any other."""
-    return np.array_equal(dealt, np.repeat(labels, max(1, len(dealt) // len(labels))))
-
-
-def _refuses(spec: DataSpec, data_dir: Path | None, what: str, **given: Any) -> None:
+def refuses(what: Registered, given: str, asked: Callable[[], object]) -> None:
+    """Check that what is `given` in `asked` raises `InputError`."""
     try:
-        spec.load(data_dir=data_dir, **given)
+        asked()
+        found = "is taken"
     except InputError:
         return
     except Exception as error:
-        raise AssertionError(f"{spec.name}: {what} must raise InputError, raises {type(error).__name__}") from error
-    raise AssertionError(f"{spec.name}: {what} must raise InputError, is taken")
+        found = f"raises {type(error).__name__}"
+    raise AssertionError(f"{what.name}: {given} must raise InputError, {found}")
 
 
 LONGEST_SUMMARY = 120
@@ -76,9 +75,9 @@ def require(holds: bool, what: Registered, rule: str) -> None:
 def check_words(what: Registered) -> None:
     """Check that the name can stand in a command, and the summary in a list."""
     require(bool(NAME.fullmatch(what.name)), what, "name must be of small letters and digits, joined by - or _")
-    summary = what.summary
-    fits = bool(summary.strip()) and "\n" not in summary and len(summary) <= LONGEST_SUMMARY
-    require(fits, what, f"summary must be one line of at most {LONGEST_SUMMARY} characters, has {len(summary)}")
+    fits = re.fullmatch(rf"(?=.*\S).{{1,{LONGEST_SUMMARY}}}", what.summary)
+    rule = f"summary must be one line of at most {LONGEST_SUMMARY} characters, has {len(what.summary)}"
+    require(bool(fits), what, rule)
 
 
 def small_dataset(

@@ -59,25 +59,24 @@ def check_method(spec: MethodSpec, **options: object) -> None:
 
 @dataclass
 class _Log:
-    """Every message of a training as it was sent, and the models that came of it."""
+    """Every message of a training as it was sent, its rounds, and the models (K, d) of clients and server."""
 
     messages: list[Message] = field(default_factory=list)
     payloads: list[Tensor] = field(default_factory=list)
-    trained: TrainedStack | None = None
+    models: list[Tensor] = field(default_factory=list)
+    rounds: int = 0
 
     def on_message(self, message: Message) -> None:
         self.messages.append(message)
         self.payloads.append(message.payload.clone())
 
-    def models(self) -> list[Tensor]:
-        """Parameters (K, d) of the clients and of the server."""
-        assert self.trained is not None
-        return [stack.flat for stack in (*self.trained.clients, self.trained.server)]
-
     def equals(self, other: _Log) -> bool:
         """Whether the same was sent, and the same models came of it."""
-        mine, theirs = [*self.payloads, *self.models()], [*other.payloads, *other.models()]
-        return len(mine) == len(theirs) and all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+        return _equal([*self.payloads, *self.models], [*other.payloads, *other.models])
+
+
+def _equal(ones: list[Tensor], others: list[Tensor]) -> bool:
+    return len(ones) == len(others) and all(map(torch.equal, ones, others))
 
 
 def _data(config: TrainingConfig, features: int = 0, labels_moved_by: int = 0) -> TrainingData:
@@ -85,11 +84,16 @@ def _data(config: TrainingConfig, features: int = 0, labels_moved_by: int = 0) -
     return TrainingData.of(dataset, dtype=dtype_of(config), device="cpu")
 
 
+def _models(trained: TrainedStack) -> list[Tensor]:
+    return [stack.flat for stack in (*trained.clients, trained.server)]
+
+
 def _trained(spec: MethodSpec, config: TrainingConfig, data: TrainingData | None = None, **options: Any) -> _Log:
     """Train two replicas of seed 7, unless `options` of `train` say otherwise."""
     log = _Log()
     usual = {"seed": 7, "replicas": (0, 1), "observers": (log,)}
-    log.trained = train(spec, data or _data(config), config, **{**usual, **options})
+    trained = train(spec, data or _data(config), config, **{**usual, **options})
+    log.models, log.rounds = _models(trained), trained.rounds
     return log
 
 
@@ -106,32 +110,31 @@ def _one_thread() -> Iterator[None]:
 
 def _check_seeds(spec: MethodSpec, config: TrainingConfig) -> None:
     first, again, other = (_trained(spec, config, seed=seed) for seed in (7, 7, 8))
-    rule = "two runs of one seed differ: every number must be drawn from dpzv_audit.seeds.stream, or the run's context"
+    rule = "two runs of one seed differ: must draw from dpzv_audit.seeds.stream or the run's context alone"
     require(first.equals(again), spec, rule)
-    require(not first.equals(other), spec, "runs of seeds 7 and 8 are equal: it draws nothing from its seed")
+    require(not first.equals(other), spec, "runs of seeds 7 and 8 are equal: must draw from its seed")
 
 
 def _check_replicas(spec: MethodSpec, config: TrainingConfig) -> None:
     stack = (4, 0, 2)
-    together = _trained(spec, config, replicas=stack)
+    together = _trained(spec, config, replicas=stack).models
     for place, replica in enumerate(stack):
-        alone = _trained(spec, config, replicas=(replica,))
-        for number, (many, one) in enumerate(zip(together.models(), alone.models(), strict=True), start=1):
+        alone = _trained(spec, config, replicas=(replica,)).models
+        for number, (many, one) in enumerate(zip(together, alone, strict=True), start=1):
             far = float((many[place] - one[0]).abs().max()) if one.numel() else 0.0
             who = f"client {number}" if number <= CLIENTS else "the server"
             rule = f"replica {replica} in a stack of {len(stack)} and alone differ by {far:.2g} at {who}"
-            require(far <= AS_STACK, spec, f"{rule}: replicas must draw by their number, and not reach each other")
-    first = together.models()[0]
-    require(not torch.equal(first[0], first[1]), spec, "replicas of a stack are equal: each must draw its own start")
+            require(far <= AS_STACK, spec, f"{rule}: must draw by its number, and reach no other")
+    first, second, _ = together[0]
+    require(not torch.equal(first, second), spec, "replicas of a stack are equal: each must draw its own start")
 
 
 def _check_messages(spec: MethodSpec, config: TrainingConfig) -> None:
     log = _trained(spec, config)
-    down = {message.kind for message in log.messages if message.sender == SERVER}
+    answers = [message for message in log.messages if message.sender == SERVER]
+    down = {message.kind for message in answers}
     require(down == {spec.downlink}, spec, f"the server sends {sorted(down)}, downlink says {spec.downlink!r}")
-    assert log.trained is not None
-    answered = {message.round for message in log.messages if message.sender == SERVER}
-    silent = sorted(set(range(log.trained.rounds)) - answered)
+    silent = sorted(set(range(log.rounds)) - {message.round for message in answers})
     require(not silent, spec, f"the server sends nothing in rounds {silent[:3]}: what it tells must be a message")
     for message, sent in zip(log.messages, log.payloads, strict=True):
         require(torch.equal(message.payload, sent), spec, f"a payload of {message.kind!r} is changed after it was sent")
@@ -146,8 +149,8 @@ def _check_channel(spec: MethodSpec, config: TrainingConfig) -> None:
         with _delivering_alike(from_server):
             one = _trained(spec, config)
             two = _trained(spec, config, _data(config, int(not from_server), int(from_server)))
-        equal = all(torch.equal(a, b) for a, b in zip(one.models()[of], two.models()[of], strict=True))
-        require(equal, spec, f"{what} otherwise than by a message: send it by channel.send, and use what that returns")
+        rule = f"{what} otherwise than by a message: must be sent by channel.send, and what that returns be used"
+        require(_equal(one.models[of], two.models[of]), spec, rule)
 
 
 @contextmanager
@@ -185,42 +188,41 @@ def _check_resuming(spec: MethodSpec, config: TrainingConfig) -> None:
         with suppress(_CutOff):
             training(checkpoints=stopping)
         resumed = training(checkpoints=files)
-    pairs = zip((*whole.clients, whole.server), (*resumed.clients, resumed.server), strict=True)
-    same = all(torch.equal(a.flat, b.flat) for a, b in pairs) and whole.ledger == resumed.ledger
+    same = _equal(_models(whole), _models(resumed)) and whole.ledger == resumed.ledger
     require(same, spec, "a run that is taken up after an epoch ends otherwise: own_tensors or skip_to leaves state out")
 
 
 def _check_noise(spec: MethodSpec, config: TrainingConfig, options: dict[str, object]) -> None:
     """Check that noise is drawn from its origin where a release is stated, and nowhere else, in the size stated."""
     deployment = Deployment(records=RECORDS, clients=CLIENTS, seed=7)
-    stated = [release for release in spec.released(config, deployment) if release.channel in _KINDS]
-    worlds = [_trained(spec, config, noise_from=origin) for origin in (1, 2)]
-    moved, given = not worlds[0].equals(worlds[1]), spec.protection(config)
-    if not stated and given.not_released:
-        return
-    if not stated:
-        require(not moved, spec, "draws noise and states no release: `released` must say where, and how much")
-        require(not given.draws, spec, "protection says that noise is drawn; no release is stated")
+
+    def stated(config: TrainingConfig) -> list[Release]:
+        return [release for release in spec.released(config, deployment) if release.channel in _KINDS]
+
+    one, two = (_trained(spec, config, noise_from=origin) for origin in (1, 2))
+    moved, protection = not one.equals(two), spec.protection(config)
+    if not stated(config):
+        if not protection.not_released:
+            require(not moved, spec, "draws noise and states no release: `released` must say where, and how much")
+            require(not protection.draws, spec, "protection says that noise is drawn; no release is stated")
         return
     require(moved, spec, "states a release and draws no noise from its origin (`context.origin`)")
-    require(given.draws, spec, "states a release, and protection says that no noise is drawn")
+    require(protection.draws, spec, "states a release, and protection says that no noise is drawn")
     # Models that stand still send the same numbers in both worlds, but for the noise.
     still = spec.configure(**{**SMALL, **options, "client_rate": 0.0, "server_rate": 0.0, "epochs": 100})
-    for release in spec.released(still, deployment):
-        if release.channel in _KINDS:
-            _check_size(spec, still, release)
+    for release in stated(still):
+        _check_size(spec, still, release)
 
 
 def _check_size(spec: MethodSpec, config: TrainingConfig, release: Release) -> None:
     """Check that the noise on messages of a channel has the standard deviation that `release` states."""
-    kinds = _KINDS[release.channel]
     one, two = (_trained(spec, config, replicas=range(8), noise_from=origin) for origin in (1, 2))
     sent = zip(one.messages, one.payloads, two.payloads, strict=True)
+    kinds = _KINDS[release.channel]
     differences = torch.cat([(a - b).flatten() for message, a, b in sent if message.kind in kinds])
     # What is released of a record's gradient is B times its part of the batch mean.
     unit = config.batch_size if release.channel == "gradient" else 1
     found = float(differences.square().mean().sqrt()) * unit / math.sqrt(2.0)
-    apart = abs(found - release.sigma) / release.sigma
-    allowed = CERTAIN / math.sqrt(2.0 * differences.numel())
-    sizes = f"noise on {release.channel} has deviation {found:.4g}, the release states sigma = {release.sigma:.4g}"
-    require(apart <= allowed, spec, sizes)
+    allowed = CERTAIN * release.sigma / math.sqrt(2.0 * differences.numel())
+    rule = f"noise on {release.channel} has deviation {found:.4g}, the release states sigma = {release.sigma:.4g}"
+    require(abs(found - release.sigma) <= allowed, spec, rule)

@@ -361,16 +361,15 @@ def test_shared_directions_are_those_of_the_clients_own_notes():
     assert sorted(guesses.ids[:, 1].flatten().tolist()) == list(range(48))
     assert {m.kind for m in recorder.view.messages} == {"table", "embeddings", "scalar"}
     assert all(2 in (m.sender, m.receiver) for m in recorder.view.messages)
-    right = correctness(guesses, guesses.ids, one.dataset.train.labels)
+    right = correctness(guesses, one.dataset.train.labels)
     assert right.mean() > 0.95
     with pytest.raises(InputError, match="holds no 'direction' of party 1"):
         infer(recorder.view, known_of(one, 1))
 
 
 def test_correctness_scores_place_by_place():
-    guesses = LabelGuesses(torch.tensor([[[0, 1], [2, 2]]]), None)
-    ids = torch.tensor([[[3, 0], [1, 2]]])
-    right = correctness(guesses, ids, np.array([1, 2, 0, 0]))
+    guesses = LabelGuesses(torch.tensor([[[0, 1], [2, 2]]]), torch.tensor([[[3, 0], [1, 2]]]))
+    right = correctness(guesses, np.array([1, 2, 0, 0]))
     assert right.tolist() == [[True, True], [True, False]]
 
 
@@ -385,8 +384,8 @@ def ranked(scores, data):
     """Labels found and labels among the three likeliest of `scores` (records, classes), of one training."""
     guesses = LabelGuesses(scores.argmax(1)[None, None], torch.arange(len(scores))[None, None], scores[None, None])
     assert guesses.ids is not None
-    right = correctness(guesses, guesses.ids, data.train.labels).mean()
-    return right, label_measures(guesses, guesses.ids, setting(data=data))["label among the 3 likeliest"].value
+    right = correctness(guesses, data.train.labels).mean()
+    return right, label_measures(guesses, setting(data=data))["label among the 3 likeliest"].value
 
 
 def test_among_the_likeliest_is_the_rank_where_no_scores_are_equal():
