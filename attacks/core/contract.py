@@ -134,9 +134,13 @@ class AttackSetting:
         return [one for one, _ in found], found[-1][1]
 
     def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> AttackSetting:
-        """Return this setting on another `method` with its `options`, and with `changes` of other fields."""
+        """Return this setting on another `method` with its `options`, and with `changes` of other fields.
+
+        Batches are as large as here where `options` do not say.
+        """
         spec = METHODS[method]
-        return replace(self, method=spec, config=spec.configure(**options), **changes)
+        config = spec.configure(**{"batch_size": self.config.batch_size, **options})
+        return replace(self, method=spec, config=config, **changes)
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,8 @@ class Knowledge:
 
     `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
     scalar (0 for methods without), `options` the attack's own with their defaults filled in. `rarer`, the class with
-    the fewest records, and `share_of_ones`, the share of class 1, are facts about the data that are public.
+    the fewest records, and `share_of_ones`, the share of class 1, are facts about the data that are public. `grants`
+    holds at most one of each of `OwnParty`, `FewLabels`, `SomeFeatures`, `Population` and `AllButOne`.
     """
 
     method: MethodSpec
@@ -225,11 +230,14 @@ class Knowledge:
     client: int = ADVERSARY_CLIENT
     rarer: int = 0
     share_of_ones: float = 0.5
-    own: OwnParty | None = None
-    few: FewLabels | None = None
-    some: SomeFeatures | None = None
-    population: Population | None = None
-    but_one: AllButOne | None = None
+    grants: tuple[object, ...] = ()
+
+    def granted(self, kind: type[T]) -> T:
+        """Return what of a `kind` the threat model grants; `InputError` where this adversary does not hold it."""
+        for one in self.grants:
+            if isinstance(one, kind):
+                return one
+        raise InputError(f"the attack needs {kind.__name__}, which this adversary does not hold")
 
     @property
     def differences(self) -> Differences:

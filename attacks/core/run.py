@@ -112,8 +112,9 @@ def attacked_run(
     behaviours = spec.behave(setting, replicas)
     plan = _plan(setting, behaviours)
     public = public_knowledge(spec, setting, plan)
-    if spec.few_labels and granted is None:
-        granted = few_labels(data.labels, setting, public.options["labels_per_class"])
+    grants: list[object] = []
+    if spec.few_labels:
+        grants.append(granted or few_labels(data.labels, setting, public.options["labels_per_class"]))
 
     def part(places: slice, progress: Progress) -> tuple[tuple[View, BatchLog, TrainedStack], Any]:
         recorder, log = ViewRecorder(looks, kinds=spec.reads), BatchLog(setting.method.downlink, attacked)
@@ -133,13 +134,15 @@ def attacked_run(
     # What adversaries see of batches that differ in size cannot be put side by side.
     found, at_once = setting.in_stacks(part, rounds, whole=config.sampler == "poisson")
     view, log, trained = joined([parts for parts, _ in found])
+    if looks.clients:
+        grants.append(own_party(data, setting, trained))
+    if setting.adversary == "server":
+        grants.append(some_features(data, setting, public.options["known_records"]))
     known = replace(
         public,
         rarer=int(np.bincount(dataset.train.labels, minlength=dataset.classes).argmin()),
         share_of_ones=float((dataset.train.labels == 1).mean()),
-        own=own_party(data, setting, trained) if looks.clients else None,
-        few=granted,
-        some=some_features(data, setting, public.options["known_records"]) if setting.adversary == "server" else None,
+        grants=tuple(grants),
     )
     return AttackedRun(
         view=view,

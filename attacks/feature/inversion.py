@@ -24,7 +24,7 @@ from attacks.core.contract import (
     Knowledge,
     Pictures,
     Positive,
-    granted,
+    SomeFeatures,
 )
 from attacks.core.controls import at_chance, by_bets
 from attacks.core.metrics import over_trainings, t_interval
@@ -45,16 +45,23 @@ def infer(view: View, known: Knowledge) -> Reconstruction:
     measured = known.method.differences(known.config)
     if measured is not None and measured.pairs:
         inputs = torch.cat((inputs, from_jacobians(view, known)), 2)
-    known_part = granted(known.some, "some records' features")
-    some, features = known_part.ids, known_part.features.flatten(1).double()
-    mean, deviation = inputs[:, some].mean(1, keepdim=True), inputs[:, some].std(1, keepdim=True) + 1e-9
+    some, features = _known_features(known)
+    seen = inputs[:, some]
+    mean, deviation = seen.mean(1, keepdim=True), seen.std(1, keepdim=True) + 1e-9
     rows = (inputs - mean) / deviation
     seen = rows[:, some]
-    gram = seen.mT @ seen + PENALTY * len(some) * torch.eye(seen.shape[2], dtype=seen.dtype, device=seen.device)
-    weights = torch.linalg.solve(gram, seen.mT @ (features - features.mean(0)))
+    gram = seen.mT @ seen + PENALTY * len(some) * torch.eye(seen.shape[2]).to(seen)
+    centre = features.mean(0)
+    weights = torch.linalg.solve(gram, seen.mT @ (features - centre))
     free = torch.ones(known.records, dtype=torch.bool, device=some.device)
     free[some] = False
-    return Reconstruction(rows[:, free] @ weights + features.mean(0), free.nonzero().squeeze(1).cpu())
+    return Reconstruction(rows[:, free] @ weights + centre, free.nonzero().squeeze(1).cpu())
+
+
+def _known_features(known: Knowledge) -> tuple[Tensor, Tensor]:
+    """Return ids (n,) and features (n, d) that the server is granted."""
+    some = known.granted(SomeFeatures)
+    return some.ids, some.features.flatten(1).double()
 
 
 def last_embeddings(view: View, known: Knowledge) -> Tensor:
@@ -81,23 +88,20 @@ def from_jacobians(view: View, known: Knowledge) -> Tensor:
     A known record is estimated from the others, so that a decoder may learn from it. Records that never met a known
     one get zeros.
     """
-    some, measured = granted(known.some, "some records' features"), known.differences
-    features = some.features.flatten(1).double()
-    place = torch.full((known.records,), -1, device=features.device)
-    place[some.ids] = torch.arange(len(features), device=features.device)
+    some, features = _known_features(known)
+    place = torch.full((known.records,), -1, device=some.device)
+    place[some] = torch.arange(len(some), device=some.device)
     pairs = [(m.payload, m.ids) for m in _mail(view) if m.kind == "embeddings" and m.ids is not None]
-    found = features.new_zeros(len(pairs[0][0]), known.records, features.shape[1])
-    at_once = max(1, _GRAM_BYTES // (8 * features.shape[1] ** 2))
-    for k in range(len(found)):
-        moves = [((sent[k, 0] - sent[k, 1]).double() / (2.0 * measured.smoothing), ids[k]) for sent, ids in pairs]
+    step = 2.0 * known.differences.smoothing
+    # The normal equations of as many records as are solved for at once take 128 MiB.
+    at_once = max(1, 2**27 // (8 * features.shape[1] ** 2))
+    found = []
+    for k in range(len(pairs[0][0])):
+        moves = [((sent[k, 0] - sent[k, 1]).double() / step, ids[k]) for sent, ids in pairs]
         for start in range(0, known.records, at_once):
             block = range(start, min(start + at_once, known.records))
-            found[k, block.start : block.stop] = _block_from_jacobians(moves, block, place, features)
-    return found
-
-
-# Memory for the normal equations of as many records as are solved for at once.
-_GRAM_BYTES = 2**27
+            found.append(_block_from_jacobians(moves, block, place, features))
+    return torch.cat(found).view(-1, known.records, features.shape[1])
 
 
 def _block_from_jacobians(
@@ -108,8 +112,7 @@ def _block_from_jacobians(
     `batches` are Jacobian products (B, width) and the ids (B,) that they are about.
     """
     d = features.shape[1]
-    gram = features.new_zeros(len(block), d, d)
-    right = features.new_zeros(len(block), d)
+    gram, right = features.new_zeros(len(block), d, d), features.new_zeros(len(block), d)
     for moves, ids in batches:
         inside = (place[ids] >= 0).nonzero().squeeze(1)
         rows = ((ids >= block.start) & (ids < block.stop)).nonzero().squeeze(1)
@@ -121,12 +124,12 @@ def _block_from_jacobians(
         shared = active[rows] @ active[inside].T
         products = moves[rows] @ moves[inside].T / shared.clamp(min=1.0) - 1.0
         others = (ids[rows, None] != ids[inside][None]).double() * (shared > 0)
-        gram.index_add_(0, ids[rows] - block.start, torch.einsum("bi,ip,iq->bpq", others, x, x))
-        right.index_add_(0, ids[rows] - block.start, (others * products) @ x)
-    met = (gram.diagonal(dim1=1, dim2=2).sum(1) > 0).nonzero().squeeze(1)
+        places = ids[rows] - block.start
+        gram.index_add_(0, places, torch.einsum("bi,ip,iq->bpq", others, x, x))
+        right.index_add_(0, places, (others * products) @ x)
+    met = gram.diagonal(dim1=1, dim2=2).sum(1) > 0
     solved = torch.zeros_like(right)
-    ridge = torch.eye(d, dtype=gram.dtype, device=gram.device)
-    solved[met] = torch.linalg.solve(gram[met] + ridge, right[met].unsqueeze(2)).squeeze(2)
+    solved[met] = torch.linalg.solve(gram[met] + torch.eye(d).to(gram), right[met].unsqueeze(2)).squeeze(2)
     return solved
 
 
@@ -144,50 +147,38 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     order = stream(setting.seed, Purpose.CONTROL, 0, crc32(setting.method.name.encode())).permutation(len(truth))
     block: np.ndarray = np.ascontiguousarray(train.features[0][order])
     moved = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
-    control_run = attacked_run(spec, replace(setting.of_control(run.at_once), dataset=moved))
-    of_moved: Reconstruction = spec.infer(control_run.view, control_run.known)
-    shares, _ = _shares(of_moved, truth)
+    again = attacked_run(spec, replace(setting.of_control(run.at_once), dataset=moved))
+    success, _ = _correlation(found, truth, confidence)
+    by_chance, shares = _correlation(spec.infer(again.view, again.known), truth, confidence)
     control = at_chance(
-        _correlation(of_moved, truth, confidence),
+        by_chance,
         what="trained on the client's records in another order, compared with the true ones: must be 0",
         expected=0.0,
-        test=by_bets(shares.mean(0), 0.0, least=-1.0, what="groups of records"),
+        test=by_bets(shares, 0.0, least=-1.0, what="groups of records"),
     )
-    of_found, of_mean = quality(found, truth, confidence)
-    compared = {RECONSTRUCTED: of_found, MEAN: of_mean}
+    compared = quality(found, truth, confidence)
+    rows = []
+    for what, measured in compared.items():
+        rows.append({"what": what, **{name: one.value for name, one in measured.items()}})
     return AttackOutcome(
-        success=_correlation(found, truth, confidence),
-        baselines={"the mean record": 0.0},
+        success=success,
+        baselines={MEAN: 0.0},
         controls={"other_records": control},
         trained=run.trained,
         plan=run.plan,
         metric="correlation of reconstructed with true features, about the mean record",
-        measures=of_found,
-        curves={
-            "quality of reconstructed features": [
-                {"what": what, **{name: measured.value for name, measured in of_what.items()}}
-                for what, of_what in compared.items()
-            ]
-        },
+        measures=compared[RECONSTRUCTED],
+        curves={"quality of reconstructed features": rows},
         pictures=pictures(dataset, found, compared),
-        at_once=control_run.at_once,
+        at_once=again.at_once,
     )
 
 
-def _correlation(found: Reconstruction, truth: Tensor, confidence: float) -> Interval:
-    """Correlation over all coordinates about the mean record.
+def _correlation(found: Reconstruction, truth: Tensor, confidence: float) -> tuple[Interval, np.ndarray]:
+    """Return the correlation over all coordinates about the mean record, and the share (groups,) of each group.
 
     By records the interval is Student's over groups of records, means over trials: each group has many.
     """
-    shares, n = _shares(found, truth)
-    by_group = t_interval(shares.mean(0).clip(-1.0, 1.0), n, confidence)
-    value, low, high = (float(np.clip(v, -1.0, 1.0)) for v in (by_group.value, by_group.low, by_group.high))
-    over = over_trainings(shares.mean(1), confidence, least=-1.0)
-    return replace(by_group, value=value, low=low, high=high, over_trainings=over)
-
-
-def _shares(found: Reconstruction, truth: Tensor) -> tuple[np.ndarray, int]:
-    """Return the share (K, groups) of each group of records in the correlation, scaled to it, and how many records."""
     real = (truth - truth.mean(0))[found.ids]
     guess = found.features.cpu() - truth.mean(0)
     norms = torch.linalg.vector_norm(guess.flatten(1), dim=1) * torch.linalg.vector_norm(real)
@@ -195,8 +186,11 @@ def _shares(found: Reconstruction, truth: Tensor) -> tuple[np.ndarray, int]:
     # Records are what varies: twenty groups of them, each with its share of the one correlation.
     groups = min(GROUPS, products.shape[1])
     n = products.shape[1] // groups * groups
-    shares = products[:, :n].unflatten(1, (groups, -1)).sum(2) * groups * (products.shape[1] / n)
-    return shares.numpy(), n
+    shares = (products[:, :n].unflatten(1, (groups, -1)).sum(2) * groups * (products.shape[1] / n)).numpy()
+    by_group = t_interval(shares.mean(0).clip(-1.0, 1.0), n, confidence)
+    value, low, high = np.clip((by_group.value, by_group.low, by_group.high), -1.0, 1.0).tolist()
+    over = over_trainings(shares.mean(1), confidence, least=-1.0)
+    return replace(by_group, value=value, low=low, high=high, over_trainings=over), shares.mean(0)
 
 
 def features_to_fit(setting: AttackSetting) -> str | None:
@@ -217,7 +211,7 @@ def wide(setting: AttackSetting) -> AttackSetting:
     and read 0.57 or more in 1,600 seeds on digits.
     """
     d = int(np.prod(setting.dataset.shapes[0]))
-    options = {"batch_size": setting.config.batch_size, "epochs": 1, "embedding": 4 * d}
+    options = {"epochs": 1, "embedding": 4 * d}
     # Enough records to fit so wide a decoder.
     return setting.on("split", options, trials=4, options={"known_records": max(200, 16 * d)})
 
@@ -251,7 +245,7 @@ SHOWN = 8
 GROUPS = 20
 
 
-def quality(found: Reconstruction, truth: Tensor, confidence: float) -> tuple[dict[str, Interval], dict[str, Interval]]:
+def quality(found: Reconstruction, truth: Tensor, confidence: float) -> dict[str, dict[str, Interval]]:
     """PSNR in dB (the peak is the features' range) and SSIM (one window a record), and those of the mean record.
 
     A group of records has the PSNR of its mean squared error; intervals are over groups, means over trials.
@@ -259,31 +253,30 @@ def quality(found: Reconstruction, truth: Tensor, confidence: float) -> tuple[di
     real = truth[found.ids].numpy()
     peak = float(np.ptp(truth.numpy())) or 1.0
     mean = np.broadcast_to(truth.mean(0).numpy(), real.shape)[None]
-
-    def of(guess: np.ndarray) -> dict[str, Interval]:
+    measured = {}
+    for what, guess in ((RECONSTRUCTED, found.features.cpu().numpy()), (MEAN, mean)):
         errors = _groups(((guess - real) ** 2).mean(2))
         decibels = 10.0 * np.log10(peak**2 / np.maximum(errors, 1e-300))
         likeness = _groups(np.stack([ssim(one, real, peak) for one in guess]))
-        measured = {PSNR: decibels, SSIM: likeness}
-        return {name: t_interval(values.mean(0), len(real), confidence) for name, values in measured.items()}
-
-    return of(found.features.cpu().numpy()), of(mean)
+        values = {PSNR: decibels, SSIM: likeness}
+        measured[what] = {name: t_interval(of.mean(0), len(real), confidence) for name, of in values.items()}
+    return measured
 
 
 def _groups(values: np.ndarray) -> np.ndarray:
     """Means (K, groups) of values (K, n) over groups of records; the last group takes what is left over."""
     parts = np.array_split(values, min(GROUPS, values.shape[1]), axis=1)
-    return np.asarray(np.stack([part.mean(1) for part in parts], 1))
+    return np.stack([part.mean(1) for part in parts], 1)
 
 
 def pictures(
     dataset: VerticalDataset, found: Reconstruction, measured: Mapping[str, Mapping[str, Interval]]
 ) -> Pictures | None:
     """Return some records of the first trial, their reconstructions and the mean record; None without pictures."""
-    shape = dataset.picture(ADVERSARY_CLIENT - 1)
+    shape = dataset.picture(0)
     if shape is None:
         return None
-    block = dataset.train.features[ADVERSARY_CLIENT - 1].astype(np.float64)
+    block = dataset.train.features[0].astype(np.float64)
     low, range_ = float(block.min()), float(np.ptp(block)) or 1.0
 
     def greys(records: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from dpzv_audit.errors import NotFinite
 
@@ -19,7 +20,7 @@ from dpzv_audit.errors import NotFinite
 _PIVOT_RATIO = 1e-6
 
 
-def correlation(directions: torch.Tensor, scalars: torch.Tensor) -> torch.Tensor:
+def correlation(directions: Tensor, scalars: Tensor) -> Tensor:
     """Return the correlation estimate U^T s / q, unbiased whatever q; with q = 1 it is the published attack.
 
     Args:
@@ -40,7 +41,7 @@ def correlation(directions: torch.Tensor, scalars: torch.Tensor) -> torch.Tensor
     return _of_records(estimate, directions)
 
 
-def minimum_norm(directions: torch.Tensor, scalars: torch.Tensor) -> torch.Tensor:
+def minimum_norm(directions: Tensor, scalars: Tensor) -> Tensor:
     """Return the smallest gradients that fit the scalars best in least squares.
 
     Below the dimension (B c for one scalar a batch, c for one a record) they fit exactly; from q = dimension
@@ -51,7 +52,7 @@ def minimum_norm(directions: torch.Tensor, scalars: torch.Tensor) -> torch.Tenso
     return _of_records(_solve(*_systems(directions, scalars), penalty=0.0), directions)
 
 
-def ridge(directions: torch.Tensor, scalars: torch.Tensor, *, noise_std: float, prior_std: float) -> torch.Tensor:
+def ridge(directions: Tensor, scalars: Tensor, *, noise_std: float, prior_std: float) -> Tensor:
     """Return the ridge estimate with lambda = noise_std^2 / prior_std^2, the best linear one for these two.
 
     It minimises ||s - A g||^2 + lambda ||g||^2: the posterior mean if both are Gaussian.
@@ -116,12 +117,12 @@ def expected_cosine(queries: int, dimension: int, *, noise_to_signal: float) -> 
     return math.sqrt(min(1.0, max(0.0, 1.0 - unexplained)))
 
 
-def _of_records(solution: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
+def _of_records(solution: Tensor, directions: Tensor) -> Tensor:
     """Return solutions (systems, d) as per-record gradients (batches, B, c)."""
     return solution.reshape(directions.shape[0], *directions.shape[2:])
 
 
-def _systems(directions: torch.Tensor, scalars: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _systems(directions: Tensor, scalars: Tensor) -> tuple[Tensor, Tensor]:
     """Return float64 rows (systems, q, d) and targets (systems, q)."""
     batches, queries, records, classes = directions.shape
     for name, tensor in (("directions", directions), ("scalars", scalars)):
@@ -133,7 +134,7 @@ def _systems(directions: torch.Tensor, scalars: torch.Tensor) -> tuple[torch.Ten
     return u.transpose(1, 2).reshape(batches * records, queries, classes), s.mT.reshape(-1, queries)
 
 
-def _solve(rows: torch.Tensor, targets: torch.Tensor, *, penalty: float) -> torch.Tensor:
+def _solve(rows: Tensor, targets: Tensor, *, penalty: float) -> Tensor:
     """Return x (systems, d) minimising ||rows x - targets||^2 + penalty ||x||^2, the smallest at penalty 0.
 
     With fewer rows than columns, or a penalty, by Cholesky on the smaller Gram matrix; least squares by QR,
@@ -142,37 +143,27 @@ def _solve(rows: torch.Tensor, targets: torch.Tensor, *, penalty: float) -> torc
     """
     queries, dimension = rows.shape[-2:]
     right = targets.unsqueeze(-1)
-    if queries < dimension:
-        factor, failed = torch.linalg.cholesky_ex(_add_diagonal(rows @ rows.mT, penalty))
-        deficient = _deficient(factor) | (failed > 0)
-        x = rows.mT @ torch.cholesky_solve(right, factor)
-    elif penalty > 0:
-        factor, failed = torch.linalg.cholesky_ex(_add_diagonal(rows.mT @ rows, penalty))
-        deficient = _deficient(factor) | (failed > 0)
-        x = torch.cholesky_solve(rows.mT @ right, factor)
+    wide = queries < dimension
+    if wide or penalty > 0:
+        gram = rows @ rows.mT if wide else rows.mT @ rows
+        gram.diagonal(dim1=-2, dim2=-1).add_(penalty)
+        factor, failed = torch.linalg.cholesky_ex(gram)
+        x = rows.mT @ torch.cholesky_solve(right, factor) if wide else torch.cholesky_solve(rows.mT @ right, factor)
     else:
         orthogonal, factor = torch.linalg.qr(rows)
-        deficient = _deficient(factor)
+        failed = factor.new_zeros(len(factor))
         x = torch.linalg.solve_triangular(factor, orthogonal.mT @ right, upper=True)
+    pivots = factor.diagonal(dim1=-2, dim2=-1).abs()
+    # A pivot too small to trust, or not a number.
+    deficient = ~(pivots.amin(-1) > _PIVOT_RATIO * pivots.amax(-1)) | (failed > 0)
     if bool(deficient.any()):
         x[deficient] = _by_singular_values(rows[deficient], right[deficient], penalty)
     return x.squeeze(-1)
 
 
-def _add_diagonal(gram: torch.Tensor, penalty: float) -> torch.Tensor:
-    gram.diagonal(dim1=-2, dim2=-1).add_(penalty)
-    return gram
-
-
-def _deficient(factor: torch.Tensor) -> torch.Tensor:
-    """Return which triangular factors (systems, k, k) have a pivot too small to trust, or not a number."""
-    pivots = factor.diagonal(dim1=-2, dim2=-1).abs()
-    return ~(pivots.amin(-1) > _PIVOT_RATIO * pivots.amax(-1))
-
-
-def _by_singular_values(rows: torch.Tensor, right: torch.Tensor, penalty: float) -> torch.Tensor:
+def _by_singular_values(rows: Tensor, right: Tensor, penalty: float) -> Tensor:
     left, values, right_t = torch.linalg.svd(rows, full_matrices=False)
     cutoff = max(rows.shape[-2:]) * torch.finfo(rows.dtype).eps * values[..., :1]
-    filtered = torch.where(values > cutoff, values / (values**2 + penalty), torch.zeros_like(values))
-    solution: torch.Tensor = right_t.mT @ (filtered.unsqueeze(-1) * (left.mT @ right))
+    filtered = torch.where(values > cutoff, values / (values**2 + penalty), 0.0)
+    solution: Tensor = right_t.mT @ (filtered.unsqueeze(-1) * (left.mT @ right))
     return solution

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from attacks.core import needs
 from attacks.core.contract import ADVERSARY_CLIENT, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
@@ -22,7 +23,6 @@ from attacks.core.metrics import cosine_interval, cosine_similarity, relative_er
 from attacks.core.queries import best_ridge, first_pass, querying_client
 from attacks.core.run import AttackedRun, attacked_run, permuted_labels
 from attacks.gradient.estimates import correlation, expected_cosine, minimum_norm
-from dpzv_audit.findings import Interval
 from dpzv_audit.seeds import Purpose, stream
 from mechanisms.core.channel import SERVER, Message, View
 
@@ -48,10 +48,10 @@ class GradientEstimates:
 def infer(view: View, known: Knowledge) -> GradientEstimates:
     """Estimate the gradient at every attacked batch from the first q of its answers, for each q of `COUNTS`."""
     scalars, directions, _ = first_pass(view, known)
-    if directions is None:
-        shape = (*scalars.shape[:3], known.config.batch_size, known.classes)
-        directions = _drawn(known, scalars.new_empty(shape), 0)
     answers, replicas, queries = scalars.shape[:3]
+    if directions is None:
+        shape = (answers, replicas, queries, known.config.batch_size, known.classes)
+        directions = _drawn(known, scalars.new_empty(shape), 0)
     flat_s, flat_u = scalars.flatten(0, 1), directions.flatten(0, 1)
     dimension = flat_u[0, 0].numel() if scalars.dim() == 3 else flat_u.shape[-1]
     by_ridge = best_ridge(known)
@@ -70,7 +70,7 @@ def infer(view: View, known: Knowledge) -> GradientEstimates:
 
 def _drawn(known: Knowledge, like: Tensor, key: int) -> Tensor:
     """Directions of one's own, for want of the true ones."""
-    return torch.from_numpy(stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(tuple(like.shape))).to(like)
+    return torch.from_numpy(stream(known.seed, Purpose.ATTACK, 2, key).standard_normal(like.shape)).to(like)
 
 
 def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -78,12 +78,12 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     watch, confidence = partial(_truth, setting), setting.confidence
     run = attacked_run(spec, setting, watch=watch)
     estimates: GradientEstimates = spec.infer(run.view, run.known)
-    permuted = permuted_labels(setting, range(setting.trials))
-    control_run = attacked_run(spec, setting.of_control(run.at_once), labels=permuted, watch=watch)
-    shuffled: GradientEstimates = spec.infer(control_run.view, control_run.known)
+    permuted = permuted_labels(setting, setting.replicas)
+    again = attacked_run(spec, setting.of_control(run.at_once), labels=permuted, watch=watch)
+    shuffled = spec.infer(again.view, again.known).best
     labels = torch.from_numpy(setting.dataset.train.labels).to(setting.device)
-    of_true_labels = torch.cat([truth.label_parts(labels) for truth in control_run.watched], 1)[: len(shuffled.best)]
-    chance = _cosines(shuffled.best, of_true_labels)
+    of_true_labels = torch.cat([truth.label_parts(labels) for truth in again.watched], 1)
+    chance = _cosines(shuffled, of_true_labels[: len(shuffled)])
     control = at_chance(
         cosine_interval(chance.T, confidence),
         what="trained on permuted labels, compared with what the true ones contribute to gradients: must be 0",
@@ -94,19 +94,20 @@ def mount_gradients(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     # The same training without the noise, where there was any.
     if run.known.sigma > 0.0:
         config = setting.config.model_copy(update={"sigma": 0.0})
-        without = replace(setting, config=config, progress=None, at_once=control_run.at_once)
+        without = replace(setting, config=config, progress=None, at_once=again.at_once)
         quiet = attacked_run(spec, without, watch=watch)
         noiseless = curve(spec.infer(quiet.view, quiet.known), quiet, confidence)
         rows += [{**row, "estimator": NOISELESS} for row in noiseless if row["estimator"] == KNOWN]
+    best = _cosines(estimates.best, _gradients(run, estimates))
     return AttackOutcome(
-        success=_cosine(estimates.best, _gradients(run, estimates), confidence),
+        success=cosine_interval(best.T, confidence),
         baselines={"a constant": 0.0},
         controls={"shuffled_labels": control},
         trained=run.trained,
         plan=run.plan,
         metric="cosine of the estimated with the true gradient",
         curves={CURVE: rows},
-        at_once=control_run.at_once,
+        at_once=again.at_once,
     )
 
 
@@ -123,7 +124,7 @@ def curve(estimates: GradientEstimates, run: AttackedRun, confidence: float) -> 
     real = truth.flatten(2).cpu().numpy()
     for (name, q), estimate in estimates.by_queries.items():
         guess = estimate.flatten(2).cpu().numpy()
-        found = _cosine(estimate, truth, confidence)
+        found = cosine_interval(_cosines(estimate, truth).T, confidence)
         rows.append(
             {
                 "estimator": name,
@@ -150,11 +151,6 @@ def _theory(queries: int, truth: Tensor, known: Knowledge) -> float | None:
     records, classes = truth.shape[2:]
     norm = float(truth.flatten(2).square().sum(2).mean().sqrt())
     return expected_cosine(queries, records * classes, noise_to_signal=known.sigma * records / norm)
-
-
-def _cosine(estimate: Tensor, truth: Tensor, confidence: float) -> Interval:
-    """Mean cosine of batches' gradients (answers, K, B, c), with its interval."""
-    return cosine_interval(_cosines(estimate, truth).T, confidence)
 
 
 def _cosines(estimate: Tensor, truth: Tensor) -> np.ndarray:
@@ -257,7 +253,7 @@ class GradientTruth:
     def label_parts(self, labels: Tensor) -> Tensor:
         """Return what `labels` (N,) contribute to gradients at the attacked batches: minus one-hot, about its mean."""
         shares = torch.bincount(labels, minlength=self.classes).double() / len(labels)
-        return shares - torch.nn.functional.one_hot(labels[torch.stack(self._ids)], self.classes).double()
+        return shares - one_hot(labels[torch.stack(self._ids)], self.classes).double()
 
     def _table(self, sent: Tensor) -> Tensor:
         if self._latest is None:
@@ -275,6 +271,6 @@ class GradientTruth:
         assert self._latest is not None  # uploads come before their answer
         index = ids[:, None, :, None].expand(-1, self.clients, -1, self.classes)
         probabilities = torch.softmax(self._latest.gather(2, index).sum(1), 2)
-        labels = self.labels[ids] if self.labels.dim() == 1 else self.labels.gather(1, ids)
-        self._found.append(probabilities - torch.nn.functional.one_hot(labels, self.classes))
+        labels = self.labels.expand(len(ids), -1).gather(1, ids)
+        self._found.append(probabilities - one_hot(labels, self.classes))
         self._ids.append(ids)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attacks.core import needs
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from attacks.core.contract import AttackSetting, AttackSpec, FewLabels, Knowledge, LabelGuesses, OwnParty, Positive
 from attacks.core.controls import CERTAIN, labels_in_own_features
 from attacks.label.completion import embedded, others, untrained
 from attacks.label.direct import cut_layer
@@ -79,7 +79,7 @@ NORM_SPEC = AttackSpec(
 
 def by_direction(view: View, known: Knowledge) -> LabelGuesses:
     """Mean cosine, over passes, between a record's gradient and that of the known positives; these are not guessed."""
-    few = granted(known.few, "a known positive")
+    few = known.granted(FewLabels)
     gradients, ids = cut_layer(view, known)
     positives = few.ids[few.labels == 1].view(len(few.ids), -1)
     units = gradients / torch.linalg.vector_norm(gradients, dim=3, keepdim=True).clamp(min=1e-300)
@@ -104,7 +104,7 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
 
 def on_sums(setting: AttackSetting) -> AttackSetting:
     """Split learning without a top model, where a gradient at the logits is (p - y, y - p)."""
-    return setting.on("split", {"top_model": False, "epochs": 1, "batch_size": setting.config.batch_size}, trials=1)
+    return setting.on("split", {"top_model": False, "epochs": 1}, trials=1)
 
 
 DIRECTION_SPEC = AttackSpec(
@@ -122,16 +122,14 @@ DIRECTION_SPEC = AttackSpec(
 
 def by_spectrum(view: View, known: Knowledge) -> LabelGuesses:
     """Projection of each record's embedding on the first principal component, oriented by the smaller side."""
-    own = granted(known.own, "a client's own model")
+    own = known.granted(OwnParty)
     return guesses_of(projections(embedded(own, own.trained, own.features)), known)
 
 
 def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Baselines: an untrained bottom model, and the client's raw features."""
-    own = granted(known.own, "a client's own model")
-    return {
-        name: guesses_of(projections(represent(own.features)), known) for name, represent in untrained(known).items()
-    }
+    block = known.granted(OwnParty).features
+    return {name: guesses_of(projections(represent(block)), known) for name, represent in untrained(known).items()}
 
 
 def projections(embeddings: Tensor) -> Tensor:
@@ -149,8 +147,7 @@ def projections(embeddings: Tensor) -> Tensor:
 
 def separated(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under split learning."""
-    options = {"batch_size": setting.config.batch_size, "epochs": 10}
-    return setting.on("split", options, dataset=labels_in_own_features(setting.dataset), trials=2)
+    return setting.on("split", {"epochs": 10}, dataset=labels_in_own_features(setting.dataset), trials=2)
 
 
 SPECTRAL_SPEC = AttackSpec(

@@ -32,7 +32,6 @@ from attacks.core.contract import (
     LabelGuesses,
     OwnParty,
     Positive,
-    granted,
 )
 from attacks.core.controls import labels_in_own_features
 from attacks.label.mount import mount_labels
@@ -48,7 +47,7 @@ Represent = Callable[[Tensor], Tensor]
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Return probabilities of every record without a label, and of held-out records, from the trained bottom model."""
-    own = granted(known.own, "a client's own model")
+    own = known.granted(OwnParty)
     return _complete(partial(embedded, own, own.trained), known)
 
 
@@ -59,7 +58,7 @@ def without_training(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]
 
 def untrained(known: Knowledge) -> dict[str, Represent]:
     """Return what a client can read labels off without training: its untrained bottom model, and raw features."""
-    own = granted(known.own, "a client's own model")
+    own = known.granted(OwnParty)
     found: dict[str, Represent] = {UNTRAINED: lambda block: embedded(own, own.initial, block)}
     # Token ids are no features to put a linear layer on.
     if own.features.is_floating_point():
@@ -74,7 +73,7 @@ def embedded(own: OwnParty, parameters: ParameterStack, features: Tensor) -> Ten
 
 
 def _complete(represent: Represent, known: Knowledge) -> LabelGuesses:
-    own, few = granted(known.own, "a client's own model"), granted(known.few, "a few labels")
+    own, few = known.granted(OwnParty), known.granted(FewLabels)
     embeddings = represent(own.features)
     head = train_head(embeddings, few, known)
     scores = head.probabilities(embeddings)[None]
@@ -92,8 +91,8 @@ def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under split learning, and a head that is trained to the end."""
     # As few labels as the setting's own: a class may have no more.
     own = {"labels_per_class": SPEC.own_options(setting)["labels_per_class"]}
-    dataset, options = labels_in_own_features(setting.dataset), {"batch_size": setting.config.batch_size, "epochs": 4}
-    return setting.on("split", options, dataset=dataset, adversary="client", trials=1, queries=1, options=own)
+    dataset = labels_in_own_features(setting.dataset)
+    return setting.on("split", {"epochs": 4}, dataset=dataset, adversary="client", trials=1, queries=1, options=own)
 
 
 SPEC = AttackSpec(

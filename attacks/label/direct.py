@@ -113,7 +113,7 @@ def _of_an_outsider(view: View, known: Knowledge) -> tuple[Tensor, Tensor, None]
 
 def on_split(setting: AttackSetting) -> AttackSetting:
     """Return the same attack on split learning without a top model, where per-record gradients name every label."""
-    options = {"top_model": False, "epochs": 1, "batch_size": setting.config.batch_size}
+    options = {"top_model": False, "epochs": 1}
     return setting.on("split", options, adversary="client", queries=1, trials=1, options={})
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attacks.core import needs
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive
 from attacks.label.direct import cut_layer
 from attacks.label.mount import mount_labels
 from mechanisms.core.channel import View
@@ -22,7 +22,7 @@ from mechanisms.core.channel import View
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Solve each batch of the first pass for its records' gradients, given the gradient of the own model alone."""
-    own = granted(known.own, "a client's own features")
+    own = known.granted(OwnParty)
     gradients, ids = cut_layer(view, known)
     gradients, ids = gradients[: known.batches], ids[: known.batches]
     rows = own.features.flatten(1).double()[ids]

@@ -48,7 +48,7 @@ def by_floats(sums: Tensor, released: Tensor) -> Tensor:
     a power of two, below which floats lie closer than above it: there a neighbour may.
     """
     nearest = released - sums
-    beside = [torch.nextafter(nearest, torch.full_like(nearest, end)) for end in (-torch.inf, torch.inf)]
+    beside = [torch.nextafter(nearest, nearest.new_tensor(end)) for end in (-torch.inf, torch.inf)]
     return (torch.stack((nearest, *beside)) + sums == released).any(0)
 
 
@@ -58,15 +58,12 @@ def by_steps(sums: Tensor, released: Tensor, *, unit: float, channel: ScalarChan
     A step stands for `unit` in the released mean. With a channel, `sums` count steps and its own arithmetic turns them
     into a scalar; without, `sums` are means already.
     """
+    around = sums.new_tensor([[-1.0], [0.0], [1.0]])
     if channel is None:
-        steps = _around(((released - sums) / unit).round())
+        steps = ((released - sums) / unit).round() + around
         return (sums + steps * unit == released).any(0)
-    steps = _around((released.to(torch.float64) / unit - sums).round())
+    steps = (released.to(torch.float64) / unit - sums).round() + around
     return (channel.scalars(sums + steps) == released).any(0)
-
-
-def _around(steps: Tensor) -> Tensor:
-    return steps + torch.tensor([[-1.0], [0.0], [1.0]], dtype=steps.dtype, device=steps.device)
 
 
 @torch.no_grad()
@@ -84,23 +81,24 @@ def _possible(released: Tensor, known: Knowledge, which: int) -> np.ndarray:
 
     Returns which trainings can have released them, booleans (K,).
     """
-    given = granted(known.but_one, "everything but one label")
+    given = known.granted(AllButOne)
     config = granted(scalar_config(known.method, known.config), "scalars of DPZV")
     context = RunContext(seed=known.seed, replicas=known.replicas, device=released.device.type)
     channel = ScalarChannel(config, known.sigma, context)
-    on_grid = channel if channel.grid is not None else None
-    unit = given.unit if on_grid is None else _unit(channel, config)
-    possible = torch.ones(released.shape[1], dtype=torch.bool, device=released.device)
+    on_grid = channel if channel.grid else None
+    unit = _unit(channel, config) if on_grid else given.unit
+    possible = torch.ones_like(released[0], dtype=torch.bool)
 
     def asked(sums: Tensor) -> Tensor:
         """Ask of `sums` (K,) without noise whether they can have led to this round's scalars."""
         now = released[run.round]
         if known.sigma == 0.0:
-            possible.logical_and_(sums == now)
+            led = sums == now
         elif unit is None:
-            possible.logical_and_(by_floats(sums, now))
+            led = by_floats(sums, now)
         else:
-            possible.logical_and_(by_steps(sums, now, unit=unit, channel=on_grid))
+            led = by_steps(sums, now, unit=unit, channel=on_grid)
+        possible.logical_and_(led)
         return sums
 
     again = replace(context, noised=asked, released=lambda scalars: released[run.round])
@@ -135,10 +133,6 @@ def float_noise(setting: AttackSetting) -> AttackSetting:
     return setting.on("dpzv", options, dataset=labels_by_heart(setting.dataset, setting.seed), trials=8)
 
 
-# Last parts of the keys of two streams: what is dealt, and what a guess falls back on.
-_COIN, _TIE = 2, 3
-
-
 @dataclass(frozen=True)
 class _Played:
     """Trainings that were attacked: coins (K,), which labels are possible (K, 2), and guessed coins (K,).
@@ -153,8 +147,8 @@ class _Played:
     at_once: int | None
 
     def right(self, coins: np.ndarray) -> np.ndarray:
-        """Which guesses are right (K, 1) of `coins` (K,)."""
-        return np.asarray((self.guesses == coins)[:, None])
+        """Return which guesses are right (K, 1) of `coins` (K,)."""
+        return np.asarray(self.guesses == coins)[:, None]
 
 
 def precision_rounds(spec: AttackSpec, setting: AttackSetting) -> int:
@@ -176,20 +170,19 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     run = _play(spec, setting)
     control = _play(spec, setting.of_control(run.at_once))
     right, unrelated = run.right(run.coins), control.right(run.coins)
-    controls = {
-        "other_coins": at_chance(
-            rate_interval(unrelated, setting.confidence),
-            what="trained on coins of their own, scored against those of other trainings: must be at chance",
-            expected=0.5,
-            test=by_fair_coins(unrelated),
-        )
-    }
+    by_chance = at_chance(
+        rate_interval(unrelated, setting.confidence),
+        what="trained on coins of their own, scored against those of other trainings: must be at chance",
+        expected=0.5,
+        test=by_fair_coins(unrelated),
+    )
+    controls = {"other_coins": by_chance}
     if setting.with_positive:
         controls["positive"] = spec.positive_control(setting)
         controls["rounded_after_the_sum"] = rounded_after_the_sum(spec, setting)
     one = run.possible.sum(1, keepdims=True) == 1
     wrong = ~np.take_along_axis(run.possible, run.coins[:, None], 1)
-    scores = run.possible[:, 1].astype(float) - run.possible[:, 0]
+    scores = run.possible @ np.array([-1.0, 1.0])
     words = (
         f"one label of each of {len(scores):,} trainings, one of two by a fair coin; a score is 1 or -1 where one of "
         "them is impossible"
@@ -209,16 +202,16 @@ def mount_precision(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         },
         game=game,
         no_game="" if game else NO_COINS,
-        by_trial={"success": tuple(right[:, 0].astype(float)), "other_coins": tuple(unrelated[:, 0].astype(float))},
+        by_trial={"success": tuple(right.mean(1)), "other_coins": tuple(unrelated.mean(1))},
         at_once=control.at_once,
     )
 
 
 def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
     """Return a positive control: whole steps of noise on a sum whose records were not rounded, which betrays it."""
-    planted = replace(spec.positive.setting(setting), progress=None)
-    config = planted.config.model_copy(update={"dtype": "float64"})
-    found = _play(spec, replace(planted, config=config), planted=True)
+    where = spec.positive.setting(setting)
+    config = where.config.model_copy(update={"dtype": "float64"})
+    found = _play(spec, replace(where, config=config, progress=None), planted=True)
     return reaches(
         rate_interval(found.right(found.coins), setting.confidence),
         what="noise in whole steps on sums of records that are not: must be 1",
@@ -229,10 +222,10 @@ def rounded_after_the_sum(spec: AttackSpec, setting: AttackSetting) -> Control:
 def _deal(setting: AttackSetting) -> tuple[AllButOne, np.ndarray]:
     """Return a record of each training, its own label beside another, and the coin that picks one of them."""
     truth, classes = setting.dataset.train.labels, setting.dataset.classes
-    generators = [stream(setting.seed, Purpose.ATTACK, replica, _COIN) for replica in setting.replicas]
-    records = np.array([int(g.integers(len(truth))) for g in generators])
-    steps = np.array([int(g.integers(1, classes)) for g in generators])
-    coins = np.array([int(g.integers(2)) for g in generators])
+    generators = [stream(setting.seed, Purpose.ATTACK, replica, 2) for replica in setting.replicas]
+    records, steps, coins = (
+        np.array([g.integers(*limits) for g in generators]) for limits in ((len(truth),), (1, classes), (2,))
+    )
     own = truth[records]
     return AllButOne(setting.dataset, records, np.stack((own, (own + steps) % classes), 1)), coins
 
@@ -248,7 +241,7 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
     given, coins = _deal(setting)
     public = public_knowledge(spec, setting, plan)
 
-    def part(places: slice, progress: Progress) -> tuple[np.ndarray, list[TrainedStack]]:
+    def part(places: slice, progress: Progress) -> tuple[np.ndarray, TrainedStack | None]:
         recorder = ViewRecorder(setting.looks, kinds=("scalar",))
         own = replace(
             given,
@@ -257,20 +250,19 @@ def _play(spec: AttackSpec, setting: AttackSetting, *, planted: bool = False) ->
             progress=lambda done: progress(rounds + done),
         )
         data = setting.data(labels_under(own, coins[places]))
-        trained = []
+        trained = None
         if planted:
             own = replace(own, unit=_round_too_late(setting, data, replicas[places], recorder, plan))
         else:
-            trained.append(setting.train(data, replicas[places], observers=(recorder,), progress=progress))
-        known = replace(public, replicas=tuple(replicas[places]), but_one=own)
+            trained = setting.train(data, replicas[places], observers=(recorder,), progress=progress)
+        known = replace(public, replicas=tuple(replicas[places]), grants=(own,))
         return spec.infer(recorder.view, known), trained
 
     found, fitted = setting.in_stacks(part, 3 * rounds)
     possible = np.concatenate([one for one, _ in found])
-    ties = np.array([int(stream(setting.seed, Purpose.ATTACK, k, _TIE).integers(2)) for k in replicas])
+    ties = np.array([stream(setting.seed, Purpose.ATTACK, k, 3).integers(2) for k in replicas])
     guesses = np.where(possible.sum(1) == 1, possible.argmax(1), ties)
-    trained = [stack for _, stacks in found for stack in stacks]
-    return _Played(trained, coins, possible, guesses, fitted)
+    return _Played([stack for _, stack in found if stack], coins, possible, guesses, fitted)
 
 
 @torch.no_grad()

@@ -131,7 +131,7 @@ def without_noise(setting: AttackSetting) -> AttackSetting:
     # The client is active in one round of as many as there are clients.
     rounds = dataset.classes * SPEC.own_options(setting)["repeats"] * dataset.clients
     epochs = -(-rounds // max(1, len(dataset.train) // batch)) + 2
-    options = {"top_model": False, "calibration": "none", "epochs": epochs, "batch_size": batch}
+    options = {"top_model": False, "calibration": "none", "epochs": epochs}
     return setting.on("dpzv", options, adversary="malicious-client", trials=2)
 
 

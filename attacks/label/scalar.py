@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from attacks.core import needs
-from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, Positive, granted
+from attacks.core.contract import AttackSetting, AttackSpec, Knowledge, LabelGuesses, OwnParty, Positive, granted
 from attacks.core.controls import labels_in_own_features
 from attacks.core.queries import answers_of, directions_of, error_of
 from attacks.label.mount import mount_labels
@@ -57,7 +57,7 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _guesses(scalars: Tensor, moves: Tensor, ids: Tensor, known: Knowledge) -> LabelGuesses:
-    block = granted(known.own, "the client's own features").features.flatten(1).double().cpu().numpy()
+    block = known.granted(OwnParty).features.flatten(1).double().cpu().numpy()
     features, noise = fourier_features(block, known.seed), error_of(known)
     rows = zip(*(part.unbind(1) for part in (scalars, moves, ids)), strict=True)
     means = [
@@ -116,7 +116,7 @@ def planted(setting: AttackSetting) -> AttackSetting:
     rounds = 6 * dataset.classes**2 * dataset.clients
     epochs = max(1, -(-rounds // max(1, len(dataset.train) // batch)))
     options = {"top_model": False, "calibration": "none", "client_rate": 0.0, "dtype": "float64"}
-    return setting.on("dpzv", {**options, "batch_size": batch, "epochs": epochs}, dataset=dataset, options={}, trials=1)
+    return setting.on("dpzv", {**options, "epochs": epochs}, dataset=dataset, options={}, trials=1)
 
 
 SPEC = AttackSpec(

@@ -18,21 +18,15 @@ from dataclasses import replace
 import numpy as np
 
 from attacks.core import needs
-from attacks.core.contract import AttackSpec, Knowledge, Population, Positive, granted
+from attacks.core.contract import AttackSpec, Knowledge, Population, Positive
 from attacks.membership.mount import membership_rounds, mount_membership, overfitted
 from mechanisms.core.channel import View
 
 
-def population_of(known: Knowledge) -> Population:
-    """Return what the adversary knows of the data; `InputError` where it knows nothing."""
-    return granted(known.population, "records to ask a released model about")
-
-
 def by_loss(view: View, known: Knowledge) -> np.ndarray:
     """Scores (targets, P): minus the loss of each record, log p, under the released model; a client's confidence."""
-    if view.adversary.kind == "client":
-        return population_of(known).confidence
-    return np.asarray(-np.logaddexp(0.0, -population_of(known).confidence))
+    confidence = known.granted(Population).confidence
+    return confidence if view.adversary.kind == "client" else -np.logaddexp(0.0, -confidence)
 
 
 def _of_a_client(need: needs.Need) -> needs.Need:
@@ -62,7 +56,7 @@ VARIANTS = ("online", "offline")
 
 def by_likelihood(view: View, known: Knowledge) -> np.ndarray:
     """Scores (targets, P): log-likelihood ratios (online), or standardised distances (offline)."""
-    population = population_of(known)
+    population = known.granted(Population)
     out_mean, out_variance = fits(population.shadows, ~population.members)
     if known.options["variant"] == "offline":
         return np.asarray((population.confidence - out_mean) / np.sqrt(out_variance))
@@ -103,7 +97,7 @@ LIRA_SPEC = replace(
 
 def by_ratios(view: View, known: Knowledge) -> np.ndarray:
     """Scores (targets, P): the share of population records that each record beats by gamma."""
-    population = population_of(known)
+    population = known.granted(Population)
     without = ~population.members
     counts = np.maximum(without.sum(0), 1)
     out = np.where(without, _probability(population.shadows), 0.0).sum(0) / counts

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.data.vertical import Records, VerticalDataset
+from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import SERVER, Message
 
 # Share of the reference gradients that a round keeps: they turn as training goes on.
@@ -26,13 +26,12 @@ MEMORY = 0.9
 LARGEST = 1e6
 
 
-def sharing_own_block(pool: VerticalDataset, client: int) -> VerticalDataset:
-    """`pool` whose records 2i + 1 have the block of record 2i at `client` (from 1)."""
-    place = client - 1
-    block = pool.train.features[place].copy()
+def sharing_own_block(pool: VerticalDataset) -> VerticalDataset:
+    """`pool` whose records 2i + 1 have the block of record 2i at client 1."""
+    own, *others = pool.train.features
+    block = own.copy()
     block[1::2] = block[::2]
-    features = (*pool.train.features[:place], block, *pool.train.features[place + 1 :])
-    return replace(pool, train=Records(features=features, labels=pool.train.labels))
+    return replace(pool, train=replace(pool.train, features=(block, *others)))
 
 
 @dataclass
@@ -80,13 +79,13 @@ class MailReader:
 
     def _agreement(self, gradients: Tensor, ids: Tensor) -> Tensor:
         """Cosine (K, B, classes) of gradients (K, B, width) with each class's reference, before it takes them in."""
-        units = gradients / torch.linalg.vector_norm(gradients, dim=2, keepdim=True).clamp(min=1e-300)
-        diverged = ~units.isfinite().all(2)
+        units = gradients / gradients.norm(dim=2, keepdim=True).clamp(min=1e-300)
+        diverged = ~units.isfinite().all(2, keepdim=True)
         if self._reference is None:
             self._reference = units.new_zeros(len(units), self.classes, units.shape[2])
-        reference = self._reference / torch.linalg.vector_norm(self._reference, dim=2, keepdim=True).clamp(min=1e-300)
+        reference = self._reference / self._reference.norm(dim=2, keepdim=True).clamp(min=1e-300)
         found: Tensor = units @ reference.mT
-        learnt = units.masked_fill(diverged.unsqueeze(2), 0.0)
+        learnt = units.masked_fill(diverged, 0.0)
         self._reference = MEMORY * self._reference + self._known(ids).mT @ learnt
         return found
 

@@ -49,7 +49,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     targets = setting.trials
     pool = pool_of(setting, own["pool"])
     if setting.adversary == "client":
-        pool = sharing_own_block(pool, ADVERSARY_CLIENT)
+        pool = sharing_own_block(pool)
     coins = coins_of(setting.seed, range(2 * targets + own["shadows"]), len(pool.train) // 2)
     run, at_once = train_all(pool, setting, coins, kept=targets)
     members = run.members[:targets]
@@ -59,38 +59,34 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     # What a client read of its mail stands in its knowledge as confidences, where a release's come from the model.
     view = View(setting.looks)
 
-    def scores_of(asked: slice) -> np.ndarray:
-        population = Population(
-            confidence=run.confidence[asked],
-            outside=run.outside[asked],
-            shadows=run.confidence[2 * targets :],
-            shadows_outside=run.outside[2 * targets :],
-            members=run.members[2 * targets :],
-        )
-        return np.asarray(spec.infer(view, replace(public, population=population)))
-
-    scores = scores_of(slice(0, targets))
     # The control targets trained on coins of their own; the attack is scored against the coins of the others.
-    in_control = scores_of(slice(targets, 2 * targets))
-    controls = {
-        "other_members": at_chance(
-            auc_interval(in_control, members, setting.confidence),
-            what="trained on other members than the true ones: must be at chance",
-            expected=0.5,
-            test=by_coins(in_control, coins[:targets]),
-        )
-    }
+    asked, others, shadows = slice(targets), slice(targets, 2 * targets), slice(2 * targets, None)
+    known = Population(
+        confidence=run.confidence[asked],
+        outside=run.outside[asked],
+        shadows=run.confidence[shadows],
+        shadows_outside=run.outside[shadows],
+        members=run.members[shadows],
+    )
+    about_others = replace(known, confidence=run.confidence[others], outside=run.outside[others])
+    scores, in_control = (spec.infer(view, replace(public, grants=(one,))) for one in (known, about_others))
+    control = at_chance(
+        auc_interval(in_control, members, setting.confidence),
+        what="trained on other members than the true ones: must be at chance",
+        expected=0.5,
+        test=by_coins(in_control, coins[asked]),
+    )
     return AttackOutcome(
         success=auc_interval(scores, members, setting.confidence),
         baselines={"a constant score": 0.5},
-        controls=controls,
+        controls={"other_members": control},
         trained=run.trained,
         plan=plan,
         metric="area under the ROC curve",
         chance=0.5,
         measures=low_rates(scores, members, setting.confidence),
         curves={"receiver operating characteristic": roc(scores, members)},
-        game=pair_game(scores, coins[:targets]),
+        game=pair_game(scores, coins[asked]),
         dataset=one.dataset,
         at_once=at_once,
     )
@@ -114,12 +110,11 @@ def pair_game(scores: np.ndarray, coins: np.ndarray) -> CoinGame | None:
     one record, and the trainings of all targets together are one mechanism of all their coins; theorem 5.2 of Steinke,
     Nasr and Jagielski (NeurIPS 2023) allows for dependence within a target. None where all coins fell alike.
     """
-    difference, second = scores[:, 1::2] - scores[:, ::2], coins == 1
     words = (
         f"{coins.size:,} pairs of records of {len(coins):,} trainings, of which a fair coin picked one; a score is how "
         "much likelier the second is. Nothing is assumed of how scores of one training depend on each other"
     )
-    return CoinGame.of(difference, second, "replace-record", words)
+    return CoinGame.of(scores[:, 1::2] - scores[:, ::2], coins == 1, "replace-record", words)
 
 
 def overfitted(setting: AttackSetting) -> AttackSetting:
@@ -147,10 +142,8 @@ def pool_of(setting: AttackSetting, size: int) -> VerticalDataset:
     """
     dataset, size = setting.dataset, _pool_size(setting, size)
     if size // 2 < setting.config.batch_size:
-        raise InputError(
-            f"option pool gives {size // 2} records to train on, must be at least the batch of "
-            f"{setting.config.batch_size}: half of the pool is trained on"
-        )
+        least = f"must be at least the batch of {setting.config.batch_size}: half of the pool is trained on"
+        raise InputError(f"option pool gives {size // 2} records to train on, {least}")
     rows = np.sort(stream(setting.seed, Purpose.DATA).permutation(len(dataset.train))[:size])
     return replace(dataset, train=_rows(dataset.train, rows))
 
@@ -160,18 +153,14 @@ def _pool_size(setting: AttackSetting, size: int) -> int:
 
 
 def _rows(records: Records, rows: np.ndarray) -> Records:
-    return Records(
-        features=tuple(np.ascontiguousarray(block[rows]) for block in records.features), labels=records.labels[rows]
-    )
+    blocks = tuple(np.ascontiguousarray(block[rows]) for block in records.features)
+    return Records(features=blocks, labels=records.labels[rows])
 
 
 def coins_of(seed: int, replicas: Sequence[int], pairs: int) -> np.ndarray:
     """Fair coins (K, pairs), each replica's from a stream of its own; `MemoryError` where they do not fit."""
     check_memory(8 * len(replicas) * pairs, f"coins of {len(replicas)} trainings")
-    coins: np.ndarray = np.empty((len(replicas), pairs), dtype=np.int64)
-    for row, k in zip(coins, replicas, strict=True):
-        row[:] = stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs)
-    return coins
+    return np.stack([stream(seed, Purpose.CANARY, 1, k).integers(2, size=pairs) for k in replicas])
 
 
 def chosen_rows(coins: np.ndarray) -> np.ndarray:
@@ -188,18 +177,18 @@ def train_on_coins(
     pool: VerticalDataset, setting: AttackSetting, coins: np.ndarray, *, replicas: Sequence[int]
 ) -> ShadowRun:
     """Train one replica a row of `coins`; what is known of every record of the pool, by released model or by mail."""
-    rows = chosen_rows(coins)
-    data = replace(setting, dataset=pool).data(pool.train.labels[rows])
+    rows, labels = chosen_rows(coins), pool.train.labels
+    data = replace(setting, dataset=pool).data(labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
-    mail = MailReader(ADVERSARY_CLIENT, pool.train.labels.reshape(-1, 2), pool.classes)
-    by_mail = setting.adversary == "client"
-    trained = setting.train(selected, replicas, observers=(mail,) if by_mail else (), progress=setting.progress)
-    members = np.zeros((len(coins), len(pool.train)), dtype=bool)
+    mail = MailReader(ADVERSARY_CLIENT, labels.reshape(-1, 2), pool.classes)
+    observers = [mail] if setting.adversary == "client" else []
+    trained = setting.train(selected, replicas, observers=observers, progress=setting.progress)
+    members = np.zeros((len(coins), len(labels)), dtype=bool)
     np.put_along_axis(members, rows, True, axis=1)
-    if by_mail:
+    if observers:
         return ShadowRun(mail.confidence(), np.zeros((len(coins), 0)), members, trained)
-    confidence = confidences(trained, data, setting, data.features, pool.train.labels)
-    outside = confidences(trained, data, setting, data.test_features, pool.test.labels)
+    asked = ((data.features, labels), (data.test_features, pool.test.labels))
+    confidence, outside = (confidences(trained, data, setting, *records) for records in asked)
     return ShadowRun(confidence, outside, members, trained)
 
 
@@ -230,18 +219,16 @@ def confidences(
     `blocks` are features of n records, one block a client, and `labels` (n,) theirs. Cut to +-`LARGEST` where a model
     has no finite answer.
     """
-    device = setting.device
-    logits = logits_of(trained, data, setting.config, blocks, device=device).double()
-    place = torch.from_numpy(labels).to(device).expand(len(logits), -1).unsqueeze(2)
+    logits = logits_of(trained, data, setting.config, blocks, device=setting.device).double()
+    place = torch.from_numpy(labels).to(logits.device).expand(len(logits), -1).unsqueeze(2)
     own = logits.gather(2, place).squeeze(2)
     others = logits.scatter(2, place, -torch.inf).logsumexp(2)
-    found: np.ndarray = (own - others).cpu().numpy()
-    return np.asarray(np.clip(np.nan_to_num(found, nan=0.0), -LARGEST, LARGEST))
+    found: np.ndarray = (own - others).nan_to_num(nan=0.0).clamp(-LARGEST, LARGEST).cpu().numpy()
+    return found
 
 
 def only(trained: TrainedStack, count: int) -> TrainedStack:
     """Return the first `count` replicas of a stack."""
-
     *clients, server = (replace(one, flat=one.flat[:count]) for one in (*trained.clients, trained.server))
     correct, loss = trained.correct[:count], trained.loss[:count]
     return replace(trained, clients=tuple(clients), server=server, correct=correct, loss=loss)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from attacks import AttackSetting, AttackSpec
-from attacks.core.contract import DoesNotApply, Knowledge, LabelGuesses
+from attacks.core.contract import DoesNotApply, Knowledge, LabelGuesses, Population
 from attacks.feature.inversion import Reconstruction
 from attacks.gradient.estimation import GradientEstimates
 from dpzv_audit.data import DATASETS
@@ -111,14 +111,16 @@ def _arrays(found: Any) -> dict[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
     parts: dict[Any, Any] = {"scores": found} if isinstance(found, np.ndarray) else {**vars(found)}
     parts |= parts.pop("by_queries", {})
-    return {str(key): np.asarray(torch.as_tensor(one).cpu()) for key, one in parts.items() if one is not None}
+    on_cpu = {str(key): one.cpu() if isinstance(one, torch.Tensor) else one for key, one in parts.items()}
+    return {key: np.asarray(one) for key, one in on_cpu.items() if one is not None}
 
 
 def _check_shapes(spec: AttackSpec, found: Any, known: Knowledge) -> None:
     if isinstance(found, LabelGuesses):
         _check_guesses(spec, found, known)
     elif isinstance(found, np.ndarray):
-        shape = (len(known.replicas), 2) if known.population is None else known.population.confidence.shape
+        asked = [one.confidence.shape for one in known.grants if isinstance(one, Population)]
+        shape = asked[0] if asked else (len(known.replicas), 2)
         require(found.shape == shape, spec, f"scores have shape {found.shape}, must be {shape}: one per record")
         require(bool(np.isfinite(found).all()), spec, "scores must be finite")
     elif isinstance(found, Reconstruction):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from attacks import ATTACKS
+from attacks.core.contract import SomeFeatures
 from attacks.core.run import attacked_run
 from mechanisms import METHODS
 
@@ -58,6 +59,7 @@ def test_what_a_server_knows_of_features_is_where_its_mail_is():
     spec = ATTACKS["feature_inversion"]
     with pretended_cuda():
         run = attacked_run(spec, small_setting(spec, "split", trials=2, device="cuda"))
-        assert isinstance(run.known.some.features, OnDevice)
-        assert isinstance(run.known.some.ids, OnDevice)
+        some = run.known.granted(SomeFeatures)
+        assert isinstance(some.features, OnDevice)
+        assert isinstance(some.ids, OnDevice)
         assert spec.infer(run.view, run.known).ids.device.type == "cpu"

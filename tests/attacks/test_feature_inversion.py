@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.contract import DoesNotApply
+from attacks.core.contract import DoesNotApply, SomeFeatures
 from attacks.core.run import attacked_run
 from attacks.feature.inversion import SPEC, from_jacobians, last_embeddings, ssim
 from dpzv_audit.errors import InputError
@@ -35,9 +35,11 @@ def test_pictures_are_the_first_records_that_the_server_did_not_know(digits):
     shown = outcome.pictures
     assert shown.shape == (8, 2)
     original, reconstructed, mean = shown.rows.values()
-    known = attacked_run(
-        SPEC, small_setting(SPEC, "split", digits, options={"batch_size": 64, "epochs": 2}, trials=1)
-    ).known.some.ids.numpy()
+    known = (
+        attacked_run(SPEC, small_setting(SPEC, "split", digits, options={"batch_size": 64, "epochs": 2}, trials=1))
+        .known.granted(SomeFeatures)
+        .ids.numpy()
+    )
     free = np.setdiff1d(np.arange(len(digits.train)), known)[:8]
     assert np.allclose(original, digits.train.features[0][free])
     assert np.allclose(mean, digits.train.features[0].mean(0))
@@ -83,7 +85,7 @@ def test_jacobian_products_of_a_linear_client_give_its_features(digits):
     real = digits.train.features[0].astype(float)
     seen = np.abs(found).sum(1) > 0
     assert seen.mean() > 0.95
-    free = np.setdiff1d(np.flatnonzero(seen), run.known.some.ids.numpy())
+    free = np.setdiff1d(np.flatnonzero(seen), run.known.granted(SomeFeatures).ids.numpy())
     a, b = found[free] - real.mean(0), real[free] - real.mean(0)
     assert (a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum()) > 0.35
 

@@ -75,12 +75,12 @@ def test_the_few_labels_are_what_was_trained_on():
     permuted = permuted_labels(setting, range(setting.trials))
     for labels in (None, permuted):
         run = attacked_run(SPEC, setting, labels=labels)
-        few = run.known.few
+        few = run.known.granted(FewLabels)
         source = np.tile(setting.dataset.train.labels, (4, 1)) if labels is None else labels
         assert np.array_equal(few.labels.numpy(), np.take_along_axis(source, few.ids.numpy(), 1))
         assert [np.bincount(row, minlength=4).tolist() for row in few.labels.numpy()] == [[2] * 4] * 4
         assert all(len(set(row.tolist())) == 8 for row in few.ids)
-    assert not np.array_equal(run.known.few.labels.numpy(), setting.dataset.train.labels[run.known.few.ids.numpy()])
+    assert not np.array_equal(few.labels.numpy(), setting.dataset.train.labels[few.ids.numpy()])
 
 
 def known_of(replicas, *, classes, steps):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from attacks.core.contract import OwnParty
 from attacks.core.run import attacked_run
 from attacks.label.inversion import SPEC, own_gradient, solve
 from dpzv_audit.errors import InputError
@@ -35,9 +36,10 @@ def test_what_it_takes_from_the_mail_is_the_models_own_gradient():
     one = small_setting(SPEC, "split", options={"dtype": "float64"}, trials=2)
     run = attacked_run(SPEC, one)
     first = run.view.received("gradient")[0]
-    features = run.known.own.features[first.ids]
+    own = run.known.granted(OwnParty)
+    features = own.features[first.ids]
     inputs = torch.cat((features, torch.ones_like(features[..., :1])), 2)
-    _, pullback = run.known.own.evaluator.forward_with_pullback(run.known.own.initial, features)
+    _, pullback = own.evaluator.forward_with_pullback(own.initial, features)
     flat, _ = pullback(first.payload)
     expected = torch.cat((flat[:, :12].unflatten(1, (4, 3)), flat[:, 12:].unsqueeze(2)), 2).mT
     assert torch.allclose(own_gradient(inputs, first.payload), expected)

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from attacks import ATTACKS
 from attacks.core import contract
-from attacks.core.contract import AttackSetting, DoesNotApply
+from attacks.core.contract import AttackSetting, DoesNotApply, Population
 from attacks.membership.inference import PSEUDO_COUNT, by_likelihood, fits, shares_beaten
 from attacks.membership.mail import LARGEST, MailReader, sharing_own_block
 from attacks.membership.mount import (
@@ -214,7 +214,9 @@ def test_scores_are_log_likelihood_ratios_of_the_fitted_gaussians():
     population = SimpleNamespace(confidence=confidence, shadows=shadows, members=members)
     inside, outside = fits(shadows, members), fits(shadows, ~members)
     for variant in ("online", "offline"):
-        scores = by_likelihood(None, SimpleNamespace(population=population, options={"variant": variant}))
+        scores = by_likelihood(
+            None, SimpleNamespace(granted={Population: population}.get, options={"variant": variant})
+        )
         ratio = norm.logpdf(confidence, inside[0], inside[1] ** 0.5) - norm.logpdf(
             confidence, outside[0], outside[1] ** 0.5
         )
@@ -312,11 +314,11 @@ def test_one_threshold_on_scalars_cannot_tell_two_candidates_apart(digits):
 
 def test_both_candidates_have_the_clients_own_block_and_nothing_else_is_changed():
     pool = random_dataset(records=20)
-    shared = sharing_own_block(pool, 2)
-    block = shared.train.features[1]
-    assert np.array_equal(block[::2], pool.train.features[1][::2])
+    shared = sharing_own_block(pool)
+    block = shared.train.features[0]
+    assert np.array_equal(block[::2], pool.train.features[0][::2])
     assert np.array_equal(block[1::2], block[::2])
-    for place in (0, 2):
+    for place in (1, 2):
         assert np.array_equal(shared.train.features[place], pool.train.features[place])
     assert np.array_equal(shared.train.labels, pool.train.labels)
 
