@@ -39,7 +39,7 @@ T = TypeVar("T")
 Progress = Callable[[int], None]
 StackWork = Callable[[slice, Progress], T]
 # The client that is curious; which one makes no difference to a server that sums.
-ADVERSARY_CLIENT = 1
+ATTACKER = 1
 
 
 class DoesNotApply(InputError):
@@ -86,7 +86,7 @@ class AttackSetting:
     def looks(self) -> Adversary:
         """Return who looks: the curious client where it is one."""
         plays = self.adversary in ("client", "malicious-client")
-        return Adversary(self.adversary, (ADVERSARY_CLIENT,) if plays else (), self.public_ids)
+        return Adversary(self.adversary, (ATTACKER,) if plays else (), self.public_ids)
 
     @property
     def rounds(self) -> int:
@@ -227,7 +227,7 @@ class Knowledge:
     seed: int
     queries: int
     options: Mapping[str, Any]
-    client: int = ADVERSARY_CLIENT
+    client: int = ATTACKER
     rarer: int = 0
     share_of_ones: float = 0.5
     grants: tuple[object, ...] = ()

@@ -30,8 +30,8 @@ def reaches(interval: Interval, *, what: str, least: float) -> Control:
 
 def at_chance(interval: Interval, *, what: str, expected: float, test: ChanceTest | None) -> Control:
     """Return a negative control: `test` must not say that it is off `expected`."""
-    p, by = (None, None) if test is None else (test.p, test.by)
-    return Control(**vars(interval), what=what, kind="negative", expected=expected, p_value=p, tested_by=by)
+    untested = Control(**vars(interval), what=what, kind="negative", expected=expected)
+    return replace(untested, p_value=test.p, tested_by=test.by) if test else untested
 
 
 Floats = NDArray[np.float64]
@@ -39,8 +39,6 @@ Floats = NDArray[np.float64]
 ENOUGH_TO_BET = 16
 # Exchanges of class names that are drawn: the least p-value is one over so many.
 _EXCHANGES = 200_000
-# Ratio of the commonest class to the rarest up to which classes count as alike.
-_MOST_UNEVEN = 1.5
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,12 @@ def by_bets(values: ArrayLike, expected: float, *, least: float = 0.0, what: str
     The p-value is one over the average wealth of the bets on a larger and on a smaller mean (Markov's inequality).
     None for fewer than `LEAST_TRAININGS` values, which could show nothing.
     """
-    x = (np.clip(np.asarray(values, np.float64), least, 1.0) - least) / (1.0 - least)
+    width = 1.0 - least
+    x = (np.clip(np.asarray(values, np.float64), least, 1.0) - least) / width
     if x.size < LEAST_TRAININGS:
         return None
-    up, down = bets(x, (expected - least) / (1.0 - least))
-    return ChanceTest(float(np.exp(min(0.0, np.log(2.0) - np.logaddexp(up, down)))), f"bets over {x.size} {what}")
+    wealth = np.logaddexp(*bets(x, (expected - least) / width))
+    return ChanceTest(float(np.exp(min(0.0, np.log(2.0) - wealth))), f"bets over {x.size} {what}")
 
 
 def by_coins(scores: ArrayLike, coins: ArrayLike) -> ChanceTest:
@@ -70,11 +69,10 @@ def by_coins(scores: ArrayLike, coins: ArrayLike) -> ChanceTest:
     Were the coins tossed again, each pair would move the area of its training by the difference of its ranks, up or
     down: Hoeffding's inequality bounds how often so far. `scores` (K, records).
     """
-    ranks = _ranks(scores)
-    second = np.asarray(coins)
+    ranks, second = _ranks(scores), np.asarray(coins)
     steps = (ranks[:, 1::2] - ranks[:, ::2]) / (2.0 * second.shape[1] ** 2)
-    moved = float((np.where(second == 1, 1.0, -1.0) * steps).sum())
-    return ChanceTest(_hoeffding(moved, float((steps**2).sum())), "its coins tossed again")
+    moved = (np.where(second == 1, 1.0, -1.0) * steps).sum()
+    return ChanceTest(_hoeffding(moved, (steps**2).sum()), "its coins tossed again")
 
 
 def by_fair_coins(right: ArrayLike) -> ChanceTest:
@@ -82,8 +80,7 @@ def by_fair_coins(right: ArrayLike) -> ChanceTest:
     from scipy.stats import binomtest
 
     outcomes = np.asarray(right)
-    found = binomtest(int(outcomes.sum()), outcomes.size, 0.5)
-    return ChanceTest(float(found.pvalue), "the law of fair coins")
+    return ChanceTest(float(binomtest(outcomes.sum(), outcomes.size).pvalue), "the law of fair coins")
 
 
 def by_order(scores: ArrayLike, positive: ArrayLike) -> ChanceTest:
@@ -95,11 +92,12 @@ def by_order(scores: ArrayLike, positive: ArrayLike) -> ChanceTest:
     truth = np.asarray(positive, bool)
     ranks = _ranks(scores)
     n = truth.shape[1]
-    moved, total = 0.0, 0.0
+    moved = total = 0.0
     for row, kind in zip(ranks, truth, strict=True):
-        drawn = kind if kind.sum() <= n / 2 else ~kind
-        sign = 1.0 if drawn is kind else -1.0
-        moved += sign * float((row[drawn] - 0.5 * (n + 1)).sum()) / n
+        rarer = kind.sum() <= n / 2
+        drawn = kind if rarer else ~kind
+        shift = (row[drawn] - 0.5 * (n + 1)).sum() / n
+        moved += shift if rarer else -shift
         total += drawn.sum() * float(np.ptp(row) / n) ** 2 / 4.0
     return ChanceTest(_hoeffding(moved, total), "its labels in another order")
 
@@ -125,20 +123,19 @@ def by_names(guessed: ArrayLike, labels: ArrayLike, classes: int) -> ChanceTest 
     """
     named, truth = np.asarray(guessed), np.asarray(labels)
     common = np.bincount(truth.ravel(), minlength=classes)
-    if classes < 3 or common.max() > _MOST_UNEVEN * common.min():
+    if classes < 3 or common.max() > 1.5 * common.min():
         return None
-    tables = np.stack(
-        [np.bincount(g * classes + t, minlength=classes**2) for g, t in zip(named, truth, strict=True)]
-    ).reshape(-1, classes, classes)
+    counts = [np.bincount(both, minlength=classes**2) for both in named * classes + truth]
+    tables = np.reshape(counts, (-1, classes, classes))
     tables = tables - tables.sum(2, keepdims=True) * tables.sum(1, keepdims=True) / named.shape[1]
     names = _names(classes)
-    found, under_others = float(np.trace(tables, axis1=1, axis2=2).sum()), np.zeros(len(names))
+    found, under_others = np.trace(tables, axis1=1, axis2=2).sum(), np.zeros(len(names))
     for number, table in enumerate(tables):
         # Each training has names of its own: the same list, begun elsewhere.
         drawn = np.roll(names, 7919 * number, axis=0)
         under_others += table[np.arange(classes), drawn].sum(1)
-    as_far = int((np.abs(under_others) >= abs(found) - 1e-9 * named.size).sum())
-    return ChanceTest((1 + as_far) / (1 + len(names)), "its classes under other names")
+    as_far = (np.abs(under_others) >= abs(found) - 1e-9 * named.size).sum()
+    return ChanceTest(float(1 + as_far) / (1 + len(names)), "its classes under other names")
 
 
 @cache
@@ -154,7 +151,7 @@ def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
     def planted(records: Records) -> Records:
         block = np.eye(dataset.classes, dtype=np.float32)[records.labels]
         others = [b for b in records.features[1:] if b.dtype == np.float32]
-        return Records(features=(np.ascontiguousarray(block), *others), labels=records.labels)
+        return Records(features=(block, *others), labels=records.labels)
 
     return replace(
         dataset,

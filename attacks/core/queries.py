@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.contract import ADVERSARY_CLIENT, AttackSetting, Knowledge
+from attacks.core.contract import ATTACKER, AttackSetting, Knowledge
 from attacks.gradient.estimates import forward_difference_error, label_prior_std, ridge
 from dpzv_audit.errors import InputError
 from dpzv_audit.seeds import Purpose, stream
@@ -41,7 +41,6 @@ class QueryingClient:
     measurements of one gradient. The client keeps nothing aside: its view holds what it sent and what came back.
     """
 
-    client: int
     queries: int
     smoothing: float
     steps_per_pass: int
@@ -65,7 +64,7 @@ class QueryingClient:
         return torch.stack((c, c + step) if self.one_sided else (c + step, c - step), 1)
 
     def _draw(self, turn: Turn, number: int, which: int) -> Tensor:
-        key, shape = (self.client, number, which), turn.shape[2:]
+        key, shape = (turn.client, number, which), turn.shape[2:]
         rows = [stream(self.seed, Purpose.ATTACK, k, *key).standard_normal(shape) for k in self.replicas]
         return torch.from_numpy(np.stack(rows)).to(device=turn.device, dtype=turn.dtype)
 
@@ -76,7 +75,6 @@ def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, Cli
     if setting.adversary != "client" or measured is None or measured.shared:
         return {}
     client = QueryingClient(
-        ADVERSARY_CLIENT,
         queries=setting.queries,
         smoothing=measured.smoothing,
         steps_per_pass=setting.config.steps_per_pass(len(setting.dataset.train)),
@@ -84,7 +82,7 @@ def querying_client(setting: AttackSetting, replicas: range) -> Mapping[int, Cli
         replicas=replicas,
         one_sided=not measured.two_sided,
     )
-    return {ADVERSARY_CLIENT: client}
+    return {ATTACKER: client}
 
 
 @dataclass(frozen=True)

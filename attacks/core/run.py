@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attacks.core.contract import (
-    ADVERSARY_CLIENT,
+    ATTACKER,
     AttackSetting,
     AttackSpec,
     DoesNotApply,
@@ -107,7 +107,7 @@ def attacked_run(
     batches = max(1, rounds // dataset.clients // setting.queries)
     check_memory(8 * setting.trials * batches * config.batch_size, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
-    attacked = (ADVERSARY_CLIENT,) if looks.clients or setting.method.downlink == "gradient" else None
+    attacked = (ATTACKER,) if looks.clients or setting.method.downlink == "gradient" else None
     replicas = setting.replicas
     behaviours = spec.behave(setting, replicas)
     plan = _plan(setting, behaviours)
@@ -150,7 +150,7 @@ def attacked_run(
         log=log,
         trained=trained,
         plan=plan,
-        repeats=repeats_of(behaviours).get(ADVERSARY_CLIENT, 1),
+        repeats=repeats_of(behaviours).get(ATTACKER, 1),
         watched=tuple(watching for _, watching in found),
         at_once=at_once,
     )
@@ -161,10 +161,10 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
     found = setting.plan(behaviours)
     if found is None or not behaviours:
         return found
-    rounds = found.rounds_by_client[ADVERSARY_CLIENT - 1]
+    rounds = found.rounds_by_client[ATTACKER - 1]
     if rounds < setting.queries:
         raise InputError(
-            f"‹epochs› {setting.config.epochs} gives client {ADVERSARY_CLIENT} "
+            f"‹epochs› {setting.config.epochs} gives client {ATTACKER} "
             f"{rounds} rounds, too few for ‹queries› {setting.queries}"
         )
     return found
@@ -172,14 +172,12 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
 
 def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack) -> OwnParty:
     """Return what the adversary's client owns: its block of features and its model, before and after training."""
-    place = ADVERSARY_CLIENT - 1
+    place = ATTACKER - 1
     model = architectures_of(data, setting.config)[0][place]
     evaluator = evaluator_for(model, stack=setting.trials, device=setting.device)
     context = RunContext(seed=setting.seed, replicas=setting.replicas, device=setting.device)
     streams = context.streams(dtype_of(setting.config))
-    start = partial(
-        ParameterStack.initial, evaluator.layout, party=ADVERSARY_CLIENT, given=pretrained(model), **streams
-    )
+    start = partial(ParameterStack.initial, evaluator.layout, party=ATTACKER, given=pretrained(model), **streams)
     return OwnParty(data.features[place], data.test_features[place], evaluator, trained.clients[place], start)
 
 
@@ -209,7 +207,7 @@ def some_features(data: TrainingData, setting: AttackSetting, count: int) -> Som
     records = data.records
     ids = stream(setting.seed, Purpose.ATTACK, 7).permutation(records)[: min(count, records // 2)]
     chosen = torch.from_numpy(np.sort(ids)).to(setting.device)
-    return SomeFeatures(chosen, data.features[ADVERSARY_CLIENT - 1][chosen])
+    return SomeFeatures(chosen, data.features[ATTACKER - 1][chosen])
 
 
 def permuted_labels(setting: AttackSetting, trials: Sequence[int]) -> np.ndarray:

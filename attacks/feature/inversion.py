@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attacks.core import needs
 from attacks.core.contract import (
-    ADVERSARY_CLIENT,
+    ATTACKER,
     AttackOutcome,
     AttackSetting,
     AttackSpec,
@@ -134,7 +134,7 @@ def _block_from_jacobians(
 
 
 def _mail(view: View) -> list[Message]:
-    return [m for m in view.messages if m.sender == ADVERSARY_CLIENT and m.kind in ("table", "embeddings")]
+    return [m for m in view.messages if m.sender == ATTACKER and m.kind in ("table", "embeddings")]
 
 
 def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:

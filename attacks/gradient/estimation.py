@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from attacks.core import needs
-from attacks.core.contract import ADVERSARY_CLIENT, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
+from attacks.core.contract import ATTACKER, AttackOutcome, AttackSetting, AttackSpec, Knowledge, Positive
 from attacks.core.controls import at_chance, by_bets
 from attacks.core.metrics import cosine_interval, cosine_similarity, relative_error
 from attacks.core.queries import best_ridge, first_pass, querying_client
@@ -172,7 +172,7 @@ def _truth(setting: AttackSetting, labels: Tensor) -> GradientTruth:
         clients=setting.dataset.clients,
         classes=setting.dataset.classes,
         repeats=1 if shared or outside else setting.queries,
-        answered=None if outside else ADVERSARY_CLIENT,
+        answered=None if outside else ATTACKER,
         central=measured is not None and measured.two_sided,
     )
 

@@ -29,15 +29,15 @@ from mechanisms.core.channel import View
 def by_norm(view: View, known: Knowledge) -> LabelGuesses:
     """Mean norm of a record's gradients over all its rounds: the larger, the likelier the rarer class."""
     gradients, ids = cut_layer(view, known)
-    return guesses_of(mean_by_record(torch.linalg.vector_norm(gradients, dim=3), ids, known), known)
+    return guesses_of(mean_by_record(gradients.norm(dim=3), ids, known), known)
 
 
 def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
     """Mean over rounds of `values` (rounds, K, B), by record: (K, N); records never seen get the mean of the others."""
-    replicas = values.shape[1]
-    flat_values, flat_ids = (v.transpose(0, 1).flatten(1) for v in (values, ids))
-    total = values.new_zeros(replicas, known.records).scatter_add_(1, flat_ids, flat_values)
-    count = values.new_zeros(replicas, known.records).scatter_add_(1, flat_ids, torch.ones_like(flat_values))
+    places = ids.transpose(0, 1).flatten(1)
+    zeros = values.new_zeros(values.shape[1], known.records)
+    total = zeros.scatter_add(1, places, values.transpose(0, 1).flatten(1))
+    count = zeros.scatter_add(1, places, zeros.new_ones(places.shape))
     mean = total / count.clamp(min=1)
     return torch.where(count > 0, mean, total.sum(1, keepdim=True) / count.sum(1, keepdim=True))
 
@@ -45,12 +45,11 @@ def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> Tensor:
 def guesses_of(rarer: Tensor, known: Knowledge) -> LabelGuesses:
     """Guesses from scores (K, N) that are larger for the rarer class; as many are called it as its public share."""
     scores = rarer if known.rarer == 1 else -rarer
-    ordered = scores.sort(1, descending=True).values
     ones = max(1, round(known.share_of_ones * scores.shape[1]))
-    labels = (scores >= ordered[:, ones - 1 : ones]).long()
-    both = torch.stack((-scores, scores), 2).unsqueeze(0)
+    labels = scores >= scores.topk(ones).values[:, -1:]
+    both = torch.stack((-scores, scores), 2)
     ids = torch.arange(scores.shape[1], device=scores.device).expand(1, *scores.shape)
-    return LabelGuesses(labels.unsqueeze(0), ids, both)
+    return LabelGuesses(labels.long()[None], ids, both[None])
 
 
 def base_rate_alone(setting: AttackSetting) -> AttackSetting:
@@ -82,20 +81,18 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
     few = known.granted(FewLabels)
     gradients, ids = cut_layer(view, known)
     positives = few.ids[few.labels == 1].view(len(few.ids), -1)
-    units = gradients / torch.linalg.vector_norm(gradients, dim=3, keepdim=True).clamp(min=1e-300)
-    among = (ids.unsqueeze(3) == positives[None, :, None, :]).any(3)
+    units = gradients / gradients.norm(dim=3, keepdim=True).clamp(min=1e-300)
+    among = (ids.unsqueeze(3) == positives[:, None]).any(3, keepdim=True)
     cosines, places = [], []
-    for start in range(0, len(ids), known.batches):
-        own = slice(start, start + known.batches)
-        seen = among[own].unsqueeze(3)
-        reference = (units[own] * seen).sum((0, 2))
-        if not bool(seen.any(dim=(0, 2, 3)).all()):
-            continue  # a pass cut short in which some replica met no known positive
-        cosines.append((units[own] * reference[None, :, None, :]).sum(3))
-        places.append(ids[own])
+    for of_pass, seen, here in zip(*(part.split(known.batches) for part in (units, among, ids)), strict=True):
+        # A pass cut short may hold no known positive of some replica.
+        if bool(seen.any(2).any(0).all()):
+            reference = (of_pass * seen).sum((0, 2))
+            cosines.append((of_pass * reference[:, None]).sum(3))
+            places.append(here)
     if not cosines:
-        too_few = f"‹epochs› {known.config.epochs} are too few"
-        raise InputError(f"{too_few}: no known positive was in a batch of the view, give more")
+        rule = "are too few: no known positive was in a batch of the view, give more"
+        raise InputError(f"‹epochs› {known.config.epochs} {rule}")
     # `guesses_of` takes scores of the rarer class, whichever it is.
     scores = mean_by_record(torch.cat(cosines), torch.cat(places), known)
     found = guesses_of(scores if known.rarer == 1 else -scores, known)
@@ -137,7 +134,8 @@ def projections(embeddings: Tensor) -> Tensor:
 
     The sign is that which puts fewer records on the positive side of the midpoint: the rarer class.
     """
-    centred = embeddings.double() - embeddings.double().mean(1, keepdim=True)
+    rows = embeddings.double()
+    centred = rows - rows.mean(1, keepdim=True)
     _, vectors = torch.linalg.eigh(centred.mT @ centred)
     along = (centred @ vectors[:, :, -1:]).squeeze(2)
     middle = (along.amax(1, keepdim=True) + along.amin(1, keepdim=True)) / 2.0

@@ -21,10 +21,11 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from attacks.core import needs
 from attacks.core.contract import (
-    ADVERSARY_CLIENT,
+    ATTACKER,
     AttackSetting,
     AttackSpec,
     FewLabels,
@@ -116,7 +117,6 @@ UNLABELLED_WEIGHT = 50.0
 DECAY = 0.999
 RATE = 2e-3
 BATCH = 16
-_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,9 @@ class Head:
     @torch.no_grad()
     def probabilities(self, embeddings: Tensor) -> Tensor:
         """(K, n, classes) of embeddings (K, n, width), some thousand rows at a time."""
-        pieces = [
-            torch.softmax(_logits(self.parameters, (rows - self.mean) / self.deviation), 2)
-            for rows in embeddings.split(_ROWS, 1)
-        ]
+        pieces = []
+        for rows in embeddings.split(4096, 1):
+            pieces.append(_logits(self.parameters, (rows - self.mean) / self.deviation).softmax(2))
         return torch.cat(pieces, 1)
 
 
@@ -149,32 +148,28 @@ def train_head(embeddings: Tensor, few: FewLabels, known: Knowledge) -> Head:
     parameters = _initial(known, inputs)
     optimiser = torch.optim.Adam(parameters, lr=RATE)
     average = [torch.zeros_like(p) for p in parameters]
-    one_hot = torch.nn.functional.one_hot(few.labels, known.classes).to(inputs.dtype)
-    steps, draws = known.options["steps"], _draws(known, few.ids.shape[1], inputs)
-    for step, (picked, free, order, weight) in enumerate(draws):
-        labelled_rows = _rows(inputs, few.ids.gather(1, picked))
+    labels = one_hot(few.labels, known.classes).to(inputs.dtype)
+    steps = known.options["steps"]
+    for step, (picked, free, order, weight) in enumerate(_draws(known, few.ids.shape[1], inputs)):
         unknown = _rows(inputs, free)
         with torch.no_grad():
-            guessed = torch.softmax(_logits(parameters, unknown), 2) ** (1.0 / SHARPENING)
+            guessed = _logits(parameters, unknown).softmax(2) ** (1.0 / SHARPENING)
             guessed = guessed / guessed.sum(2, keepdim=True)
-        rows = torch.cat((labelled_rows, unknown), 1)
-        wanted = torch.cat((_rows(one_hot, picked), guessed), 1)
-        mixed = weight * rows + (1.0 - weight) * _rows(rows, order)
-        target = weight * wanted + (1.0 - weight) * _rows(wanted, order)
+        rows = torch.cat((_rows(inputs, few.ids.gather(1, picked)), unknown), 1)
+        wanted = torch.cat((_rows(labels, picked), guessed), 1)
+        mixed, target = (weight * one + (1.0 - weight) * _rows(one, order) for one in (rows, wanted))
         with torch.enable_grad():
-            logs = torch.log_softmax(_logits(parameters, mixed), 2)
+            logs = _logits(parameters, mixed).log_softmax(2)
             labelled = -(target[:, :BATCH] * logs[:, :BATCH]).sum(2).mean(1)
             free_loss = ((logs[:, BATCH:].exp() - target[:, BATCH:]) ** 2).mean((1, 2))
             ramp = UNLABELLED_WEIGHT * (step + 1) / steps
-            # The sum over replicas keeps their gradients apart.
-            loss = (labelled + ramp * free_loss).sum()
             optimiser.zero_grad()
-            loss.backward()
+            # The sum over replicas keeps their gradients apart.
+            (labelled + ramp * free_loss).sum().backward()
         optimiser.step()
         for mean_of, value in zip(average, parameters, strict=True):
             mean_of.mul_(DECAY).add_(value.detach(), alpha=1.0 - DECAY)
-    correction = 1.0 - DECAY**steps
-    return Head(mean, deviation, tuple(a / correction for a in average))
+    return Head(mean, deviation, tuple(a / (1.0 - DECAY**steps) for a in average))
 
 
 def _logits(parameters: tuple[Tensor, ...], inputs: Tensor) -> Tensor:
@@ -186,11 +181,10 @@ def _initial(known: Knowledge, inputs: Tensor) -> tuple[Tensor, ...]:
     """Batch norm starts as the identity; the linear layer uniform within 1/sqrt(width)."""
     count, _, width = inputs.shape
     bound, shape = 1.0 / np.sqrt(width), (width, known.classes)
-    generators = [stream(known.seed, Purpose.ATTACK, k, 5) for k in known.replicas]
-    weights = torch.from_numpy(np.stack([g.uniform(-bound, bound, shape) for g in generators])).to(inputs)
+    drawn = [stream(known.seed, Purpose.ATTACK, k, 5).uniform(-bound, bound, shape) for k in known.replicas]
+    weights = torch.from_numpy(np.stack(drawn)).to(inputs)
     ones, zeros = inputs.new_ones(count, 1, width), inputs.new_zeros(count, 1, width)
-    parts = ones, zeros, weights, inputs.new_zeros(count, 1, known.classes)
-    return tuple(p.requires_grad_() for p in parts)
+    return tuple(p.requires_grad_() for p in (ones, zeros, weights, inputs.new_zeros(count, 1, known.classes)))
 
 
 def _rows(values: Tensor, places: Tensor) -> Tensor:
@@ -204,13 +198,16 @@ def _draws(known: Knowledge, labelled: int, inputs: Tensor) -> Iterator[tuple[Te
     Weights are (K, 2 BATCH, 1); each replica draws from a stream of its own.
     """
     steps, records = known.options["steps"], inputs.shape[1]
-    generators = [stream(known.seed, Purpose.ATTACK, k, 6) for k in known.replicas]
-    picked = np.stack([g.integers(labelled, size=(steps, BATCH)) for g in generators], 1)
-    free = np.stack([g.integers(records, size=(steps, BATCH)) for g in generators], 1)
-    order = np.stack([g.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1) for g in generators], 1)
-    drawn = np.stack([g.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1)) for g in generators], 1)
-    weights = torch.from_numpy(np.maximum(drawn, 1.0 - drawn)).to(inputs)
-    return zip(*(torch.from_numpy(part).to(inputs.device) for part in (picked, free, order)), weights, strict=True)
+    drawn = []
+    for replica in known.replicas:
+        generator = stream(known.seed, Purpose.ATTACK, replica, 6)
+        picked = generator.integers(labelled, size=(steps, BATCH))
+        free = generator.integers(records, size=(steps, BATCH))
+        order = generator.permuted(np.tile(np.arange(2 * BATCH), (steps, 1)), axis=1)
+        beta = generator.beta(MIXUP, MIXUP, size=(steps, 2 * BATCH, 1))
+        drawn.append((picked, free, order, np.maximum(beta, 1.0 - beta)))
+    *places, weights = (torch.from_numpy(np.stack(part, 1)).to(inputs.device) for part in zip(*drawn, strict=True))
+    return zip(*places, weights.to(inputs.dtype), strict=True)
 
 
 LEAST, MOST = 1.0, 5.0
@@ -230,13 +227,13 @@ class MaliciousOptimiser:
         if before is None:
             return gradient
         # Where there was no gradient before there is nothing to compare with.
-        ratio = torch.where(before == 0, torch.zeros_like(gradient), gradient / before)
+        ratio = torch.where(before == 0, 0.0, gradient / before)
         return gradient * (1.0 + ratio).clamp(LEAST, MOST)
 
 
 def malicious_client(setting: AttackSetting, replicas: range) -> Mapping[int, GradientBehaviour]:
     """Return the adversary's client with its own optimiser."""
-    return {ADVERSARY_CLIENT: MaliciousOptimiser()}
+    return {ATTACKER: MaliciousOptimiser()}
 
 
 ACTIVE_SPEC = replace(

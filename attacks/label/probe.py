@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attacks.core import needs
 from attacks.core.contract import (
-    ADVERSARY_CLIENT,
+    ATTACKER,
     AttackSetting,
     AttackSpec,
     Knowledge,
@@ -113,7 +113,7 @@ def probing_client(setting: AttackSetting, replicas: Sequence[int]) -> Mapping[i
         reach=reach,
         steps_per_pass=config.steps_per_pass(len(setting.dataset.train)),
     )
-    return {ADVERSARY_CLIENT: client}
+    return {ATTACKER: client}
 
 
 def own_uploads(setting: AttackSetting) -> str | None:

@@ -59,10 +59,8 @@ def measurements(view: View, known: Knowledge) -> tuple[Tensor, Tensor, Tensor]:
 def _guesses(scalars: Tensor, moves: Tensor, ids: Tensor, known: Knowledge) -> LabelGuesses:
     block = known.granted(OwnParty).features.flatten(1).double().cpu().numpy()
     features, noise = fourier_features(block, known.seed), error_of(known)
-    rows = zip(*(part.unbind(1) for part in (scalars, moves, ids)), strict=True)
-    means = [
-        posterior_mean(s.cpu().numpy(), m.cpu().numpy(), i.cpu().numpy(), features, noise=noise) for s, m, i in rows
-    ]
+    seen = [part.cpu().numpy().swapaxes(0, 1) for part in (scalars, moves, ids)]
+    means = [posterior_mean(s, m, i, features, noise=noise) for s, m, i in zip(*seen, strict=True)]
     scores = torch.from_numpy(-np.stack(means)).unsqueeze(0)
     records = torch.arange(scores.shape[2]).expand(1, scores.shape[1], -1)
     return LabelGuesses(scores.argmax(3), records, scores)
@@ -74,8 +72,8 @@ def fourier_features(block: np.ndarray, seed: int) -> np.ndarray:
     `block` is (N, d).
     """
     variance = float(block.var(0).sum()) or 1.0
-    frequencies = stream(seed, Purpose.ATTACK, 4).standard_normal((block.shape[1], FREQUENCIES)) / np.sqrt(variance)
-    angles = block @ frequencies
+    frequencies = stream(seed, Purpose.ATTACK, 4).standard_normal((block.shape[1], FREQUENCIES))
+    angles = block @ (frequencies / np.sqrt(variance))
     return np.asarray(np.concatenate((np.cos(angles), np.sin(angles)), 1) / np.sqrt(FREQUENCIES))
 
 
@@ -111,10 +109,9 @@ def posterior_mean(
 def planted(setting: AttackSetting) -> AttackSetting:
     """Labels that stand in the client's own features, under scalars without noise."""
     dataset = labels_in_own_features(setting.dataset)
-    batch = setting.config.batch_size
     # Enough rounds for the client to ask about each pair of a class and a coordinate several times.
     rounds = 6 * dataset.classes**2 * dataset.clients
-    epochs = max(1, -(-rounds // max(1, len(dataset.train) // batch)))
+    epochs = -(-rounds // max(1, len(dataset.train) // setting.config.batch_size))
     options = {"top_model": False, "calibration": "none", "client_rate": 0.0, "dtype": "float64"}
     return setting.on("dpzv", {**options, "epochs": epochs}, dataset=dataset, options={}, trials=1)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attacks.core.contract import (
-    ADVERSARY_CLIENT,
+    ATTACKER,
     AttackOutcome,
     AttackSetting,
     AttackSpec,
@@ -180,7 +180,7 @@ def train_on_coins(
     rows, labels = chosen_rows(coins), pool.train.labels
     data = replace(setting, dataset=pool).data(labels[rows])
     selected = replace(data, selection=torch.from_numpy(rows).to(setting.device))
-    mail = MailReader(ADVERSARY_CLIENT, labels.reshape(-1, 2), pool.classes)
+    mail = MailReader(ATTACKER, labels.reshape(-1, 2), pool.classes)
     observers = [mail] if setting.adversary == "client" else []
     trained = setting.train(selected, replicas, observers=observers, progress=setting.progress)
     members = np.zeros((len(coins), len(labels)), dtype=bool)

@@ -337,7 +337,7 @@ def test_the_attack_needs_its_view_alone():
     one = setting(queries=2, trials=2)
     data = TrainingData.of(one.dataset, dtype=torch.float32, device="cpu")
     recorder, log = ViewRecorder(Adversary("client", (1,))), BatchLog("scalar", (1,))
-    client = QueryingClient(1, queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
+    client = QueryingClient(queries=2, smoothing=one.config.smoothing, steps_per_pass=6, seed=0, replicas=(0, 1))
     train(data, one.config, seed=0, replicas=(0, 1), behaviours={1: client}, observers=(recorder, log))
     known = known_of(one, 1, queries=2)
     guesses = infer(recorder.view, known)

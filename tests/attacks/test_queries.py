@@ -14,7 +14,7 @@ def turn(own_round, replicas=2, batch=5, width=3, dtype=torch.float64):
 
 
 def test_a_querying_client_asks_about_each_batch_at_one_point_with_fresh_directions():
-    client = QueryingClient(1, queries=3, smoothing=1e-2, steps_per_pass=2, seed=0, replicas=(0, 1))
+    client = QueryingClient(queries=3, smoothing=1e-2, steps_per_pass=2, seed=0, replicas=(0, 1))
     assert client.first_pass_repeats == 3
     sent = [client.uploads(turn(t)) for t in range(6)]
     assert all(s.shape == (2, 2, 5, 3) for s in sent)
@@ -36,7 +36,7 @@ def test_a_querying_client_asks_about_each_batch_at_one_point_with_fresh_directi
 
 def test_a_one_sided_client_sends_the_point_itself_and_one_step_beside_it():
     options = {"queries": 2, "smoothing": 1e-2, "steps_per_pass": 2, "seed": 0, "replicas": (0, 1)}
-    one, two = QueryingClient(1, **options, one_sided=True), QueryingClient(1, **options)
+    one, two = QueryingClient(**options, one_sided=True), QueryingClient(**options)
     sent, pair = one.uploads(turn(0)), two.uploads(turn(0))
     assert torch.allclose(sent[:, 0], pair.mean(1), rtol=1e-12)
     assert torch.equal(sent[:, 0], one.uploads(turn(1))[:, 0])
@@ -46,7 +46,7 @@ def test_a_one_sided_client_sends_the_point_itself_and_one_step_beside_it():
 
 
 def test_a_replicas_queries_do_not_depend_on_the_stack():
-    both = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(0, 5))
-    alone = QueryingClient(1, queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(5,))
+    both = QueryingClient(queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(0, 5))
+    alone = QueryingClient(queries=2, smoothing=0.1, steps_per_pass=2, seed=0, replicas=(5,))
     for t in range(4):
         assert torch.equal(both.uploads(turn(t))[1], alone.uploads(turn(t, replicas=1))[0])
