@@ -53,8 +53,7 @@ def prv(asked: Question) -> Number | Refusal:
     if isinstance(view, Refusal):
         return view
     answer = prv_directions(
-        kinds=view.kinds,
-        parts=view.parts,
+        view.directions,
         certain_mu=math.hypot(*view.certain),
         delta=asked.delta,
         fast=asked.fast,
@@ -204,7 +203,7 @@ class _Renyi(NamedTuple):
 
 def _sampled_renyi(kind: PairKind, view: SampledView, delta: float) -> _Renyi:
     """Return one direction's answer, infinite at very low noise."""
-    moments = sampled_moments(kind, view.parts, certain_mu=math.hypot(*view.certain), delta=delta)
+    moments = sampled_moments(view.directions[kind], certain_mu=math.hypot(*view.certain), delta=delta)
     epsilon = math.inf if moments is None else moments.epsilon(delta)
     if moments is None or not epsilon < moments.ceiling:
         return _Renyi(epsilon, None, math.inf, kind)
@@ -246,8 +245,8 @@ def rdp(asked: Question) -> Number | Refusal:
         epsilon, order = epsilon_of_moments(_ORDERS, moments, asked.delta)
         forms.append(_Renyi(epsilon, order, float(moments[np.searchsorted(_ORDERS, order)]), None))
     view = asked.amplified
-    if isinstance(view, SampledView) and (view.parts or not forms):
-        answers = [_sampled_renyi(kind, view, asked.delta) for kind in view.kinds]
+    if isinstance(view, SampledView) and (view.rounds or not forms):
+        answers = [_sampled_renyi(kind, view, asked.delta) for kind in view.directions]
         forms.append(max(answers, key=lambda answer: answer.epsilon))
     found = min(forms, key=lambda answer: answer.epsilon)
     if not found.epsilon < LARGEST_EPSILON:
@@ -290,13 +289,13 @@ def _most(part: Participation, tail: float) -> int:
 def _sampled_steps(view: SampledView, delta: float) -> list[Steps]:
     """Return the steps at delta/2 in all; a certain Gaussian counts as one, unsampled."""
     certain = [mu for mu in view.certain if mu > 0.0]
-    share = delta / 2.0 / (sum(part.rounds for part in view.parts) + len(certain))
+    share = delta / 2.0 / (sum(count for _, count in view.rounds) + len(certain))
     steps = [Steps(epsilon=epsilon_from_mu(mu, share), delta=share, count=1, mu=mu) for mu in certain]
-    for part in view.parts:
-        mu = 1.0 / part.noise
-        plain = epsilon_from_mu(mu, min(share / part.rate, 0.5))
-        amplified = math.log1p(part.rate * math.expm1(plain)) if plain < 700.0 else plain + math.log(part.rate)
-        steps.append(Steps(epsilon=amplified, delta=share, count=part.rounds, mu=mu, rate=part.rate))
+    for pair, count in view.rounds:
+        mu = 1.0 / pair.noise
+        plain = epsilon_from_mu(mu, min(share / pair.rate, 0.5))
+        amplified = math.log1p(pair.rate * math.expm1(plain)) if plain < 700.0 else plain + math.log(pair.rate)
+        steps.append(Steps(epsilon=amplified, delta=share, count=count, mu=mu, rate=pair.rate))
     return steps
 
 
@@ -325,7 +324,7 @@ def advanced_composition(asked: Question) -> Number | Refusal:
     if asked.neighbours != "add-remove":
         forms.append((_known_steps(asked), "known ids"))
     view = asked.amplified
-    if isinstance(view, SampledView) and "remove" in view.kinds and (view.parts or not forms):
+    if isinstance(view, SampledView) and "remove" in view.directions and (view.rounds or not forms):
         forms.append((_sampled_steps(view, asked.delta), "amplified by Poisson sampling"))
     found = [(_composed(steps, asked.delta), steps, how) for steps, how in forms]
     epsilon, steps, how = min(found, key=lambda form: form[0])

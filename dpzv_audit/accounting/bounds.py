@@ -9,9 +9,9 @@ from functools import cached_property
 
 from dpzv_audit.accounting.gaps import GAPS, NO_NUMBER, Cell, cell_of, gaps_of
 from dpzv_audit.accounting.gaussian import Participation
-from dpzv_audit.accounting.prv import SampledRounds
+from dpzv_audit.accounting.prv import Rounds
 from dpzv_audit.accounting.release import REPLACES, AnyRelease, Release, relevant_parts
-from dpzv_audit.accounting.sampled import PairKind
+from dpzv_audit.accounting.sampled import PairKind, SampledGaussian
 from dpzv_audit.errors import check_probability
 from dpzv_audit.findings import AdversaryName, EpsilonRange, NeighbourRelation, UpperBound
 
@@ -117,8 +117,10 @@ class Question:
             return NO_NOISE
         if self.adversary == "malicious-client":
             return Refusal("a malicious client does not sample as it is told")
-        random, certain = [], []
         replaced = neighbours in REPLACES
+        kinds: tuple[PairKind, ...] = ("replace",) if replaced else ("remove", "add")
+        directions: dict[PairKind, list[Rounds]] = {kind: [] for kind in kinds}
+        certain = []
         amplified = ("poisson", "uniform") if replaced else ("poisson",)
         if not any(part.sampler in amplified for part in parts):
             return _no_accountant(part.sampler for part in parts)
@@ -136,11 +138,11 @@ class Question:
             elif part.participation_cap is not None and part.participation_cap < part.rounds:
                 return Refusal(f"a participation cap makes the sampling no longer {part.sampler}")
             else:
-                fixed_size = part.sampler == "uniform"
-                noise = (2.0 if replaced and not fixed_size else 1.0) / mu
-                random.append(SampledRounds(rate=part.rate, noise=noise, rounds=part.rounds, fixed_size=fixed_size))
-        kinds: tuple[PairKind, ...] = ("replace",) if replaced else ("remove", "add")
-        return SampledView(kinds=kinds, parts=tuple(random), certain=tuple(certain))
+                for kind, rounds in directions.items():
+                    of = "fixed-size" if part.sampler == "uniform" else kind
+                    noise = (2.0 if of == "replace" else 1.0) / mu
+                    rounds.append(Rounds(SampledGaussian(kind=of, rate=part.rate, noise=noise), part.rounds))
+        return SampledView({kind: tuple(rounds) for kind, rounds in directions.items()}, tuple(certain))
 
     @property
     def own_gaps(self) -> tuple[str, ...]:
@@ -255,13 +257,17 @@ def fixed_participations(release: Release, adversary: AdversaryName) -> int | No
     return release.fixed_participations
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SampledView:
-    """A release as amplification by sampling takes it: pairs to compose, random rounds, a certain mu."""
+    """A release as amplification by sampling takes it: the random rounds in each direction, and certain mus."""
 
-    kinds: tuple[PairKind, ...]
-    parts: tuple[SampledRounds, ...]
+    directions: dict[PairKind, tuple[Rounds, ...]]
     certain: tuple[float, ...]
+
+    @property
+    def rounds(self) -> tuple[Rounds, ...]:
+        """Return the random rounds of the first direction; those of another have the same rates and noise."""
+        return next(iter(self.directions.values()))
 
 
 def _no_accountant(samplers: Iterable[str]) -> Refusal:

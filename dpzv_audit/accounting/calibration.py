@@ -198,7 +198,7 @@ def calibrate(
         spent = f" is {cost(easiest):.6g}" if math.isfinite(cost(easiest)) else ""
         return answer(None, f"cannot be reached: the tightest sound epsilon {even}{spent}")
     view = Question(release, adversary, neighbours, delta).amplified
-    composed = isinstance(view, SampledView) and bool(view.parts)
+    composed = isinstance(view, SampledView) and bool(view.rounds)
     within = f" (to {_COMPOSED:.1%}, where composition is needed)" if composed else ""
     if unknown == "sigma":
         unit = release.sigma_unit

@@ -14,10 +14,11 @@ exp(T ln(1 + (F - 1))) with F - 1 computed as such, so that rare large losses do
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,41 +46,12 @@ DELTA_ERROR = 1e-4
 AGREE = 1e-9
 """Rounding that two bounds may differ by without a contradiction."""
 
-_STEP: dict[PairKind, float] = {"remove": 1.0, "add": 1.0, "replace": 2.0, "fixed-size": 1.0}
-"""How far a batch that certainly holds the record moves, in what its noise is a multiple of."""
 
+class Rounds(NamedTuple):
+    """So many rounds of one pair, each with a batch of its own."""
 
-@dataclass(frozen=True, kw_only=True)
-class SampledRounds:
-    """`rounds` T >= 1 at sampling `rate` r in (0, 1] with noise multiplier `noise` z > 0.
-
-    The noise is a multiple of ONE contribution c; with `fixed_size` of the step 2c by which a record replaced moves a
-    batch.
-    """
-
-    rate: float
-    noise: float
+    pair: SampledGaussian
     rounds: int
-    fixed_size: bool = False
-    """Batches of exactly B records: the pair is `fixed-size`, which dominates in both directions."""
-
-    def __post_init__(self) -> None:
-        check_count("rounds", self.rounds)
-        check_positive("noise", self.noise)
-        if not 0.0 < self.rate <= 1.0:
-            raise InputError("must lie in (0, 1]", "rate", self.rate)
-
-    def kind(self, asked: PairKind) -> PairKind:
-        """Return the kind of pair that these rounds have in a composition of `asked` pairs."""
-        return "fixed-size" if self.fixed_size else asked
-
-    def pair(self, asked: PairKind) -> SampledGaussian:
-        """Return the pair of one of these rounds."""
-        return SampledGaussian(kind=self.kind(asked), rate=self.rate, noise=self.noise)
-
-    def certain_mu(self, asked: PairKind) -> float:
-        """Return the mu of one round that certainly holds the record."""
-        return _STEP[self.kind(asked)] / self.noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,29 +64,30 @@ class PrvAnswer:
 
 def prv_epsilon(*, kind: PairKind, rate: float, noise: float, rounds: int, delta: float) -> PrvAnswer:
     """Return epsilon of `rounds` sampled Gaussian rounds at `delta`, for one pair; see `prv_composition`."""
-    part = SampledRounds(rate=rate, noise=noise, rounds=rounds, fixed_size=kind == "fixed-size")
-    return prv_composition(kind=kind, parts=(part,), delta=delta)
+    if not 0.0 < rate <= 1.0:
+        raise InputError("must lie in (0, 1]", "rate", rate)
+    pair = SampledGaussian(kind=kind, rate=rate, noise=check_positive("noise", noise))
+    return prv_composition((Rounds(pair, check_count("rounds", rounds)),), delta=delta)
 
 
 def prv_directions(
+    directions: Mapping[PairKind, tuple[Rounds, ...]],
     *,
-    kinds: Sequence[PairKind],
-    parts: tuple[SampledRounds, ...],
     delta: float,
     certain_mu: float = 0.0,
     fast: bool = False,
     enough: float | None = None,
 ) -> PrvAnswer:
-    """Return the largest epsilon at `delta` over the pairs of `kinds`, each as `prv_composition` has it.
+    """Return the largest epsilon at `delta` of the rounds in `directions`, each as `prv_composition` has it.
 
-    Nothing is composed where `fast`, where the certified bounds of all pairs decide (both sides of `enough`, or a lower
-    one past the vacuous limit), or where a pair's certified bound cannot change the maximum.
+    Nothing is composed where `fast`, where the certified bounds of all directions decide (both sides of `enough`, or a
+    lower one past the vacuous limit), or where a direction's certified bound cannot change the maximum.
     """
 
     def answer(kind: PairKind, *, fast: bool) -> PrvAnswer:
-        return prv_composition(kind=kind, parts=parts, delta=delta, certain_mu=certain_mu, fast=fast)
+        return prv_composition(directions[kind], delta=delta, certain_mu=certain_mu, fast=fast)
 
-    found = {kind: answer(kind, fast=True) for kind in kinds}
+    found = {kind: answer(kind, fast=True) for kind in directions}
     whole = _larger(found.values())
     if whole.epsilon.lower > VACUOUS:
         return replace(whole, note="vacuous (> 100): certified bounds, not composed")
@@ -122,7 +95,7 @@ def prv_directions(
         return whole
     if enough is not None and (whole.epsilon.upper <= enough or whole.epsilon.lower > enough):
         return replace(whole, note="certified bound, which decides: not composed")
-    for kind in sorted(kinds, key=lambda kind: -found[kind].epsilon.upper):
+    for kind in sorted(directions, key=lambda kind: -found[kind].epsilon.upper):
         if found[kind].epsilon.upper > max(other.epsilon.lower for other in found.values()):
             found[kind] = answer(kind, fast=False)
     return _larger(found.values())
@@ -141,7 +114,7 @@ def _larger(answers: Iterable[PrvAnswer]) -> PrvAnswer:
 
 @lru_cache(maxsize=256)
 def prv_composition(
-    *, kind: PairKind, parts: tuple[SampledRounds, ...], delta: float, certain_mu: float = 0.0, fast: bool = False
+    parts: tuple[Rounds, ...], *, delta: float, certain_mu: float = 0.0, fast: bool = False
 ) -> PrvAnswer:
     """Return epsilon at `delta` of independently sampled `parts` and one Gaussian release of `certain_mu`.
 
@@ -151,12 +124,12 @@ def prv_composition(
     where composition contradicts a certified bound.
     """
     check_probability("delta", delta)
-    mu = math.hypot(certain_mu, *(math.sqrt(p.rounds) * p.certain_mu(kind) for p in parts if p.rate == 1.0))
-    random = tuple(part for part in parts if part.rate < 1.0)
+    mu = math.hypot(certain_mu, *(math.sqrt(count) * pair.certain_mu for pair, count in parts if pair.rate == 1.0))
+    random = tuple(part for part in parts if part.pair.rate < 1.0)
     if not random:
         exact = exactly(epsilon_from_mu(mu, delta))
         return PrvAnswer(epsilon=exact, note="every record is in every batch: exact Gaussian")
-    lower, certified = _certified(kind, random, mu, delta)
+    lower, certified = _certified(random, mu, delta)
     least = min(lower, certified)
 
     def alone(why: str) -> PrvAnswer:
@@ -168,15 +141,14 @@ def prv_composition(
         return alone("vacuous (> 100): certified bounds, not composed")
     if fast:
         return alone("certified bound, not composed (fast)")
-    rounds = _rounds(kind, random, mu, DELTA_ERROR * delta)
+    rounds = _with_moments(random, mu, delta)
     if rounds is None:
         return alone("certified bound alone: the noise is too low to compose")
-    moments = composed_moments([(part.moments, part.count) for part in rounds])
-    answer = compose(rounds, moments, delta=delta, delta_error=DELTA_ERROR * delta, certified=certified)
+    answer = compose(rounds, delta=delta, delta_error=DELTA_ERROR * delta, certified=certified)
     if answer is None:
         return alone("certified bound alone: a mesh that decides anything would not fit")
     if answer.lower > certified * (1.0 + AGREE) + AGREE or answer.upper < lower * (1.0 - AGREE) - AGREE:
-        raise _disagreement(answer.lower, certified, kind, parts, delta)
+        raise _disagreement(answer.lower, certified, parts, delta)
     least = max(answer.lower, least)
     estimate = max(min(answer.estimate, certified), least)
     vacuous = "vacuous (> 100); " if least > VACUOUS else ""
@@ -187,56 +159,52 @@ def prv_composition(
 
 
 @lru_cache(maxsize=256)
-def _certified(
-    kind: PairKind, random: tuple[SampledRounds, ...], certain_mu: float, delta: float
-) -> tuple[float, float]:
+def _certified(random: tuple[Rounds, ...], certain_mu: float, delta: float) -> tuple[float, float]:
     """Return certified lower and upper bounds on epsilon without composition; `AuditError` where they contradict."""
-    known = [Participation(mu=p.certain_mu(kind), rounds=p.rounds, rate=p.rate, fixed=None) for p in random]
+    known = [Participation(mu=pair.certain_mu, rounds=count, rate=pair.rate, fixed=None) for pair, count in random]
     upper = participations_epsilon(known, delta=delta, certain_mu=certain_mu).upper
-    moments = sampled_moments(kind, random, certain_mu=certain_mu, delta=delta)
+    moments = sampled_moments(random, certain_mu=certain_mu, delta=delta)
     if moments is not None:
         upper = min(upper, moments.epsilon(delta))
     # Who sees all parts sees the best of them.
-    lower = max(certified_lower(part.pair(kind), part.rounds, delta) for part in random)
+    lower = max(certified_lower(pair, count, delta) for pair, count in random)
     if certain_mu > 0.0:
         lower = max(lower, epsilon_from_mu(certain_mu, delta))
     if lower > upper * (1.0 + AGREE) + AGREE:
-        raise _disagreement(lower, upper, kind, random, delta)
+        raise _disagreement(lower, upper, random, delta)
     return lower, upper
 
 
-def sampled_moments(
-    kind: PairKind, parts: Sequence[SampledRounds], *, certain_mu: float, delta: float
-) -> LossMoments | None:
+def sampled_moments(parts: Sequence[Rounds], *, certain_mu: float, delta: float) -> LossMoments | None:
     """Return the moments of all `parts` (rates below 1) and `certain_mu` together; None at very low noise."""
-    rounds = _rounds(kind, parts, certain_mu, DELTA_ERROR * delta)
-    return composed_moments([(part.moments, part.count) for part in rounds]) if rounds else None
+    rounds = _with_moments(parts, certain_mu, delta)
+    return _joint(rounds) if rounds else None
 
 
-def _rounds(
-    kind: PairKind, random: Sequence[SampledRounds], certain_mu: float, delta_error: float
-) -> list[Rounds] | None:
-    """Return every part with its moments, the certain Gaussian one too; None where one has too little noise."""
-    pairs = [(part.pair(kind), part.rounds) for part in random]
+def _with_moments(random: Sequence[Rounds], certain_mu: float, delta: float) -> list[tuple[Rounds, LossMoments]] | None:
+    """Return all parts, the certain Gaussian too, with one round's moments; None where one has too little noise."""
+    parts = list(random)
     if certain_mu > 0.0:
-        pairs.append((SampledGaussian(kind="remove", rate=1.0, noise=1.0 / certain_mu), 1))
-    outside = delta_error / (1e3 * sum(count for _, count in pairs))
+        parts.append(Rounds(SampledGaussian(kind="remove", rate=1.0, noise=1.0 / certain_mu), 1))
+    outside = DELTA_ERROR * delta / (1e3 * sum(part.rounds for part in parts))
     found = []
-    for pair, count in pairs:
-        moments = loss_moments(pair, outside=outside)
+    for part in parts:
+        moments = loss_moments(part.pair, outside=outside)
         if moments is None:
             return None
-        found.append(Rounds(pair=pair, moments=moments, count=count))
+        found.append((part, moments))
     return found
 
 
-def _disagreement(
-    lower: float, upper: float, kind: PairKind, parts: Sequence[SampledRounds], delta: float
-) -> AuditError:
-    described = ", ".join(f"r = {p.rate:.6g}, z = {p.noise:.6g}, T = {p.rounds}" for p in parts)
+def _joint(rounds: Iterable[tuple[Rounds, LossMoments]]) -> LossMoments:
+    return composed_moments([(moments, part.rounds) for part, moments in rounds])
+
+
+def _disagreement(lower: float, upper: float, parts: Sequence[Rounds], delta: float) -> AuditError:
+    described = ", ".join(f"{one.kind}, r = {one.rate:.6g}, z = {one.noise:.6g}, T = {count}" for one, count in parts)
     return AuditError(
         f"accountants disagree: one says epsilon >= {lower:.6g}, a certified bound says <= {upper:.6g} "
-        f"({kind}, {described}, delta = {delta:.3g})"
+        f"({described}, delta = {delta:.3g})"
     )
 
 
@@ -250,15 +218,6 @@ _PASSES = 8
 _PIECE = 2**17
 _COARSER, _LARGE = 8.0, 2**18
 """A mesh that would have more than _COARSER x _LARGE points is tried out with so many fewer first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rounds:
-    """So many rounds of one pair, with the moments of one of them."""
-
-    pair: SampledGaussian
-    moments: LossMoments
-    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,48 +248,31 @@ class _Tail:
         return math.exp(min(self.log_scale - self.order * (epsilon - self.near), 700.0))
 
 
-class _Truncated:
-    """A privacy random variable as `prv-accountant` discretises it: cut to the window of its moments, with its mean."""
+def _cell_masses(
+    pair: SampledGaussian, losses: tuple[float, float], left: NDArray[Any], right: NDArray[Any]
+) -> FloatArray:
+    """Return P's masses of adjacent cells, cut to `losses`: right[i] is left[i + 1], so the edges are computed once.
 
-    pm_inf = 0.0
-
-    def __init__(self, pair: SampledGaussian, moments: LossMoments) -> None:
-        self._pair = pair
-        # Where the loss saturates, much of P has the least or the most loss in floats: the window must hold all of it.
-        least, most = moments.floor, moments.ceiling
-        self._losses = least - 1e-9 * abs(least) - 1e-12, most + 1e-9 * abs(most)
-        self._mean = moments.mean
-
-    def probability(self, left: NDArray[Any], right: NDArray[Any]) -> FloatArray:
-        """Return the mass of adjacent cells: right[i] is left[i + 1], so the edges are computed once.
-
-        Differences of P(L <= t) left of 0 and of P(L > t) right of it: the small ones keep their digits.
-        """
-        edges = np.empty(len(left) + 1)
-        edges[:-1], edges[-1] = left, right[-1]
-        np.clip(edges, *self._losses, out=edges)
-        masses: FloatArray = np.empty(len(left))
-        turn = int(np.searchsorted(edges, 0.0))
-        # In pieces, so that what is computed on the way takes no memory worth mentioning.
-        for start in (*range(0, turn, _PIECE), *range(turn, len(masses), _PIECE)):
-            stop = min(start + _PIECE, turn if start < turn else len(masses))
-            piece = edges[start : stop + 1]
-            if start < turn:
-                masses[start:stop] = np.diff(self._pair.cdf(piece))
-            else:
-                masses[start:stop] = -np.diff(self._pair.survival(piece))
-        masses /= masses.sum()
-        return masses
-
-    def mean(self) -> float:
-        """Return the mean loss on the window."""
-        return self._mean
+    Differences of P(L <= t) left of 0 and of P(L > t) right of it: the small ones keep their digits.
+    """
+    edges = np.empty(len(left) + 1)
+    edges[:-1], edges[-1] = left, right[-1]
+    np.clip(edges, *losses, out=edges)
+    masses: FloatArray = np.empty(len(left))
+    turn = int(np.searchsorted(edges, 0.0))
+    # In pieces, so that what is computed on the way takes no memory worth mentioning.
+    for start in (*range(0, turn, _PIECE), *range(turn, len(masses), _PIECE)):
+        stop = min(start + _PIECE, turn if start < turn else len(masses))
+        piece = edges[start : stop + 1]
+        masses[start:stop] = np.diff(pair.cdf(piece)) if start < turn else -np.diff(pair.survival(piece))
+    masses /= masses.sum()
+    return masses
 
 
 def compose(
-    parts: Sequence[Rounds], moments: LossMoments, *, delta: float, delta_error: float, certified: float
+    parts: Sequence[tuple[Rounds, LossMoments]], *, delta: float, delta_error: float, certified: float
 ) -> EpsilonRange | None:
-    """Compose `parts`, whose joint moments are `moments`, and read off epsilon at `delta`.
+    """Compose `parts`, each with the moments of one of its rounds, and read off epsilon at `delta`.
 
     `certified` is an upper bound on epsilon. None where no mesh within the limits would say anything.
 
@@ -338,9 +280,9 @@ def compose(
     rounding moves the sum by more than `error` with probability at most delta_error/6 (Hoeffding), counted
     twice; cutting single losses (window) and wrapping the sum around (Chernoff) cost delta_error/4 at most.
     """
-    rounds = sum(part.count for part in parts)
+    moments, rounds = _joint(parts), sum(part.rounds for part, _ in parts)
     mesh_per_error = 1.0 / math.sqrt(rounds / 2.0 * math.log(12.0 / delta_error))
-    single = max(abs(loss) for part in parts for loss in (part.moments.floor, part.moments.ceiling))
+    single = max(abs(loss) for _, one in parts for loss in (one.floor, one.ceiling))
     scale, near, drift, fine, best = certified, certified, 0.0, False, None
     for _ in range(_PASSES):
         order, wrapped, spread = _tilt(moments, near, delta_error, rounds)
@@ -411,7 +353,7 @@ def _grid(reach: float, error: float, mesh_per_error: float) -> tuple[int, float
 
 
 def _composed(
-    parts: Sequence[Rounds], *, mesh: float, size: int, order: float, near: float
+    parts: Sequence[tuple[Rounds, LossMoments]], *, mesh: float, size: int, order: float, near: float
 ) -> tuple[_Tail, float, float]:
     """Return the composed tail, how far the means' corrections moved the grid in all, and the tilted masses' error."""
     from prv_accountant.discretisers import CellCentred
@@ -424,19 +366,25 @@ def _composed(
     t = np.asarray((np.arange(size) - centre) * float(domain.dt()), dtype=np.float64)
     exponent: NDArray[Any] | None = None
     log_scale, moved, rounding = 0.0, 0.0, 1.0
-    for part in parts:
-        variable = _Truncated(part.pair, part.moments)
+    for (pair, count), moments in parts:
+        # Where the loss saturates, much of P has the least or the most loss in floats: the window must hold all of it.
+        least, most = moments.floor, moments.ceiling
+        losses = least - 1e-9 * abs(least) - 1e-12, most + 1e-9 * abs(most)
+        # A privacy random variable as the package discretises it.
+        variable = SimpleNamespace(
+            pm_inf=0.0, mean=partial(float, moments.mean), probability=partial(_cell_masses, pair, losses)
+        )
         try:
             single = CellCentred().discretise(variable, domain)
         except RuntimeError as error:
             raise AuditError(f"prv could not discretise the privacy loss: {error}") from error
         shift = float(single.domain.shifts())
         log_transform, log_moment, spread = _tilted_transform(single.pmf, t, order, centre)
-        log_transform *= part.count
+        log_transform *= count
         exponent = log_transform if exponent is None else exponent + log_transform
-        log_scale += part.count * (log_moment + order * shift)
-        moved += part.count * shift
-        rounding += part.count * spread
+        log_scale += count * (log_moment + order * shift)
+        moved += count * shift
+        rounding += count * spread
         del single, log_transform
     assert exponent is not None
     np.exp(exponent, out=exponent)

@@ -93,6 +93,11 @@ class SampledGaussian:
         """Weight of the component of P at 1 (of `fixed-size`: of U); the rest is at 0."""
         return 0.0 if self.kind == "add" else self.rate
 
+    @property
+    def certain_mu(self) -> float:
+        """Return the mu of one round that certainly holds the record."""
+        return (2.0 if self.kind == "replace" else 1.0) / self.noise
+
     def loss(self, x: FloatArray) -> FloatArray:
         """Return the privacy loss L(x), which increases in x; of `fixed-size` it is 0 between -1/2 and 1/2."""
         up = (2.0 * x - 1.0) / (2.0 * self.noise**2)

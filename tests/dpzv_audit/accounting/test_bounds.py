@@ -32,17 +32,18 @@ def test_what_is_not_sampled_counts_in_full(count):
         for relation, z, kinds in (("zero-out", 3.0, ("remove", "add")), ("replace-record", 1.5, ("replace",))):
             view = sampled_view(Composition(parts), "release", relation)
             assert math.hypot(*view.certain) == pytest.approx(math.sqrt(count) / z, rel=1e-14)
-            assert view.kinds == kinds
+            assert tuple(view.directions) == kinds
             # The noise of what is sampled is against ONE contribution, also where the record has two.
-            assert [(p.rate, p.rounds) for p in view.parts] == [(0.02, 300)]
-            assert view.parts[0].noise == pytest.approx(3.0, rel=1e-14)
+            for kind, rounds in view.directions.items():
+                assert [(pair.kind, pair.rate, rounds) for pair, rounds in rounds] == [(kind, 0.02, 300)]
+                assert rounds[0].pair.noise == pytest.approx(3.0, rel=1e-14)
 
 
 def test_what_happens_whatever_the_batches_counts_in_every_part():
     parts = Composition((release(server_mu=0.3), release(whole_data_rounds=16)))
     view = sampled_view(parts, "release", "zero-out")
     assert math.hypot(*view.certain) == pytest.approx(math.hypot(0.3, 4.0 / 3.0), rel=1e-14)
-    assert len(view.parts) == 2
+    assert len(view.rounds) == 2
 
 
 def test_what_no_sampling_amplifies_is_refused():
@@ -58,7 +59,7 @@ def test_what_no_sampling_amplifies_is_refused():
         assert words in refused.reason
     assert "malicious" in sampled_view(release(), "malicious-client", "zero-out").reason
     # A cap that nothing can reach changes nothing.
-    assert sampled_view(release(participation_cap=300), "release", "zero-out").parts[0].rounds == 300
+    assert sampled_view(release(participation_cap=300), "release", "zero-out").rounds[0].rounds == 300
 
 
 def test_a_malicious_client_takes_part_as_often_as_the_cap_allows():

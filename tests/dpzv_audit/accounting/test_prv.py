@@ -1,5 +1,6 @@
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,11 +9,17 @@ from hypothesis import strategies as st
 
 from dpzv_audit.accounting import epsilon_from_mu
 from dpzv_audit.accounting.gaussian import Participation, participations_epsilon
-from dpzv_audit.accounting.prv import SampledRounds, prv_composition, prv_directions, prv_epsilon
+from dpzv_audit.accounting.prv import Rounds, prv_composition, prv_directions, prv_epsilon
 from dpzv_audit.accounting.sampled import SampledGaussian, certified_lower, composed_moments, loss_moments
 from dpzv_audit.errors import InputError
 
 KINDS = ("remove", "add", "replace")
+
+
+def sampled(kind, rate, noise, rounds):
+    return Rounds(SampledGaussian(kind=kind, rate=rate, noise=noise), rounds)
+
+
 pairs = st.builds(
     SampledGaussian,
     kind=st.sampled_from(KINDS),
@@ -241,9 +248,7 @@ def test_beyond_double_precision_the_certified_bound_answers_and_says_so():
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_that_saturate_keep_their_mass(kind):
     # at z = 0.05 the loss is the same in every digit over most of P; 1.0 is the mu of a release beside it
-    answer = prv_composition(
-        kind=kind, parts=(SampledRounds(rate=0.002, noise=0.05, rounds=1),), certain_mu=1.0, delta=2.1e-3
-    )
+    answer = prv_composition((sampled(kind, 0.002, 0.05, 1),), certain_mu=1.0, delta=2.1e-3)
     assert "composed, error" in answer.note
     assert 2.0 < answer.epsilon.lower <= answer.epsilon.estimate <= answer.epsilon.upper < 4.0
 
@@ -257,10 +262,10 @@ def test_a_delta_that_equals_a_probability_is_no_contradiction():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_certain_is_the_least_that_there_is(kind):
-    part = SampledRounds(rate=1e-9, noise=1.0, rounds=10)
+    part = sampled(kind, 1e-9, 1.0, 10)
     alone = epsilon_from_mu(1.5, 1e-5)
     for fast in (True, False):
-        found = prv_composition(kind=kind, parts=(part,), certain_mu=1.5, delta=1e-5, fast=fast).epsilon
+        found = prv_composition((part,), certain_mu=1.5, delta=1e-5, fast=fast).epsilon
         assert alone * (1 - 1e-9) <= found.lower <= alone * (1 + 1e-5)
         assert alone <= found.upper
 
@@ -277,21 +282,19 @@ def test_one_round_of_removal_has_a_closed_form(rate, noise):
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0 + 1e-9, math.nan])
 def test_a_rate_that_is_no_probability_is_refused(rate):
     with pytest.raises(InputError, match="rate is"):
-        SampledRounds(rate=rate, noise=1.0, rounds=10)
+        prv_epsilon(kind="remove", rate=rate, noise=1.0, rounds=10, delta=1e-5)
 
 
 def test_several_parts_compose():
-    one = SampledRounds(rate=0.01, noise=1.0, rounds=300)
-    halves = tuple(SampledRounds(rate=0.01, noise=1.0, rounds=r) for r in (100, 200))
     for kind in KINDS:
-        whole = prv_composition(kind=kind, parts=(one,), delta=1e-5).epsilon
-        split = prv_composition(kind=kind, parts=halves, delta=1e-5).epsilon
+        one = sampled(kind, 0.01, 1.0, 300)
+        whole = prv_composition((one,), delta=1e-5).epsilon
+        split = prv_composition(tuple(sampled(kind, 0.01, 1.0, r) for r in (100, 200)), delta=1e-5).epsilon
         assert split.estimate == pytest.approx(whole.estimate, rel=1e-3)
         # another phase costs more, and a Gaussian release beside it too
-        other = (one, SampledRounds(rate=0.05, noise=2.0, rounds=50))
-        both = prv_composition(kind=kind, parts=other, delta=1e-5).epsilon
+        both = prv_composition((one, sampled(kind, 0.05, 2.0, 50)), delta=1e-5).epsilon
         assert both.lower > whole.upper
-        beside = prv_composition(kind=kind, parts=(one,), certain_mu=0.5, delta=1e-5).epsilon
+        beside = prv_composition((one,), certain_mu=0.5, delta=1e-5).epsilon
         assert beside.lower > max(whole.upper, epsilon_from_mu(0.5, 1e-5))
 
 
@@ -310,11 +313,10 @@ def test_heterogeneous_composition_agrees_with_an_independent_accountant(replace
     theirs = loss(1.0, 0.02).self_compose(200).compose(loss(3.0, 0.2).self_compose(40))
     # one certain Gaussian of mu = 0.4: noise 2.5 against add-remove, 5 against twice the contribution
     theirs = theirs.compose(loss(5.0 if replace else 2.5, 1.0)).get_epsilon_for_delta(1e-6)
-    parts = (SampledRounds(rate=0.02, noise=1.0, rounds=200), SampledRounds(rate=0.2, noise=3.0, rounds=40))
-    found = [
-        prv_composition(kind=kind, parts=parts, certain_mu=0.4, delta=1e-6).epsilon
-        for kind in (("replace",) if replace else ("remove", "add"))
-    ]
+    found = []
+    for kind in ("replace",) if replace else ("remove", "add"):
+        parts = sampled(kind, 0.02, 1.0, 200), sampled(kind, 0.2, 3.0, 40)
+        found.append(prv_composition(parts, certain_mu=0.4, delta=1e-6).epsilon)
     assert max(e.lower for e in found) <= theirs <= max(e.upper for e in found) + 241 * 2e-4
     assert max(e.estimate for e in found) == pytest.approx(theirs, rel=1e-3)
 
@@ -334,13 +336,13 @@ def test_certified_lower_bound_is_tight_where_one_round_decides():
 
 
 def test_enough_composes_only_where_the_certified_bounds_do_not_decide():
-    about = {"kinds": ("remove", "add"), "parts": (SampledRounds(rate=0.05, noise=0.6, rounds=400),), "delta": 1e-5}
-    fast, whole = prv_directions(**about, fast=True), prv_directions(**about)
+    ask = partial(prv_directions, {kind: (sampled(kind, 0.05, 0.6, 400),) for kind in ("remove", "add")}, delta=1e-5)
+    fast, whole = ask(fast=True), ask()
     assert fast.epsilon.lower < whole.epsilon.lower <= whole.epsilon.upper < fast.epsilon.upper
     between = 0.5 * (fast.epsilon.upper + whole.epsilon.upper)
-    assert prv_directions(**about, enough=between) == whole
+    assert ask(enough=between) == whole
     for claimed in (fast.epsilon.upper * 1.01, fast.epsilon.lower * 0.99):
-        decided = prv_directions(**about, enough=claimed)
+        decided = ask(enough=claimed)
         assert decided.epsilon == fast.epsilon
         assert "composed, error" not in decided.note
     assert "decides" in decided.note
