@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpzv_audit.errors import AuditError, InputError
-from dpzv_audit.runs import environment, json_text
+from dpzv_audit.runs import cpu_features, json_text, version_of
 from dpzv_audit.store import Store
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.core.method import Run
@@ -31,7 +32,10 @@ def run_key(facts: Mapping[str, object]) -> str:
 
 
 class FileCheckpoints:
-    """Keeps the checkpoint of run `key` as `folder`/`key`.safetensors; takes it up only when `resume` is set."""
+    """Keeps the checkpoint of run `key` as `folder`/`key`.safetensors; takes it up only when `resume` is set.
+
+    `epochs` counts those that are kept so far; of a run in stacks, those of the one stack that was tried first.
+    """
 
     def __init__(self, folder: Path, key: str, *, resume: bool) -> None:
         self.path = folder / f"{key}.safetensors"
@@ -40,7 +44,6 @@ class FileCheckpoints:
         self._noise_key = NoiseKeyFile(folder / f"{key}.noise-key", resume=resume)
         self._stacks: list[FileCheckpoints] = []
         self.epochs = 0
-        """Epochs that are kept so far; of a run in stacks, those of the one stack that was tried first."""
         self._resumed_at = 0
 
     def of_stack(self, first: int, last: int, trainings: int) -> FileCheckpoints:
@@ -241,13 +244,12 @@ def arithmetic(device: str) -> dict[str, str | int | bool | None]:
     """
     import torch
 
-    facts = environment([])
     found = {
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
-        "dpzv-audit": facts["dpzv_audit"],
+        "dpzv-audit": version_of("dpzv-audit"),
         "threads": torch.get_num_threads(),
-        "processor": f"{facts['machine']} {facts['cpu_features']}",
-        **{package: facts["packages"][package] for package in ("torch", "numpy", "scipy")},
+        "processor": f"{platform.machine()} {cpu_features()}",
+        **{package: version_of(package) for package in ("torch", "numpy", "scipy")},
     }
     if device.startswith("cuda"):
         found |= {

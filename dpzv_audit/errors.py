@@ -137,6 +137,7 @@ def check_count(name: str, value: int, *, least: int = 1, most: float = math.inf
     return int(value)
 
 
+# What pydantic says of a value, and our words for it; the first that fits goes first.
 _PLAIN = {
     "Value error, ": "",
     "Input should be": "must be",
@@ -154,7 +155,6 @@ _PLAIN = {
     "a valid string": "a word",
     "a valid tuple": "a list, such as [1, 1, 2]",
 }
-"""What pydantic says of a value, and our words for it; the first that fits goes first."""
 
 
 def plain_rule(message: str) -> str:
@@ -183,13 +183,12 @@ def unknown_name(what: str, given: str, known: Iterable[str], of: str = "") -> I
     return InputError(f": {hint}must be one of {', '.join(names)}{of}", what, given)
 
 
+# What may begin a command to the service that keeps the log of a CI run.
+#
+# GitHub obeys a line that begins with "::NAME ...::", after spaces too, and "##[NAME]" anywhere in a line; Azure obeys
+# "##vso[NAME]", TeamCity "##teamcity[NAME]". GitLab's commands need a carriage return and an escape character, which
+# the tool never prints as they are.
 _COMMAND = re.compile(r"#(?=#[A-Za-z]*\[)|:(?=:)")
-"""What may begin a command to the service that keeps the log of a CI run.
-
-GitHub obeys a line that begins with "::NAME ...::", after spaces too, and "##[NAME]" anywhere in a line; Azure obeys
-"##vso[NAME]", TeamCity "##teamcity[NAME]". GitLab's commands need a carriage return and an escape character, which the
-tool never prints as they are.
-"""
 
 
 def inert(text: str) -> str:

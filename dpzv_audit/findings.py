@@ -97,7 +97,8 @@ class UpperBound:
 
     `epsilon` is None when there is no bound or it is undefined; `gap` then names why. A bound with
     `sound=False` carries in `gap` the name of the proof gap it rests on (see the accounting
-    documentation) and in `epsilon` the number it would be without that gap.
+    documentation) and in `epsilon` the number it would be without that gap. `mu` is the Gaussian-DP
+    parameter where the bound is a Gaussian trade-off curve, else None.
     """
 
     accountant: str
@@ -109,7 +110,6 @@ class UpperBound:
     gap: str | None = None
     note: str = ""
     mu: float | None = None
-    """Gaussian-DP parameter where the bound is a Gaussian trade-off curve, else None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +118,7 @@ class EmpiricalBound:
 
     `claim_kind` says what the bound can refute: a claim about (epsilon, delta), or one about a trade-off
     curve. `assumes` names the assumption under which an epsilon of the second kind holds, or is "".
+    `ceiling` is the largest epsilon this estimator could certify from as many scores (perfect separation).
     """
 
     name: str
@@ -133,7 +134,6 @@ class EmpiricalBound:
     n_in: int
     n_out: int
     ceiling: float
-    """The largest epsilon this estimator could certify from as many scores (perfect separation)."""
 
 
 def to_jsonable(value: Any) -> Any:

@@ -48,8 +48,7 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
             version = np.lib.format.read_magic(stream)
             if version not in ((1, 0), (2, 0)):
                 raise ValueError
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(stream)
+            shape, fortran, dtype = getattr(np.lib.format, f"read_array_header_{version[0]}_0")(stream)
     except (OSError, zipfile.BadZipFile, zlib.error):
         raise
     # The header is a Python literal, which numpy tokenises and parses: each step fails in ways of its own.

@@ -40,17 +40,18 @@ class PrivacyAudit:
     """Puts claims to the test; one for each test, which spends its share of alpha claim by claim."""
 
     def __init__(self, alpha: float, tests: int, name: str) -> None:
-        self._alpha, self._tests, self._name = alpha, tests, name
-        self._calls = 0
+        self._alpha, self._name, self._calls = alpha / max(1, tests), name, 0
 
     def verdict(self, **claim: Any) -> ClaimVerdict:
         """Return the verdict on a claim, given as to `dpzv_audit.verify_claim`, and fail nothing."""
         check_not_shadowed()
-        from dpzv_audit.claims.api import spent_evenly, verify_claim
+        from dpzv_audit.claims.api import verify_claim
+        from dpzv_audit.claims.ledger import level_of
 
         self._calls += 1
         claim.setdefault("name", self._name)
-        claim.setdefault("alpha", spent_evenly(self._alpha, self._tests, self._calls))
+        # The test's share of alpha is spent claim by claim as a ledger spends its alpha look by look.
+        claim.setdefault("alpha", level_of(self._calls, self._alpha))
         return verify_claim(**claim)
 
     def __call__(self, *, allow_overclaimed: bool = False, strict: bool = False, **claim: Any) -> ClaimVerdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn
 
 from dpzv_audit.errors import AuditError, InputError
 from dpzv_audit.findings import to_jsonable
@@ -22,8 +23,6 @@ from dpzv_audit.store import partial_folder, private_file, private_folder, remov
 RESULT_FILE = "result.json"
 MEASURED_FILE = "measured.json"
 """What a repeat of the run need not give again: times and memory, kept apart from the result."""
-
-SCHEMA_PREFIX = "dpzv-audit/"
 
 PACKAGE_FOLDERS = frozenset({"attacks", "dpzv_audit", "mechanisms", "reports"})
 """A folder of such a name on the import path can shadow this distribution's packages: none is written to."""
@@ -110,15 +109,15 @@ def load_run(path: Path) -> dict[str, object]:
     """
     file = path / RESULT_FILE if path.is_dir() else path
     if not file.is_file():
-        right = f"a run folder that holds {RESULT_FILE}"
-        raise InputError(f": no such file; must be {right}, such as dpzv-audit attack writes", str(file))
+        right = f"must be a run folder that holds {RESULT_FILE}, such as dpzv-audit attack writes"
+        raise InputError(f": no such file; {right}", str(file))
     value = _json_of(file, "a result that dpzv-audit wrote")
     if not isinstance(value, dict):
         raise InputError(f": holds a JSON {type(value).__name__}, must be an object with a schema", str(file))
     schema = value.get("schema")
-    if not isinstance(schema, str) or not schema.startswith(SCHEMA_PREFIX):
+    if not isinstance(schema, str) or not schema.startswith("dpzv-audit/"):
         found = "has no schema" if schema is None else f"schema is {schema!r}"
-        raise InputError(f': {found}, must start with "{SCHEMA_PREFIX}"', str(file))
+        raise InputError(f': {found}, must start with "dpzv-audit/"', str(file))
     return value
 
 
@@ -163,12 +162,12 @@ def load_measured(folder: Path) -> dict[str, float]:
 
     Raises `InputError` naming the file if it is there and is no JSON object of numbers.
     """
-    file = folder / MEASURED_FILE
+    file, right = folder / MEASURED_FILE, "what dpzv-audit wrote, or be removed"
     if not file.is_file():
         return {}
-    value = _json_of(file, "what dpzv-audit wrote, or be removed")
+    value = _json_of(file, right)
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
-        raise InputError(": is no JSON object of numbers; must be what dpzv-audit wrote, or be removed", str(file))
+        raise InputError(f": is no JSON object of numbers; must be {right}", str(file))
     return value
 
 
@@ -180,26 +179,11 @@ def json_text(value: Any) -> str:
     return json.dumps(to_jsonable(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-class Environment(TypedDict):
-    """What a result may depend on."""
-
-    dpzv_audit: str | None
-    python: str
-    implementation: str
-    platform: str
-    machine: str
-    cpus: int | None
-    cpu_features: dict[str, object]
-    packages: dict[str, str | None]
-    command_line: list[str]
-
-
-def environment(arguments: Sequence[str] | None = None) -> Environment:
+def environment(arguments: Sequence[str] | None = None) -> dict[str, object]:
     """Return what a result may depend on: Python, platform, package versions, processors, command line.
 
-    Versions come from the installed metadata (None where a package is absent), so nothing is imported. `cpu_features`
-    holds the vector instructions that numpy and torch choose their kernels by, of those of the two that are in use:
-    sums of floats differ between kernels in their last bits.
+    Versions come from the installed metadata (None where a package is absent), so nothing is imported. numpy and torch
+    choose their kernels by `cpu_features`: sums of floats differ between kernels in their last bits.
     `arguments` replaces the process's own command line (`sys.argv`), whose program keeps its name alone.
     """
     return {
@@ -209,7 +193,7 @@ def environment(arguments: Sequence[str] | None = None) -> Environment:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
-        "cpu_features": _cpu_features(),
+        "cpu_features": cpu_features(),
         "packages": {name: version_of(name) for name in PACKAGES},
         "command_line": [_program(sys.argv[0]), *sys.argv[1:]] if arguments is None else list(arguments),
     }
@@ -221,7 +205,8 @@ def versions() -> dict[str, str | None]:
     return own | {name: version_of(name) for name in PACKAGES}
 
 
-def _cpu_features() -> dict[str, object]:
+def cpu_features() -> dict[str, object]:
+    """Return the vector instructions in use by those of numpy and torch that are loaded."""
     found: dict[str, object] = {}
     if "numpy" in sys.modules:
         import numpy as np
@@ -270,10 +255,8 @@ def check_out(out: Path) -> None:
 
 
 def _publish(partial: Path, out: Path, name: str) -> Path:
-    number = 1
-    while True:
+    for number in itertools.count(1):
         final = out / (name if number == 1 else f"{name}-{number}")
-        number += 1
         if os.path.lexists(final):
             continue
         try:
@@ -284,7 +267,8 @@ def _publish(partial: Path, out: Path, name: str) -> Path:
                 continue
             raise
         sync(out)
-        return final
+        break
+    return final
 
 
 @contextmanager

@@ -17,10 +17,8 @@ from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+# Signals that follow one sooner than this are taken for the same: who sends SIGTERM often sends SIGHUP beside it.
 _SAME_SIGNAL_SECONDS = 5.0
-"""Signals that follow one sooner than this are taken for the same: who sends SIGTERM often sends SIGHUP beside it."""
-_LATER_SECONDS = 0.05
-"""How long a signal waits that comes while torch is imported, before it is sent again."""
 
 
 @contextmanager
@@ -87,7 +85,7 @@ def _importing_torch(frame: FrameType | None) -> bool:
 
 
 def _send_later(number: int) -> None:
-    timer = threading.Timer(_LATER_SECONDS, os.kill, (os.getpid(), number))
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()
 
@@ -112,10 +110,9 @@ GRACE_SECONDS = 60.0
 """What planning, theory and score files that are there already may take past the end of a budget, together."""
 TRIAL_SECONDS = 60.0
 """What a single run of a user's mechanism may take, unless told otherwise."""
-_AGAIN_SECONDS = 1.0
 _LEAST_SECONDS = 1e-3
+# Deadlines of the blocks that the main thread is in, the innermost last.
 _open: list[float] = []
-"""Deadlines of the blocks that the main thread is in, the innermost last."""
 
 
 class TimeIsUp(BaseException):
@@ -143,8 +140,8 @@ def until(deadline: float | None, raises: type[BaseException] = TimeIsUp) -> Ite
 
     started = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)
-    # Again and again: an exception that is raised while an object is being finalised is lost.
-    left, again = signal.setitimer(signal.ITIMER_REAL, max(deadline - started, _LEAST_SECONDS), _AGAIN_SECONDS)
+    # Again every second: an exception that is raised while an object is being finalised is lost.
+    left, again = signal.setitimer(signal.ITIMER_REAL, max(deadline - started, _LEAST_SECONDS), 1.0)
     _open.append(deadline)
     try:
         yield

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from dpzv_audit.claims.cache import Cache
 from dpzv_audit.claims.file import DEFAULT_ALPHA, ClaimsFile, MechanismClaim, ScoresClaim, one_claim
 from dpzv_audit.claims.gate import ClaimRun, Gate, claim_seed
-from dpzv_audit.claims.ledger import level_of
 from dpzv_audit.claims.result import decided, verify_result
 from dpzv_audit.claims.subjects import Access, mechanism_subject, scores_subject
 from dpzv_audit.errors import InputError, check_count, check_positive, check_probability
@@ -21,8 +20,6 @@ from dpzv_audit.findings import Verdict
 from dpzv_audit.results import ClaimResult, GateOptions
 from dpzv_audit.signals import TRIAL_SECONDS
 from dpzv_audit.statistics.settings import check_scores
-
-_GIVEN = "given"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +77,7 @@ def verify_claim(
     check_count("seed", seed, least=0)
     given: dict[str, object] = {}
     if scores is not None:
-        given["scores"] = {"in": _GIVEN, "out": _GIVEN}
+        given["scores"] = {"in": "given", "out": "given"}
     if mechanism is not None:
         given["mechanism"] = mechanism if isinstance(mechanism, str) else "given:mechanism"
     placed = one_claim({"name": "claim", **claim, **given})
@@ -108,11 +105,3 @@ def verify_claim(
     (entry,) = verify_result(file, [run], decided([run], alpha), options, seed=seed).claims
     shown = ("name", "verdict", "sentence", "p_value", "epsilon_lower", "upper")
     return ClaimVerdict(entry=entry, **{key: getattr(entry, key) for key in shown})
-
-
-def spent_evenly(alpha: float, tests: int, call: int) -> float:
-    """Return the alpha of the `call`-th claim, from 1, of one of `tests` tests that share `alpha`.
-
-    A test's share alpha / tests is spent claim by claim as a ledger spends its alpha look by look.
-    """
-    return level_of(call, alpha / max(1, tests))

@@ -20,34 +20,28 @@ from dpzv_audit.store import Store
 
 T = TypeVar("T")
 
-CACHE_VARIABLE = "DPZV_AUDIT_CACHE"
-_CODE_PACKAGES = ("dpzv_audit", "mechanisms", "attacks")
-_NO_EVIDENCE_IN = ("dpzv_audit/cli", "dpzv_audit/pytest_plugin.py")
-"""Code that shows evidence and makes none: a change there audits nothing again."""
-_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant", "transformers")
-
 
 def default_cache() -> Path:
     """Folder of the cache: DPZV_AUDIT_CACHE, else dpzv-audit in XDG_CACHE_HOME or ~/.cache."""
-    named = os.environ.get(CACHE_VARIABLE)
+    named = os.environ.get("DPZV_AUDIT_CACHE")
     if named:
         return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dpzv-audit"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpzv-audit"
 
 
 @cache
 def code_digest() -> str:
     """SHA-256 of the code that makes evidence and of the versions of the libraries it computes with."""
     root = Path(__file__).resolve().parents[2]
+    shows = ("dpzv_audit/cli", "dpzv_audit/pytest_plugin.py")  # evidence and makes none
     found = hashlib.sha256()
-    for package in _CODE_PACKAGES:
+    for package in ("dpzv_audit", "mechanisms", "attacks"):
         for path in sorted((root / package).rglob("*.*")):
             name = path.relative_to(root).as_posix()
-            if path.suffix in (".py", ".toml") and not name.startswith(_NO_EVIDENCE_IN):
+            if path.suffix in (".py", ".toml") and not name.startswith(shows):
                 found.update(name.encode())
                 found.update(path.read_bytes())
-    for library in _LIBRARIES:
+    for library in ("torch", "numpy", "scipy", "scikit-learn", "prv-accountant", "transformers"):
         found.update(f"{library} {version_of(library) or 'absent'}".encode())
     return found.hexdigest()
 
@@ -81,7 +75,7 @@ class Cache:
     def forget_blocks(self, key: str) -> None:
         """Remove the blocks that were kept for `resume`."""
         if self.folder is not None:
-            for path in self._store(self.folder, key).folder.glob("block-*.json"):
+            for path in _store(self.folder, key).folder.glob("block-*.json"):
                 path.unlink(missing_ok=True)
 
     def block(self, key: str, pool: str, number: int) -> Block | None:
@@ -101,19 +95,19 @@ class Cache:
             self._write(key, "drawing", found)
         return found
 
-    @staticmethod
-    def _store(folder: Path, key: str) -> Store:
-        return Store(folder / key[:2] / key)
-
     def _read(self, key: str, name: str, kind: type[T]) -> T | None:
         if self.folder is None:
             return None
-        return self._store(self.folder, key).read(f"{name}.json", kind, again="what it kept is made again")
+        return _store(self.folder, key).read(f"{name}.json", kind, again="what it kept is made again")
 
     def _write(self, key: str, name: str, value: object) -> None:
         if self.folder is not None:
             with suppress(AuditError):
-                self._store(self.folder, key).write(f"{name}.json", value, cure="")
+                _store(self.folder, key).write(f"{name}.json", value, cure="")
+
+
+def _store(folder: Path, key: str) -> Store:
+    return Store(folder / key[:2] / key)
 
 
 def _block_name(pool: str, number: int) -> str:

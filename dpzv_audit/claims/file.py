@@ -510,14 +510,13 @@ _ALIKE = {
     "\u2044\u2215\ua789\u2236\u02d0": "//:::",
 }
 _TABLE = str.maketrans("".join(_ALIKE), "".join(_ALIKE.values()))
+# Characters that nothing is drawn for and that are not of category Cf.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-"""Characters that nothing is drawn for and that are not of category Cf."""
-_BLANK = "\u2800"
 
 
 def skeleton(name: str) -> str:
     """Return what `name` looks like (Unicode Standard 39, section 4): equal for names that readers could confuse."""
-    text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", name)).replace(_BLANK, " ")
+    text = unicodedata.normalize("NFKC", _INVISIBLE.sub("", name)).replace("\u2800", " ")
     return " ".join(text.split()).translate(_TABLE).replace("rn", "m")
 
 

@@ -43,21 +43,22 @@ from dpzv_audit.findings import to_jsonable
 from dpzv_audit.signals import GRACE_SECONDS, TimeIsUp, until
 
 WHOLE: Task = ("the whole claim", 0)
-_MOST_KEPT = 4
 
 
 @dataclass
 class ClaimRun:
-    """One claim on its way through the gate: its evidence is gathered, and then `found`."""
+    """One claim on its way through the gate: its evidence is gathered, and then `found`.
+
+    Its `gathering` is let go once the evidence is complete. `unkept` says why the evidence cannot be kept for another
+    run, where what it depends on cannot be told; "" where it can.
+    """
 
     placed: PlacedClaim
     key: str
     seed: int
     gathering: Gathering | None = None
-    """Let go once the evidence is complete."""
     found: Evidence | None = None
     unkept: str = ""
-    """Why the evidence cannot be kept for another run: what it depends on cannot be told; "" where it can."""
     cached: bool = False
     seconds: float = 0.0
 
@@ -383,7 +384,7 @@ def perform_apart(placed: PlacedClaim, seed: int, access: Access, task: Task, qu
     """Return what `perform` does, in a worker process, which keeps what the last claims that it met are about."""
     key = (placed.digest(), seed, access)
     if key not in _subjects:
-        while len(_subjects) >= _MOST_KEPT:
+        while len(_subjects) >= 4:
             _subjects.pop(next(iter(_subjects)))
         _subjects[key] = subject_of(placed.claim, access, seed)
     return perform(_subjects[key], question, task)

@@ -130,7 +130,6 @@ def refuted_over_time(
 
 
 _SCHEMA: Final = "dpzv-audit/ledger/2"
-_OLD_SCHEMA = "dpzv-audit/ledger/1"
 LARGEST_LEDGER = 64_000_000
 _ANEW = "or move it away and give ‹new_ledger›, which begins a new error rate"
 
@@ -172,40 +171,27 @@ class LedgerMemory:
     folder: Path | None = None
     keeps: bool = True
 
-    def of_path(self, path: Path) -> State | None:
-        """Return the ledger that was last used at `path`, as it then was."""
-        return self.of_ledger(os.path.realpath(path))
-
-    def of_ledger(self, name: str) -> State | None:
-        """Return the newest state of the ledger `name`."""
+    def state(self, name: str) -> State | None:
+        """Return the newest state of the ledger `name`, or of the one that was last used at the real path `name`."""
         if self.folder is None:
             return None
-        return self._store(self.folder).read(
-            _file_of(name), State, again="nothing is remembered of the ledger that it was about"
-        )
+        again = "nothing is remembered of the ledger that it was about"
+        return Store(self.folder / "ledgers").read(_file_of(name), State, again=again)
 
     def remember(self, path: Path, ledger: Ledger) -> None:
         """Remember the state of `ledger`, which is at `path`; what cannot be written is not remembered."""
         if self.folder is None or not self.keeps:
             return
-        state = State(ledger=ledger.name, entries=len(ledger.entries), head=head_of(ledger))
         with suppress(AuditError):
             for name in (os.path.realpath(path), ledger.name):
-                self._store(self.folder).write(_file_of(name), state, cure="")
-
-    @staticmethod
-    def _store(folder: Path) -> Store:
-        return Store(folder / "ledgers")
-
-
-_FORGETFUL = LedgerMemory()
+                Store(self.folder / "ledgers").write(_file_of(name), state_of(ledger), cure="")
 
 
 def _file_of(key: str) -> str:
     return f"{hashlib.sha256(os.fsencode(key)).hexdigest()}.json"
 
 
-def open_ledger(path: Path, alpha: float, memory: LedgerMemory = _FORGETFUL, *, new: bool = False) -> Ledger:
+def open_ledger(path: Path, alpha: float, memory: LedgerMemory = LedgerMemory(), *, new: bool = False) -> Ledger:
     """Return the ledger at `path`, an empty one of error rate `alpha` where no file was ever there.
 
     With `new`, which a user asks for by hand, a file that is gone makes place for a new ledger, and one that is there
@@ -215,7 +201,7 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = _FORGETFUL, *, 
         InputError: The file is no ledger, or not whole, or not the one that was left here; its error rate is another.
     """
     text = _read(path)
-    left = memory.of_path(path)
+    left = memory.state(os.path.realpath(path))
     if text is None:
         if left is not None and not new:
             gone = f"is gone, but held {_entries(left.entries)} when it was last used"
@@ -223,12 +209,12 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = _FORGETFUL, *, 
         return Ledger(alpha, name=secrets.token_hex(16))
     ledger, hashes = _parsed(path, text)
     if not math.isclose(ledger.alpha, alpha, rel_tol=1e-9):
-        rule = f"but alpha is {alpha:g}; must be equal, or a new ledger"
-        raise _wrong(path, f"holds an error rate of {ledger.alpha:g}, {rule}")
+        what = f"holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a new ledger"
+        raise _wrong(path, what)
     if left is not None and left.ledger != ledger.name and not new:
         what = f"is not the ledger of {_entries(left.entries)} that was last used here"
         raise _lost(path, what, "give ‹new_ledger›")
-    newest = memory.of_ledger(ledger.name)
+    newest = memory.state(ledger.name)
     if newest is not None and newest.entries > len(ledger.entries):
         raise _lost(path, f"holds {_entries(len(ledger.entries))}, but held {newest.entries} when it was last used")
     if newest is not None and hashes[newest.entries] != newest.head:
@@ -236,7 +222,7 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = _FORGETFUL, *, 
     return ledger
 
 
-def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory = _FORGETFUL) -> Ledger:
+def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory = LedgerMemory()) -> Ledger:
     """Add `entry` to the file, whole or not at all, on the disk when this returns; the caller holds `ledger_lock`."""
     longer = Ledger(ledger.alpha, (*ledger.entries, entry), ledger.name)
     *before, head = _hashes(longer)
@@ -250,9 +236,9 @@ def append_entry(path: Path, ledger: Ledger, entry: Entry, memory: LedgerMemory 
     return longer
 
 
-def head_of(ledger: Ledger) -> str:
-    """Return the hash of the ledger's last line, which stands for all of them."""
-    return _hashes(ledger)[-1]
+def state_of(ledger: Ledger) -> State:
+    """Return the state of `ledger`; the hash of its last line stands for all of them."""
+    return State(ledger=ledger.name, entries=len(ledger.entries), head=_hashes(ledger)[-1])
 
 
 def ledger_files(path: Path | None) -> tuple[Path, ...]:
@@ -307,9 +293,9 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
     if not text.strip():
         raise _lost(path, "is empty, which no ledger ever is")
     start, *lines = text.splitlines()
-    if start.startswith(f'{{"schema": "{_OLD_SCHEMA}"'.encode()):
-        rule = "move it away and give ‹new_ledger›, which begins a new error rate"
-        raise _wrong(path, f"was written by an earlier version, which did not say which claims it refuted; {rule}")
+    if start.startswith(b'{"schema": "dpzv-audit/ledger/1"'):
+        what = "was written by an earlier version, which did not say which claims it refuted"
+        raise _wrong(path, f"{what}; {_ANEW.removeprefix('or ')}")
     try:
         first = _FIRST.validate_json(start, strict=True)
         found = [_LINE.validate_json(line, strict=True) for line in lines]

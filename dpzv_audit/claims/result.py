@@ -11,10 +11,10 @@ from dpzv_audit.claims.gate import ClaimRun
 from dpzv_audit.claims.ledger import (
     LedgerMemory,
     append_entry,
-    head_of,
     ledger_lock,
     open_ledger,
     refuted_over_time,
+    state_of,
 )
 from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import (
@@ -31,10 +31,6 @@ from dpzv_audit.evidence.verdict import (
 from dpzv_audit.evidence.verdict import Look as EvidenceLook
 from dpzv_audit.findings import to_jsonable
 from dpzv_audit.results import ClaimResult, GateOptions, Noise, Refutation, VerifyResult
-
-_OF_EVIDENCE = ("p_value", "trials", "missing", "unaudited", "attack", "rates", "warnings", "split", "facts")
-"""What a claim's result holds of its evidence as it is."""
-_OF_A_TEST = ("n_in", "n_out", "rule")
 
 
 def verify_result(
@@ -82,7 +78,8 @@ def _claim_result(run: ClaimRun, place: int, decided: Decided, adjusted: float, 
     given = GIVEN_GAUSSIAN if verdict == "refuted" and not decided.alone[place] else ""
     if earlier is not None:
         given = earlier.given or ""
-    found = {key: to_jsonable(getattr(evidence, key)) for key in _OF_EVIDENCE}
+    as_it_is = ("p_value", "trials", "missing", "unaudited", "attack", "rates", "warnings", "split", "facts")
+    found = {key: to_jsonable(getattr(evidence, key)) for key in as_it_is}
     found |= {
         "name": claim.name,
         "form": claim.form,
@@ -124,7 +121,9 @@ def _look(look: EvidenceLook, level: float) -> dict[str, object]:
         "p_value": look.p_value,
         "epsilon_lower": test.epsilon_lower(error),
         "ceiling": test.ceiling(error),
-        **{key: getattr(test, key) for key in _OF_A_TEST},
+        "n_in": test.n_in,
+        "n_out": test.n_out,
+        "rule": test.rule,
         "assumes": look.assumes,
     }
 
@@ -212,5 +211,5 @@ def decided_by_ledger(
         alone=tuple(one is not None and not one.given for one in decisions),
         level=entry.level,
         earlier=earlier,
-        ledger={"ledger": book.name, "entries": len(book.entries), "head": head_of(book)},
+        ledger=vars(state_of(book)),
     )

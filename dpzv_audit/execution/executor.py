@@ -26,8 +26,6 @@ from dpzv_audit.signals import TimeIsUp, leave_to_parent, until
 MOST_DEATHS = 3
 """So often may workers die on one task before it is given up as failed."""
 _POLL_SECONDS = 0.5
-_DEATHS = (BrokenExecutor, CancelledError)
-"""What says that a worker died, as opposed to what ran on it failing; so does Dask's `KilledWorker`."""
 
 Task = TypeVar("Task", bound=Hashable)
 
@@ -70,7 +68,7 @@ def carry_out(work: Work[Task], workers: Workers, job: Job) -> None:
         _on_lanes(work, workers, job)
 
 
-def _here(work: Work[Task], job: Callable[..., Any]) -> None:
+def _here(work: Work[Task], job: Job) -> None:
     while (task := work.take()) is not None:
         try:
             with until(work.ends(task)):
@@ -85,11 +83,11 @@ def _here(work: Work[Task], job: Callable[..., Any]) -> None:
 
 def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
     lanes = lanes_of(workers, job)
-    running: dict[Future[Any], tuple[_LokyLane | _DaskLane, Task]] = {}
+    running: dict[Future[Any], tuple[_Lane, Task]] = {}
     orphaned: list[Task] = []
     deaths: Counter[Task] = Counter()
-    opened: list[_LokyLane | _DaskLane] = []
-    free: list[_LokyLane | _DaskLane] = []
+    opened: list[_Lane] = []
+    free: list[_Lane] = []
     try:
         while True:
             joined = lanes.opened()
@@ -120,7 +118,8 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
                         work.done(task, future.result())
                         deaths.pop(task, None)  # a name may stand for another task later
                         continue
-                    if not (isinstance(error, _DEATHS) or type(error).__name__ == "KilledWorker"):
+                    died = isinstance(error, BrokenExecutor | CancelledError) or type(error).__name__ == "KilledWorker"
+                    if not died:  # what ran on the worker failed
                         work.failed(task, error)
                     lane.renew()
                     deaths[task] += 1
@@ -135,10 +134,6 @@ def _on_lanes(work: Work[Task], workers: Workers, job: Job) -> None:
     finally:
         lanes.close()
 
-
-_DASK_RETRIES = 2
-_IDLE_SECONDS = 3600
-_CONNECT_SECONDS = 10
 
 Job = Callable[..., Any]
 """What a worker does with what is submitted, such as the pairs of a chunk; pickles with all that it needs."""
@@ -193,8 +188,8 @@ def in_own_process(job: Job, *arguments: Any) -> Any:
         lane.close()
 
 
+# In a loky process: its job.
 _held: list[Job] = []
-"""In a loky process: its job."""
 
 
 def _hold(job: Job) -> None:
@@ -224,7 +219,7 @@ class _LokyLane:
 
         self._pool = ProcessPoolExecutor(
             max_workers=1,
-            timeout=_IDLE_SECONDS,
+            timeout=3600,
             initializer=_hold,
             initargs=(self._job,),
             env={"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
@@ -273,6 +268,9 @@ class _DaskLane:
         """Nothing to do: the next chunk goes to a worker that is alive."""
 
 
+_Lane = _LokyLane | _DaskLane
+
+
 def _run_on_dask(name: str, *arguments: Any) -> Any:
     from distributed import get_worker
 
@@ -292,7 +290,7 @@ class _DaskLanes:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._scheduler = scheduler
         try:
-            self._client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
+            self._client = Client(scheduler, timeout=10, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
                 "which cannot be reached, must be the address of a running Dask scheduler", "scheduler", scheduler
@@ -302,7 +300,7 @@ class _DaskLanes:
             raise AuditError(f"the Dask cluster at {scheduler} has no workers; start one with: dask worker {scheduler}")
         self._name = f"dpzv-audit-{uuid.uuid4().hex}"
         self._client.register_plugin(_held_on_dask(job), name=self._name)
-        self._executor = self._client.get_executor(pure=False, retries=_DASK_RETRIES)
+        self._executor = self._client.get_executor(pure=False, retries=2)
         self._count = 0
 
     def _slots(self) -> int:

@@ -17,7 +17,7 @@ from dpzv_audit import checkpoints
 from dpzv_audit.checkpoints import FileCheckpoints, NoiseKeyFile
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.errors import InputError
-from dpzv_audit.runs import environment
+from dpzv_audit.runs import version_of
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
 from mechanisms.core.noise import SecretBits
@@ -276,7 +276,8 @@ def test_arithmetic_is_that_of_this_tool_and_on_cuda_of_its_libraries(file, monk
             assert checkpoints.arithmetic("cuda:0") == facts | {name: not before}
         finally:
             switches.allow_tf32 = before
-    monkeypatch.setattr(checkpoints, "environment", lambda words: environment(words) | {"dpzv_audit": "0.0.0"})
+    ours = {"dpzv-audit": "0.0.0"}
+    monkeypatch.setattr(checkpoints, "version_of", lambda package: ours.get(package) or version_of(package))
     with pytest.raises(InputError, match=r"was interrupted with dpzv-audit .*, here it is dpzv-audit 0\.0\.0"):
         file.key_from(0, "cpu")
 

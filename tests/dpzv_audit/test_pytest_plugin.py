@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpzv_audit.claims.api import spent_evenly
+from dpzv_audit.claims.ledger import level_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own-mechanism"
 TESTS = """
@@ -97,7 +97,7 @@ def test_the_example_project_passes_its_own_audit(tmp_path):
 
 
 def test_all_claims_of_a_session_spend_alpha_and_late_ones_keep_some():
-    share = [spent_evenly(0.01, 4, call) for call in range(1, 10_001)]
+    share = [level_of(call, 0.01 / 4) for call in range(1, 10_001)]
     # What is left for the claims after n lies below the integral of 1 / k^1.4 from n on.
     left = 0.01 / 4 - sum(share)
     assert 0.0 < left < 0.01 / 4 * 10_000**-0.4 / 0.4 / 3.1
